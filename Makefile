@@ -1,0 +1,37 @@
+# Every target does its own set-up: a virtual environment in .venv, nothing global.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/pip --disable-pip-version-check --quiet
+
+.PHONY: audit test test-slow bench lint clean help
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) install --constraint constraints.txt --editable '.[models,dev]'
+	@touch $@
+
+audit: $(STAMP)  ## audit a small set of embeddings with a planted tilt, made on the spot
+	$(BIN)/python examples/planted_embeddings.py build/planted
+	$(BIN)/tiltmeter audit embeddings:build/planted --cross 'shape*hue' --out build/run --force
+
+lint: $(STAMP)  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint  ## everything but the slow suites
+	$(BIN)/pytest --doctest-modules -m 'not slow' -n auto
+
+test-slow: $(STAMP)  ## calibration of the statistics over thousands of data sets
+	$(BIN)/pytest -m slow tests -s
+
+bench: $(STAMP)  ## speed and memory, as ratios in one run
+	$(PIP) install --constraint constraints.txt '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove what the targets made
+	rm -rf .venv build

@@ -1,0 +1,47 @@
+"""Tiltmeter measures the social tilt of vision-language models.
+
+>>> import tiltmeter as tm
+>>> tm.metrics.c_asc([[1.0, 2.0, 3.0, 4.0]], [0, 0, 1, 1]).round(3)
+array([[-1.549,  1.549]])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tiltmeter import metrics, stats, stimuli
+    from tiltmeter.auditing import audit
+    from tiltmeter.datasets import load_data
+    from tiltmeter.gate import compare
+    from tiltmeter.models import load_model
+    from tiltmeter.results import Run
+    from tiltmeter.types import Groups
+
+__version__ = "0.1.0"
+__all__ = [
+    "Groups", "Run", "audit", "compare", "load_data", "load_model", "metrics", "stats", "stimuli",
+]  # fmt: skip
+
+_WHERE = {
+    "Groups": "types",
+    "Run": "results",
+    "audit": "auditing",
+    "compare": "gate",
+    "load_data": "datasets",
+    "load_model": "models",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # nothing is imported before it is used: numba, pyarrow and torch take their time
+    if name in ("metrics", "stats", "stimuli"):
+        return import_module(f"tiltmeter.{name}")
+    if name in _WHERE:
+        return getattr(import_module(f"tiltmeter.{_WHERE[name]}"), name)
+    raise AttributeError(f"module 'tiltmeter' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

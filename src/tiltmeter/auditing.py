@@ -1,0 +1,132 @@
+"""One audit: a model, data, probes; results with all that is needed to make them again."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from tiltmeter import stimuli
+from tiltmeter.datasets import load_data
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.convention import convention as named_convention
+from tiltmeter.models import load_model
+from tiltmeter.probes import PROBES
+from tiltmeter.probes.ranking import Effort
+from tiltmeter.results import Run, combined, environment, versions
+from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
+
+#: Placebo lists that ship, by the part of speech that they stand for.
+PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
+
+
+def audit(
+    model: str | TextEncoder,
+    faces: str | Faces | None = None,
+    *,
+    probes: Sequence[str] = ("ranking",),
+    words: str | None = None,
+    placebo: str | None = None,
+    templates: Sequence[str] | None = None,
+    attributes: Sequence[str] | None = None,
+    cross: Sequence[str] = (),
+    convention: str | Convention = "tiltmeter",
+    k: Sequence[int] | None = None,
+    permutations: int = 1000,
+    bootstraps: int = 400,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Run:
+    """Measures `model` on `faces` and returns the run.
+
+    `model` and `faces` are objects or specs; a model `embeddings:DIR` brings its own images.
+    Words are those the model's own table lists, else the list `words` (a shipped name or a file,
+    `berg` by default) in its templates, beside placebos of the same parts of speech.
+    """
+    given = {
+        name: value
+        for name, value in locals().items()
+        if name not in ("model", "faces", "progress")
+    }
+    spec = model if isinstance(model, str) else None
+    tower: Any = load_model(model) if isinstance(model, str) else model
+    if faces is None:
+        if spec is None or not spec.startswith("embeddings:"):
+            raise InputError(
+                "no images were given: pass --images SPEC, such as --images embeddings:DIR"
+            )
+        faces = spec
+    data = load_data(faces) if isinstance(faces, str) else faces
+    chosen = named_convention(convention)
+    if k is not None:
+        chosen = chosen.with_(k=tuple(sorted(set(k))))
+    prompts = audit_prompts(tower, words, placebo, templates)
+    names = [*(attributes or data.groups), *cross]
+    tables, instances = [], {}
+    for name in probes:
+        table, instances[name] = PROBES[name](
+            tower,
+            data,
+            prompts=prompts,
+            attributes=names,
+            convention=chosen,
+            seed=seed,
+            effort=Effort(permutations, bootstraps),
+            progress=progress,
+        )
+        tables.append(table)
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(audit).parameters.items()
+        if name in given
+    }
+    meta = {
+        "model": {
+            "name": getattr(tower, "name", type(tower).__name__),
+            "spec": spec,
+            **getattr(tower, "provenance", {}),
+        },
+        "data": {"name": data.name, "images": len(data), **data.provenance},
+        "convention": chosen.as_dict(),
+        "seed": seed,
+        "arguments": {
+            "given": {n: v for n, v in given.items() if v != defaults[n]},
+            "defaulted": {n: v for n, v in given.items() if v == defaults[n]},
+        },
+        "prompts": {
+            "words": sum(prompt.role == "word" for prompt in prompts),
+            "placebos": sum(prompt.role == "placebo" for prompt in prompts),
+        },
+        "versions": versions(),
+        "environment": environment(),
+    }
+    return Run(combined(tables), meta, instances)
+
+
+def audit_prompts(
+    model: Any,
+    words: str | None = None,
+    placebo: str | None = None,
+    templates: Sequence[str] | None = None,
+) -> list[Prompt]:
+    """The texts to show: the model's own table, or words in templates beside their placebos."""
+    own = getattr(model, "prompts", None)
+    if own is not None and words is None and placebo is None and templates is None:
+        return list(own)
+    listed = stimuli.load(words or "berg")
+    prompts = stimuli.prompts(listed, templates=templates, role="word")
+    if placebo is not None:
+        neutral = [stimuli.load(placebo)]
+    else:
+        kinds = {prompt.pos for prompt in prompts}
+        neutral = [stimuli.load(name) for pos, name in PLACEBOS.items() if pos in kinds]
+    shown: dict[str, dict[str, None]] = {}  # templates by part of speech, in order
+    for prompt in prompts:
+        shown.setdefault(prompt.pos, {})[prompt.template] = None
+    for source in neutral:
+        for pos in dict.fromkeys(word.pos for word in source.words):
+            same = [word for word in source.words if word.pos == pos]
+            if pos in shown:
+                prompts += stimuli.prompts(same, templates=list(shown[pos]), role="placebo")
+    return prompts

@@ -1,0 +1,261 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tiltmeter import __version__
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.types import Progress
+
+app = typer.Typer(
+    name="tiltmeter",
+    help="Measures the social tilt of vision-language models: every number with its interval, "
+    "null and p-value.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+Images = Annotated[
+    str | None,
+    typer.Option("--images", metavar="SPEC", help="Images with groups: embeddings:DIR, table:FILE"),
+]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", "-a", help="Label column; again for more. Default: all found"),
+]
+Cross = Annotated[
+    list[str] | None,
+    typer.Option("--cross", metavar="A*B", help="Crossing of label columns, such as race*gender"),
+]
+ConventionName = Annotated[
+    str, typer.Option("--convention", help="Named choices: tiltmeter list conventions")
+]
+TopK = Annotated[
+    list[int] | None,
+    typer.Option("--k", min=1, help="Top k; again for more. Default: the convention's"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
+
+
+@app.command(epilog="Example:  tiltmeter audit embeddings:my_vectors --cross race*gender --out run")
+def audit(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="embeddings:DIR, or python:FILE.py:factory")
+    ],
+    images: Images = None,
+    probe: Annotated[
+        list[str] | None, typer.Option("--probe", "-p", help="Probe; again for more. Default: all")
+    ] = None,
+    words: Annotated[
+        str | None,
+        typer.Option("--words", help="Word list: a shipped one (list stimuli), .yaml or .csv"),
+    ] = None,
+    placebo: Annotated[
+        str | None, typer.Option("--placebo", help="Neutral words to compare with, likewise")
+    ] = None,
+    template: Annotated[
+        list[str] | None, typer.Option("--template", help="'a photo of a {}'; again for more")
+    ] = None,
+    attribute: Attributes = None,
+    cross: Cross = None,
+    convention: ConventionName = "tiltmeter",
+    k: TopK = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to keep the run. Default: tiltmeter-runs/NUMBER"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that is there")] = False,
+    permutations: Annotated[
+        int, typer.Option(min=0, help="Relabellings for p-values; 0 leaves them out")
+    ] = 1000,
+    bootstraps: Annotated[
+        int, typer.Option(min=0, help="Resamples for intervals; 0 leaves them out")
+    ] = 400,
+    seed: Annotated[int, typer.Option(min=0, help="Same inputs and seed, same bytes")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure a model: one bias table, every number with its noise."""
+    from tiltmeter import show
+    from tiltmeter.auditing import audit as run_audit
+    from tiltmeter.probes import PROBES
+
+    place = out or _next_run()
+    if place.exists() and not force:
+        raise InputError(f"{place} exists already: name another --out, or pass --force")
+    probes = probe or list(PROBES)
+    for name in probes:
+        if name not in PROBES:
+            raise UnknownNameError("probe", name, PROBES)
+    with _progress(quiet=as_json) as progress:
+        run = run_audit(
+            model,
+            images,
+            probes=probes,
+            words=words,
+            placebo=placebo,
+            templates=template,
+            attributes=attribute,
+            cross=cross or (),
+            convention=convention,
+            k=k,
+            permutations=permutations,
+            bootstraps=bootstraps,
+            seed=seed,
+            progress=progress,
+        )
+    run.save(place, replace=force)
+    if as_json:
+        print(json.dumps({"out": str(place), **show.summary(run)}, indent=2))
+    else:
+        show.run(run)
+        show.saved(place)
+
+
+@app.command(
+    epilog="Example:  tiltmeter plan --images table:labels.csv --cross race*gender --words 400"
+)
+def plan(
+    images: Annotated[
+        str, typer.Option("--images", metavar="SPEC", help="embeddings:DIR or table:FILE")
+    ],
+    attribute: Attributes = None,
+    cross: Cross = None,
+    convention: ConventionName = "tiltmeter",
+    k: TopK = None,
+    words: Annotated[int, typer.Option(min=1, help="How many words the audit will have")] = 400,
+    power: Annotated[float, typer.Option(help="Chance to find what is there")] = 0.8,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Tell the smallest effect that an audit could see, group by group."""
+    from dataclasses import asdict
+
+    from tiltmeter import show
+    from tiltmeter.datasets import load_data
+    from tiltmeter.metrics.convention import convention as named_convention
+    from tiltmeter.planning import plan as make_plan
+
+    if not 0 < power < 1:
+        raise InputError(f"--power must lie between 0 and 1; got {power}")
+    chosen = named_convention(convention)
+    chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
+    with _progress(quiet=as_json) as progress:
+        progress("reading labels", 0.0)
+        data = load_data(images)
+        names = [*(attribute or data.groups), *(cross or ())]
+        progress("drawing random rankings", 0.3)
+        plans = make_plan(
+            data, attributes=names, convention=chosen, words=words, power=power, seed=seed
+        )
+    if as_json:
+        print(json.dumps([asdict(one) for one in plans], indent=2))
+    else:
+        show.plan(plans, images=len(data), words=words, power=power, convention=chosen)
+
+
+@app.command("list", epilog="Example:  tiltmeter list conventions")
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(help="models, datasets, probes, metrics, conventions or stimuli"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Name what there is."""
+    from tiltmeter import show
+    from tiltmeter.catalogue import KINDS, entries
+
+    if kind is not None and kind not in KINDS:
+        raise UnknownNameError("kind of thing", kind, KINDS)
+    found = {name: entries(name) for name in ([kind] if kind else KINDS)}
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show.catalogue(found)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Look whether all that is needed is there and computes what it should."""
+    from tiltmeter import show
+    from tiltmeter.doctor import examine
+
+    findings = list(examine())
+    if as_json:
+        print(json.dumps([finding._asdict() for finding in findings], indent=2))
+    else:
+        show.findings(findings)
+    if any(finding.ok is False for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    ctx: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version")] = False,
+) -> None:
+    """Measures the social tilt of vision-language models."""
+    if show_version:
+        print(f"tiltmeter {__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+def main() -> None:
+    """Runs the command line; what the user can put right ends with one line and exit code 2."""
+    try:
+        app()
+    except TiltmeterError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+
+
+def _fail(message: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    sys.exit(2)
+
+
+def _next_run() -> Path:
+    """A place that is not taken: a run is never written over unasked."""
+    root, number = Path("tiltmeter-runs"), 1
+    while (root / f"{number:03d}").exists():
+        number += 1
+    return root / f"{number:03d}"
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Progress]:
+    """A bar on the terminal's error stream, gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description:<24}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, share: bar.update(task, description=what, completed=share)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Every error a user can cause: what was given, what was expected, what to do.
+
+TiltmeterError            anything the package says no to; the command line exits with 2
+├── InputError            data of the wrong shape, values or labels
+├── UnknownNameError      a name that no registry holds, with the nearest ones
+└── ConventionError       two results that were measured under different conventions
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TiltmeterError(Exception):
+    """Base of all errors that the package raises on purpose."""
+
+
+class InputError(TiltmeterError, ValueError):
+    """The data given cannot be measured as they are."""
+
+
+class ConventionError(TiltmeterError, ValueError):
+    """Numbers of two conventions were about to be compared."""
+
+
+class UnknownNameError(TiltmeterError, LookupError):
+    """A name that is not known; the message names the nearest ones.
+
+    >>> raise UnknownNameError("convention", "berg2021", ["berg2022", "sfid", "tiltmeter"])
+    Traceback (most recent call last):
+    ...
+    tiltmeter.errors.UnknownNameError: unknown convention 'berg2021'; did you mean 'berg2022'?
+    """
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+        if near:
+            hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+        else:
+            hint = "known: " + ", ".join(names) if names else "none is known"
+        super().__init__(f"unknown {kind} {name!r}; {hint}")

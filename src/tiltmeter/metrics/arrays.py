@@ -1,0 +1,118 @@
+"""NumPy or torch: the one place that knows the difference.
+
+A metric asks for `namespace(x)` (numpy or torch: the functions used here go by the same names
+in both) for its arithmetic, and for `kernels(x)` for the few loops that need to be fast.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.errors import InputError
+from tiltmeter.types import Array, Floats, Groups
+
+
+def is_torch(x: Array) -> bool:
+    """Whether `x` is a torch tensor; does not import torch to find out."""
+    return type(x).__module__.partition(".")[0] == "torch"
+
+
+def namespace(x: Array) -> Any:
+    """The module, numpy or torch, whose functions take `x`."""
+    if is_torch(x):
+        import torch
+
+        return torch
+    return np
+
+
+def kernels(x: Array) -> ModuleType:
+    """The module of loops for the kind of `x`: numba for NumPy, tensor code for torch."""
+    if is_torch(x):
+        from tiltmeter.metrics import torch_kernels
+
+        return torch_kernels
+    from tiltmeter.metrics import numpy_kernels
+
+    return numpy_kernels
+
+
+def like(x: Array, values: Any, dtype: str | None = "float64") -> Array:
+    """`values` as an array of the kind and on the device of `x`."""
+    if is_torch(x):
+        import torch
+
+        kind = getattr(torch, dtype) if dtype else None
+        return torch.as_tensor(values, dtype=kind, device=x.device)
+    return np.asarray(values, dtype=dtype)
+
+
+def to_numpy(x: Array) -> Floats:
+    """`x` as a NumPy array."""
+    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+
+
+def matrix(x: Array, name: str, rows: str, columns: str) -> Array:
+    """`x`, checked to be a finite matrix of floats (half and integers become float32)."""
+    if not is_torch(x):
+        x = np.asarray(x)
+    if x.ndim != 2:
+        raise InputError(
+            f"{name} must be a matrix of {rows} x {columns}; got shape {tuple(x.shape)}"
+            + (f". For one row pass {name}[None, :]" if x.ndim == 1 else "")
+        )
+    if x.shape[0] == 0 or x.shape[1] == 0:
+        raise InputError(f"{name} is empty: shape {tuple(x.shape)} ({rows} x {columns})")
+    if str(x.dtype).rpartition(".")[2] not in ("float32", "float64"):
+        try:
+            x = x.float() if is_torch(x) else x.astype(np.float32)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must hold numbers; got dtype {x.dtype}") from None
+    xp = namespace(x)
+    # the sum is finite unless something in it is not: one pass without a mask of the matrix
+    if not xp.isfinite(x.sum()) and not (finite := xp.isfinite(x)).all():
+        row, column = (int(i[0]) for i in xp.where(~finite))
+        raise InputError(
+            f"{name} holds {int((~finite).sum())} values that are NaN or infinite, the first at "
+            f"row {row}, column {column}; leave out or repair those {rows}"
+        )
+    return x
+
+
+def flat(x: Array, name: str) -> Array:
+    """`x` as a flat array of float64."""
+    x = like(x, x) if is_torch(x) else np.asarray(x, dtype=np.float64)
+    if x.ndim != 1:
+        raise InputError(f"{name} must be a flat array; got shape {tuple(x.shape)}")
+    return x
+
+
+def as_groups(groups: Groups | Array, items: int) -> Groups:
+    """`groups` as Groups, checked to label every item."""
+    if not isinstance(groups, Groups):
+        codes = to_numpy(groups)
+        count = int(codes.max()) + 1 if codes.size and codes.dtype.kind in "iu" else 1
+        groups = Groups(codes, tuple(str(code) for code in range(count)))
+    if len(groups) != items:
+        raise InputError(
+            f"{groups.attribute!r} labels {len(groups)} rows, but there are {items} items: "
+            "they must be the same rows in the same order"
+        )
+    return groups
+
+
+def unit(x: Array, name: str = "vectors") -> Array:
+    """Rows of `x` scaled to length 1; a row of zeros has no direction and is an error."""
+    x = matrix(x, name, "rows", "dimensions")
+    xp = namespace(x)
+    length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
+    if not (length > 0).all():
+        row = int(xp.argmin(length))
+        raise InputError(
+            f"{name} holds {int((length == 0).sum())} zero vectors, the first at row {row}: "
+            "a zero vector has no direction; leave those rows out"
+        )
+    return x / length[:, None]

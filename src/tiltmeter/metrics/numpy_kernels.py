@@ -1,0 +1,277 @@
+"""The loops that NumPy is too slow for, in numba; one thread a block of queries.
+
+Each row is worked on by one thread from left to right, so the result does not depend on how
+many threads there are. `torch_kernels` has the same functions for tensors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+from tiltmeter.types import Floats, Ints
+
+F = TypeVar("F", bound=Callable[..., Any])
+ROWS = 8  # rows a task: few enough to share out, enough to pay for the call
+
+
+def jit(function: F) -> F:
+    """numba, without the lock so that threads run side by side, compiled once a machine."""
+    compiled: Any = numba.njit(nogil=True, cache=True)(function)
+    return compiled  # type: ignore[no-any-return]
+
+
+def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
+    """Calls `work` on slices that cover `range(rows)`, on all the cores this process may use."""
+    slices = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    if len(slices) == 1 or cores == 1:
+        for part in slices:
+            work(part)
+        return
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in pool.map(work, slices):
+            pass
+
+
+def rank(scores: Floats) -> Ints:
+    """Items of each row, best first; equal scores keep the order of the rows."""
+    queries, items = scores.shape
+    order = np.empty((queries, items), np.int32)
+
+    def work(part: slice) -> None:
+        if scores.dtype == np.float32 and items < 2**31:
+            order[part] = _rank_float32(scores[part])
+        else:
+            order[part] = np.argsort(-scores[part], axis=1, kind="stable")
+
+    in_rows(work, queries)
+    return order
+
+
+def _rank_float32(scores: Floats) -> Ints:
+    """One sort of 64-bit keys, score above and position below: twice as fast as a stable argsort.
+
+    The bits of a float, with the sign bit flipped (or all bits, for negatives), sort like it.
+    """
+    bits = (np.float32(0) - scores).view(np.uint32)  # 0 - x, not -x: there is no -0 to set apart
+    bits = bits ^ np.where(bits >> 31, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
+    keys = bits.astype(np.uint64) << np.uint64(32)
+    keys |= np.arange(scores.shape[1], dtype=np.uint64)
+    keys.sort(axis=1)
+    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
+
+
+def select(scores: Floats, k: int) -> Ints:
+    """The top `k` items of each row, best first; of equal scores the earlier rows."""
+    queries, items = scores.shape
+    chosen = np.empty((queries, k), np.int32)
+
+    def work(part: slice) -> None:
+        block = scores[part]
+        edge = np.partition(block, items - k, axis=1)[:, items - k]
+        _collect(block, edge, chosen[part])
+        found = np.take_along_axis(block, chosen[part], axis=1)
+        chosen[part] = np.take_along_axis(chosen[part], rank_rows(found), axis=1)
+
+    in_rows(work, queries)
+    return chosen
+
+
+def rank_rows(scores: Floats) -> Ints:
+    """`rank` in the calling thread."""
+    if scores.dtype == np.float32:
+        return _rank_float32(scores)
+    return np.argsort(-scores, axis=1, kind="stable").astype(np.int32)
+
+
+@jit
+def _collect(scores: Floats, edge: Floats, chosen: Ints) -> None:
+    for q in range(scores.shape[0]):
+        above = 0
+        for i in range(scores.shape[1]):
+            above += scores[q, i] > edge[q]
+        ties = chosen.shape[1] - above  # places left for items that score just the edge
+        at = 0
+        for i in range(scores.shape[1]):
+            if scores[q, i] > edge[q]:
+                chosen[q, at] = i
+                at += 1
+            elif scores[q, i] == edge[q] and ties > 0:
+                chosen[q, at] = i
+                at += 1
+                ties -= 1
+
+
+def take(x: Floats, ids: Ints) -> Floats:
+    """The items `ids` of each row."""
+    return np.take_along_axis(x, ids, axis=1)
+
+
+def equal_counts(scores: Floats, edge: Floats, codes: Ints, groups: int) -> Floats:
+    """How many items of each group score just `edge`, for each row."""
+    counts = np.zeros((len(scores), groups))
+    in_rows(lambda part: _equal_counts(scores[part], edge[part], codes, counts[part]), len(scores))
+    return counts
+
+
+@jit
+def _equal_counts(scores: Floats, edge: Floats, codes: Ints, counts: Floats) -> None:
+    for q in range(scores.shape[0]):
+        for i in range(scores.shape[1]):
+            if scores[q, i] == edge[q]:
+                counts[q, codes[i]] += 1.0
+
+
+def group_counts(codes: Ints, groups: int, weights: Floats | None = None) -> Floats:
+    """How often (or with what weight) each group occurs in each row of group codes."""
+    rows = codes.shape[0]
+    cells = (codes + np.arange(rows, dtype=np.int64)[:, None] * groups).ravel()
+    share = None if weights is None else weights.astype(float).ravel()
+    return np.bincount(cells, share, rows * groups).reshape(rows, groups).astype(float)
+
+
+def ranked_top_counts(
+    scores: Floats, order: Ints, codes: Ints, groups: int, k: int, ties: str
+) -> Floats:
+    """Items of each group in the first k of rankings that are known already."""
+    counts = np.zeros((len(order), groups))
+    expected = ties == "expected"
+    in_rows(
+        lambda part: _ranked_top_counts(
+            scores[part], order[part], codes, k, expected, counts[part]
+        ),
+        len(order),
+    )
+    return counts
+
+
+@jit
+def _ranked_top_counts(
+    scores: Floats, order: Ints, codes: Ints, k: int, expected: bool, counts: Floats
+) -> None:
+    for q in range(order.shape[0]):
+        first, last = k, k  # the run of ranks that tie with the k-th
+        if expected:
+            edge = scores[q, order[q, k - 1]]
+            while first > 0 and scores[q, order[q, first - 1]] == edge:
+                first -= 1
+            while last < order.shape[1] and scores[q, order[q, last]] == edge:
+                last += 1
+        for i in range(first):
+            counts[q, codes[order[q, i]]] += 1.0
+        for i in range(first, last):
+            counts[q, codes[order[q, i]]] += (k - first) / (last - first)
+
+
+def tied_ranks(scores: Floats, order: Ints) -> Floats:
+    """Share of the ranks of each row whose score is not unique."""
+    share = np.empty(len(order))
+    in_rows(lambda part: _tied_ranks(scores[part], order[part], share[part]), len(order))
+    return share
+
+
+@jit
+def _tied_ranks(scores: Floats, order: Ints, share: Floats) -> None:
+    items = order.shape[1]
+    for q in range(order.shape[0]):
+        tied, before = 0, False
+        for i in range(items):
+            after = i + 1 < items and scores[q, order[q, i]] == scores[q, order[q, i + 1]]
+            tied += before or after
+            before = after
+        share[q] = tied / items
+
+
+def moments(scores: Floats, codes: Ints, groups: int) -> tuple[Floats, Floats]:
+    """Mean and centred sum of squares of each group, for each row."""
+    mean = np.zeros((len(scores), groups))
+    m2 = np.zeros((len(scores), groups))
+    size = np.bincount(codes, minlength=groups).astype(float)
+    in_rows(lambda part: _moments(scores[part], codes, size, mean[part], m2[part]), len(scores))
+    return mean, m2
+
+
+@jit
+def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats) -> None:
+    for q in range(scores.shape[0]):
+        for i in range(scores.shape[1]):
+            mean[q, codes[i]] += scores[q, i]
+        for g in range(size.shape[0]):
+            if size[g] > 0:
+                mean[q, g] /= size[g]
+        for i in range(scores.shape[1]):
+            away = scores[q, i] - mean[q, codes[i]]
+            m2[q, codes[i]] += away * away
+
+
+def ndkl(ranked: Ints, log_target: Floats) -> Floats:
+    """Discounted mean of KL(first i || target) over all i, for each row of group codes."""
+    xlogx, discount = log_tables(ranked.shape[1])
+    out = np.empty(len(ranked))
+    in_rows(lambda part: _ndkl(ranked[part], log_target, xlogx, discount, out[part]), len(ranked))
+    return out
+
+
+def log_tables(n: int) -> tuple[Floats, Floats]:
+    """x ln x for 0..n, and 1 / (Z i log2(i+1)) for ranks 1..n: what i * KL counts for in NDKL."""
+    x = np.arange(n + 1.0)
+    xlogx = x * np.log(np.maximum(x, 1.0))
+    discount = 1.0 / np.log2(x[1:] + 1.0)
+    return xlogx, discount / discount.sum() / x[1:]
+
+
+@jit
+def _ndkl(ranked: Ints, log_target: Floats, xlogx: Floats, discount: Floats, out: Floats) -> None:
+    # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank
+    count = np.zeros(log_target.shape[0], np.int64)
+    for q in range(ranked.shape[0]):
+        count[:] = 0
+        total = 0.0
+        out[q] = 0.0
+        for i in range(ranked.shape[1]):
+            g = ranked[q, i]
+            total += xlogx[count[g] + 1] - xlogx[count[g]] - log_target[g]
+            count[g] += 1
+            out[q] += discount[i] * max(total - xlogx[i + 1], 0.0)
+
+
+@jit
+def cut_back(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
+    """Leaves each query its best k candidates, in their order, and the score to beat."""
+    for q in range(scores.shape[0]):
+        if held[q] <= k:
+            continue
+        found = scores[q, : held[q]]
+        edge[q] = np.partition(found, held[q] - k)[held[q] - k]
+        ties = k - (found > edge[q]).sum()
+        at = 0
+        for i in range(held[q]):
+            if found[i] > edge[q] or (found[i] == edge[q] and ties > 0):
+                ties -= found[i] == edge[q]
+                scores[q, at] = found[i]
+                ids[q, at] = ids[q, i]
+                at += 1
+        held[q] = k
+
+
+@jit
+def keep_best(
+    block: Floats, first: int, k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats
+) -> None:
+    """Puts items of a block that beat a query's k-th best among its candidates."""
+    for q in range(block.shape[0]):
+        for i in range(block.shape[1]):
+            if block[q, i] > edge[q]:
+                if held[q] == scores.shape[1]:
+                    cut_back(k, scores[q : q + 1], ids[q : q + 1], held[q : q + 1], edge[q : q + 1])
+                    if block[q, i] <= edge[q]:
+                        continue
+                scores[q, held[q]] = block[q, i]
+                ids[q, held[q]] = first + i
+                held[q] += 1

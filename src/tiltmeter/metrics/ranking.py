@@ -1,0 +1,224 @@
+"""Who comes up first: metrics of the ranking of items by score (Berg et al. 2022, App. B).
+
+tau_k is the top k of a ranking, p_A the share of group A in it, q_A its desired share.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.metrics.arrays import as_groups, kernels, like, matrix, namespace, to_numpy
+from tiltmeter.metrics.convention import CHOICES
+from tiltmeter.metrics.summary import TopItems, check_k
+from tiltmeter.types import Array, Floats, Groups
+
+LOG_EPSILON = math.log(1e-10)  # skew of an absent group where p/q is taken as 1e-10
+
+
+def composition(scores: Array, groups: Groups | Array, *, k: int, ties: str = "expected") -> Array:
+    """Share of each group in the top k: p_A, queries x groups.
+
+    >>> composition([[4, 3, 2, 1]], [0, 1, 0, 0], k=2)
+    array([[0.5, 0.5]])
+    """
+    return top_counts(scores, groups, k=k, ties=ties) / k
+
+
+def top_counts(scores: Array, groups: Groups | Array, *, k: int, ties: str) -> Array:
+    """Number of items of each group in the top k, queries x groups.
+
+    >>> top_counts([[1, 1, 1, 0]], [0, 1, 1, 1], k=2, ties="stable")
+    array([[1., 1.]])
+    >>> top_counts([[1, 1, 1, 0]], [0, 1, 1, 1], k=2, ties="expected").round(3)
+    array([[0.667, 1.333]])
+    """
+    _check("ties", ties)
+    scores = matrix(scores, "scores", "queries", "items")
+    check_k(k, scores.shape[1])
+    return TopItems.of(scores, groups, k).counts(k, ties)
+
+
+def skew(
+    scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
+) -> Array:
+    """Skew_A@k = ln(p_A / q_A), queries x groups; ideal 0.
+
+    >>> ranking = [list(range(10, 0, -1))]
+    >>> skew(ranking, [0, 0, 0, 1, 1, 0, 0, 1, 1, 1],
+    ...      k=5, target="uniform", empty="nan", ties="stable").round(3)
+    array([[ 0.182, -0.223]])
+    """
+    counts = top_counts(scores, groups, k=k, ties=ties)
+    return skew_of_shares(counts / k, _shares(counts, target, groups), k=k, empty=empty)
+
+
+def max_skew(
+    scores: Array,
+    groups: Groups | Array,
+    *,
+    k: int,
+    target: str | Array,
+    empty: str,
+    ties: str,
+    absolute: bool = False,
+) -> Array:
+    """MaxSkew@k = max_A Skew_A@k (or max_A |Skew_A@k|), one a query; ideal 0.
+
+    >>> max_skew([[4, 3, 2, 1]], [0, 0, 1, 1],
+    ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
+    array([0.693])
+    """
+    found = skew(scores, groups, k=k, target=target, empty=empty, ties=ties)
+    return max_of(abs(found) if absolute else found)
+
+
+def min_skew(
+    scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
+) -> Array:
+    """MinSkew@k = min_A Skew_A@k, one a query; ideal 0.
+
+    >>> min_skew([[4, 3, 2, 1]], [0, 0, 1, 1],
+    ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
+    array([0.])
+    """
+    return -max_of(-skew(scores, groups, k=k, target=target, empty=empty, ties=ties))
+
+
+def ndkl(
+    scores: Array, groups: Groups | Array, *, target: str | Array, k: int | None = None
+) -> Array:
+    """NDKL = (1/Z) sum_i KL(D_i || q) / log2(i+1), Z = sum_i 1/log2(i+1), one a query; ideal 0.
+
+    D_i are the shares among the first i; the sum runs over the whole ranking, or over its
+    first k. Equal scores keep the order of the rows; `tied_share` says how many there are.
+
+    >>> ndkl([[4, 3, 2, 1]], [0, 1, 0, 1], target="uniform").round(4)
+    array([0.2816])
+    """
+    scores = matrix(scores, "scores", "queries", "items")
+    groups = as_groups(groups, scores.shape[1])
+    loops = kernels(scores)
+    if k is None:
+        order = loops.rank(scores)
+    else:
+        check_k(k, scores.shape[1])
+        order = loops.select(scores, k)
+    ranked = like(scores, groups.codes, "int64")[order]
+    return loops.ndkl(ranked, like(scores, log_shares(_shares(scores, target, groups))))
+
+
+def normalized_entropy(
+    scores: Array, groups: Groups | Array, *, k: int, ties: str = "expected"
+) -> Array:
+    """Entropy of the top k's shares over ln(number of groups): H(p) / ln G, one a query.
+
+    1 is an even top k. The ideal is the data set's own entropy, which need not be 1. With one
+    group it is undefined: NaN.
+
+    >>> normalized_entropy([[4, 3, 2, 1]], [0, 0, 1, 1], k=3).round(3)
+    array([0.918])
+    """
+    return entropy_of_shares(composition(scores, groups, k=k, ties=ties))
+
+
+def tied_share(scores: Array) -> Array:
+    """Share of the ranks of each query whose score is not unique, one a query.
+
+    >>> tied_share([[3, 2, 2, 1]])
+    array([0.5])
+    """
+    scores = matrix(scores, "scores", "queries", "items")
+    xp, loops = namespace(scores), kernels(scores)
+    ranked = loops.take(scores, loops.rank(scores))
+    same = ranked[:, 1:] == ranked[:, :-1]
+    edge = ranked[:, :1] != ranked[:, :1]  # False: the first has none before, the last none after
+    tied = xp.concatenate([edge, same], axis=1) | xp.concatenate([same, edge], axis=1)
+    return like(scores, tied).mean(1)
+
+
+# --- the same metrics from top-k shares, however these were come by -----------------------------
+
+
+def skew_of_shares(p: Array, q: Array, *, k: int, empty: str) -> Array:
+    """ln(p / q) for shares p of a top k (... x groups) and desired shares q.
+
+    `floor` and `bounded` are the least share that a group is given: an expected count between
+    0 and 1, which only ties produce, is never worse than absence. A group whose desired share
+    is 0 has no skew: NaN.
+
+    >>> p = np.array([40, 30, 20, 10, 0, 0, 0]) / 100
+    >>> skew_of_shares(p, np.full(7, 1 / 7), k=100, empty="bounded").round(3)
+    array([ 1.03 ,  0.742,  0.336, -0.357, -2.659, -2.659, -2.659])
+    """
+    _check("empty", empty)
+    xp = namespace(p)
+    q = q + 0 * p
+    if empty == "floor":
+        p = xp.where(p < 1 / k, 1 / k, p)
+    elif empty == "bounded":
+        p = xp.maximum(p, xp.where(q < 1 / k, q, 1 / k))
+    absent = {"epsilon": LOG_EPSILON, "drop": 0.0}.get(empty, float("nan"))
+    there, wanted = p > 0, q > 0
+    log_ratio = xp.log(xp.where(there, p, 1.0) / xp.where(wanted, q, 1.0))
+    return xp.where(wanted, xp.where(there, log_ratio, absent), float("nan"))
+
+
+def entropy_of_shares(p: Array) -> Array:
+    """H(p) / ln(number of groups), over the last axis.
+
+    >>> import numpy as np
+    >>> entropy_of_shares(np.array([0.5, 0.5]))
+    np.float64(1.0)
+    """
+    xp = namespace(p)
+    if p.shape[-1] == 1:
+        return p.sum(-1) * float("nan")
+    h = -(p * xp.log(xp.where(p > 0, p, 1.0))).sum(-1)
+    return h / math.log(p.shape[-1])
+
+
+def max_of(values: Array) -> Array:
+    """Largest defined value of the last axis; NaN where none is defined."""
+    xp = namespace(values)
+    defined = ~xp.isnan(values)
+    top = xp.amax(xp.where(defined, values, float("-inf")), -1)
+    return xp.where(defined.any(-1), top, float("nan"))
+
+
+def target_shares(target: str | Array, groups: Groups) -> Floats:
+    """The desired share q of each group: `uniform`, `prior`, or given shares that sum to 1."""
+    if isinstance(target, str):
+        _check("target", target)
+        if target == "prior":
+            return groups.shares
+        return groups.shares * 0 + 1 / len(groups.names)
+    shares = to_numpy(target).astype(float)
+    if shares.shape != (len(groups.names),) or abs(shares.sum() - 1) > 1e-9 or shares.min() < 0:
+        raise InputError(
+            f"target must be 'uniform', 'prior', or {len(groups.names)} shares that sum to 1, one "
+            f"a group; got {shares.tolist()}"
+        )
+    if (empty := (shares == 0) & (groups.counts > 0)).any():
+        raise InputError(
+            f"the target gives group {groups.names[int(empty.argmax())]!r} a share of 0, but it "
+            "has items: leave those items out, or give it a share"
+        )
+    return shares
+
+
+def log_shares(shares: Floats) -> Floats:
+    """ln q; 0 for groups with no share, which no item belongs to."""
+    return np.log(np.where(shares > 0, shares, 1.0))
+
+
+def _shares(reference: Array, target: str | Array, groups: Groups | Array) -> Array:
+    groups = groups if isinstance(groups, Groups) else as_groups(groups, len(groups))
+    return like(reference, target_shares(target, groups))
+
+
+def _check(field: str, value: str) -> None:
+    if value not in CHOICES[field]:
+        raise UnknownNameError(f"choice for {field!r}", value, CHOICES[field])

@@ -1,0 +1,138 @@
+"""What the scores of a block leave behind: small, exact, and mergeable with the next block's.
+
+The metrics on whole matrices are thin wrappers around these, so that one block, many blocks
+and, later, many machines give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.arrays import as_groups, kernels, like, matrix, namespace, to_numpy
+from tiltmeter.types import Array, Groups, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and centred second moment of the scores of each query and group."""
+
+    count: Array  # groups
+    mean: Array  # queries x groups
+    m2: Array  # queries x groups: sum of (score - mean)^2
+
+    @classmethod
+    def of(cls, scores: Array, groups: Groups | Array) -> Moments:
+        """The moments of one block of items."""
+        scores = matrix(scores, "scores", "queries", "items")
+        groups = as_groups(groups, scores.shape[1])
+        codes = like(scores, groups.codes, "int64")
+        mean, m2 = kernels(scores).moments(scores, codes, len(groups.names))
+        return cls(like(scores, groups.counts), mean, m2)
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both blocks of items together (Chan, Golub and LeVeque 1983)."""
+        return _pooled([self.count, other.count], [self.mean, other.mean], [self.m2, other.m2])
+
+    def regroup(self, codes: Ints, groups: int) -> Moments:
+        """The moments of coarser groups: group `g` becomes part of group `codes[g]`."""
+        xp = namespace(self.mean)
+        parts = []
+        for target in range(groups):
+            at = [g for g, code in enumerate(codes) if code == target]
+            parts.append(
+                _pooled(
+                    [self.count[g] for g in at],
+                    [self.mean[:, g] for g in at],
+                    [self.m2[:, g] for g in at],
+                )
+            )
+        return Moments(
+            xp.stack([part.count for part in parts]),
+            xp.stack([part.mean for part in parts], axis=1),
+            xp.stack([part.m2 for part in parts], axis=1),
+        )
+
+    def total(self) -> Moments:
+        """The moments of all groups together: one group."""
+        return self.regroup(to_numpy(self.count).astype(int) * 0, 1)
+
+
+def _pooled(counts: Sequence[Array], means: Sequence[Array], m2s: Sequence[Array]) -> Moments:
+    count = sum(counts)
+    some = count + (count == 0)  # an empty group keeps mean 0 and adds nothing
+    mean = sum(n * mean for n, mean in zip(counts, means, strict=True)) / some
+    m2 = sum(
+        part + n * (here - mean) ** 2 for n, here, part in zip(counts, means, m2s, strict=True)
+    )
+    return Moments(count, mean, m2)
+
+
+@dataclass(frozen=True, eq=False)
+class TopItems:
+    """The best `k` items of each query, exactly, and how many tie with the last of them.
+
+    Of equal scores the lower id comes first. `tied` counts, by group, every item seen whose
+    score equals the last one held, whether it is held itself or not.
+    """
+
+    k: int  # fewer are held where fewer have been seen
+    scores: Array  # queries x held, falling
+    ids: Array  # queries x held
+    codes: Array  # queries x held: the group of each
+    tied: Array  # queries x groups
+
+    @classmethod
+    def of(cls, scores: Array, groups: Groups | Array, k: int, first_id: int = 0) -> TopItems:
+        """The best items of one block; its items have the ids `first_id`, `first_id + 1` ..."""
+        scores = matrix(scores, "scores", "queries", "items")
+        groups = as_groups(groups, scores.shape[1])
+        loops = kernels(scores)
+        codes = like(scores, groups.codes, "int64")
+        ids = loops.select(scores, min(k, scores.shape[1]))
+        best = loops.take(scores, ids)
+        tied = loops.equal_counts(scores, best[:, -1], codes, len(groups.names))
+        return cls(k, best, ids + first_id, codes[ids], tied)
+
+    def counts(self, k: int, ties: str) -> Array:
+        """Items of each group among the first `k`; `expected` over all orders of equal scores."""
+        check_k(k, self.scores.shape[1])
+        count = kernels(self.scores).group_counts
+        groups = self.tied.shape[1]
+        if ties == "stable":
+            return count(self.codes[:, :k], groups)
+        edge = self.scores[:, k - 1 : k]
+        above = count(self.codes, groups, self.scores > edge)
+        equal = self._equal(edge)
+        left = k - above.sum(1)
+        return above + equal * (left / equal.sum(1))[:, None]
+
+    def merge(self, other: TopItems) -> TopItems:
+        """The best items of both blocks together."""
+        if self.k != other.k:
+            raise InputError(f"cannot merge the top {self.k} with the top {other.k}")
+        xp, take = namespace(self.scores), kernels(self.scores).take
+        scores, ids, codes = (
+            xp.concatenate([getattr(self, name), getattr(other, name)], axis=1)
+            for name in ("scores", "ids", "codes")
+        )
+        by_id = xp.argsort(ids, axis=1)
+        order = kernels(self.scores).rank(take(scores, by_id))[:, : self.k]
+        scores, ids, codes = (take(take(x, by_id), order) for x in (scores, ids, codes))
+        edge = scores[:, -1:]
+        return TopItems(self.k, scores, ids, codes, self._equal(edge) + other._equal(edge))
+
+    def _equal(self, edge: Array) -> Array:
+        """Items seen, by group, that score just `edge` (which is not below the last one held)."""
+        held = kernels(self.scores).group_counts(
+            self.codes, self.tied.shape[1], self.scores == edge
+        )
+        last = self.scores[:, -1:] == edge
+        return namespace(held).where(last, self.tied, held)
+
+
+def check_k(k: int, items: int) -> None:
+    """A top `k` needs `k` items."""
+    if not 1 <= k <= items:
+        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items}")

@@ -1,0 +1,89 @@
+"""What an audit could see, group by group, before it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.probes.ranking import checked
+from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
+from tiltmeter.stats.power import smallest_effect
+from tiltmeter.types import Faces, Groups
+
+DRAWS = 10_000
+NDKL_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class GroupPlan:
+    """One group: its size, and the smallest C-ASC that would be found in 80 of 100 audits."""
+
+    name: str
+    n: int
+    share: float
+    smallest: float  # one word, tested at .05
+    smallest_of_many: float  # any of the words, with the family-wise error at .05
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What a ranking metric reads without any tilt: the mean, and where the upper 2.5% begin."""
+
+    metric: str
+    k: int | None
+    mean: float
+    high: float
+
+
+@dataclass(frozen=True)
+class AttributePlan:
+    attribute: str
+    groups: list[GroupPlan]
+    floors: list[Floor]
+
+
+def plan(
+    faces: Faces,
+    *,
+    attributes: Sequence[str],
+    convention: Convention,
+    words: int,
+    power: float = 0.8,
+    seed: int = 0,
+) -> list[AttributePlan]:
+    """The smallest effects and the noise floors of an audit of `words` words on these labels."""
+    rng = np.random.default_rng(seed)
+    return [
+        _plan(checked(faces.attribute(name)), convention, words, power, rng) for name in attributes
+    ]
+
+
+def _plan(
+    groups: Groups, convention: Convention, words: int, power: float, rng: np.random.Generator
+) -> AttributePlan:
+    sizes = groups.counts
+    one = smallest_effect(sizes, power=power)
+    many = smallest_effect(sizes, power=power, tests=words * len(sizes))
+    found = [
+        GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
+        for name, n, a, b in zip(groups.names, sizes, one, many, strict=True)
+    ]
+    q = target_shares(convention.target, groups)
+    floors = []
+    for k in (k for k in convention.k if k <= len(groups)):
+        drawn = draw_top_counts(sizes, k, DRAWS, rng) / k
+        skew = skew_of_shares(drawn, q, k=k, empty=convention.empty)
+        if convention.skew == "absolute":
+            skew = np.abs(skew)
+        floors.append(_floor("max_skew", k, max_of(skew)))
+    floors.append(_floor("ndkl", None, ndkl_null(sizes, q, NDKL_DRAWS, rng)))
+    return AttributePlan(groups.attribute, found, floors)
+
+
+def _floor(metric: str, k: int | None, draws: np.ndarray) -> Floor:
+    band = band_of(draws)
+    return Floor(metric, k, float(band.mean), float(band.hi))

@@ -1,0 +1,336 @@
+"""A figure: one metric of one attribute on every prompt, with all that is known of its noise.
+
+Probes make figures; `tabulate` turns them into rows, on every level at which a reader looks:
+each prompt, each concept (mean over its templates), each category, and all words together.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.results import combined, rows
+from tiltmeter.stats.bootstrap import crossed_means, interval, standard_error_interval
+from tiltmeter.stats.multiplicity import benjamini_hochberg, max_t
+from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
+from tiltmeter.types import Floats, Groups, Ints, Prompt
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """Values are prompts x columns: a column a group, or one column for all of them."""
+
+    metric: str
+    groups: Groups
+    values: Floats
+    side: str  # of the p-value
+    ideal: float
+    k: int | None = None
+    by_group: bool = True
+    null: Floats | None = None  # draws x prompts x columns, one relabelling shared by a draw
+    boot: Floats | None = None  # draws x prompts x columns
+    #: For prompts taken alone, where there is something better than the draws:
+    exact_null: Band | None = None  # of columns
+    exact_p: Floats | None = None  # prompts x columns
+    exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
+    exact_ci_method: str = ""
+    #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
+    #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
+    regular: bool = True
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # what no value leaves
+    undefined: str = ""  # why a value may be missing
+    notes: Sequence[str | None] | None = None  # of prompts
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """What one row speaks of: some prompts, and the word and template that each belongs to."""
+
+    prompts: Ints
+    words: Ints
+    templates: Ints
+    concept: str | None = None
+    category: str | None = None
+    template: str | None = None
+
+
+Level = list[Unit]
+#: What a word is compared within: its part of speech and its templates.
+Kind = tuple[str, tuple[str, ...]]
+
+
+def concepts(prompts: Sequence[Prompt]) -> Level:
+    """Each word, in each category it stands in, with all its prompts."""
+    members: dict[tuple[str, str, str], list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        if prompt.role == "word":
+            members.setdefault((prompt.concept, prompt.category, prompt.pos), []).append(row)
+    return [
+        _unit(prompts, at, word, concept, category or None)
+        for word, ((concept, category, _), at) in enumerate(members.items())
+    ]
+
+
+def _unit(
+    prompts: Sequence[Prompt], at: list[int], word: int, concept: str, category: str | None
+) -> Unit:
+    templates = [prompts[row].template for row in at]
+    only = templates[0] or None if len(at) == 1 else None
+    # a number that is the same wherever the template is
+    codes = np.array([zlib.crc32(template.encode()) for template in templates])
+    return Unit(np.array(at), np.full(len(at), word), codes, concept, category, only)
+
+
+def _kind(unit: Unit, prompts: Sequence[Prompt]) -> Kind:
+    return prompts[unit.prompts[0]].pos, tuple(
+        sorted(prompts[row].template for row in unit.prompts)
+    )
+
+
+def placebos_of(kind: Kind, prompts: Sequence[Prompt]) -> Level:
+    """Placebos of one part of speech, each in all of the templates."""
+    pos, templates = kind
+    at: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        if prompt.role == "placebo" and prompt.pos == pos and prompt.template in templates:
+            at.setdefault(prompt.concept, []).append(row)
+    whole = [(concept, found) for concept, found in at.items() if len(found) == len(templates)]
+    return [
+        _unit(prompts, found, word, concept, "placebo")
+        for word, (concept, found) in enumerate(whole)
+    ]
+
+
+def _joined(units: Level, category: str | None) -> Unit:
+    return Unit(
+        np.concatenate([unit.prompts for unit in units]),
+        np.concatenate([unit.words for unit in units]),
+        np.concatenate([unit.templates for unit in units]),
+        category=category,
+    )
+
+
+def means(values: Floats, level: Level) -> Floats:
+    """Mean over each unit's words of the mean over the word's prompts; axis -2 holds prompts.
+
+    A mean over several values leaves out undefined ones; it is undefined where all are.
+    """
+    if all(len(unit.prompts) == 1 for unit in level):
+        return values[..., np.concatenate([unit.prompts for unit in level]), :]
+    return np.stack([_mean(values, unit) for unit in level], axis=-2)
+
+
+def _mean(values: Floats, unit: Unit) -> Floats:
+    part = values[..., unit.prompts, :]
+    defined = ~np.isnan(part)
+    weight = defined * _even(unit)[:, None]
+    total = weight.sum(axis=-2)
+    sums = (np.where(defined, part, 0) * weight).sum(axis=-2)
+    return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
+
+
+def _even(unit: Unit) -> Floats:
+    """A word counts as much as another, however many templates it has."""
+    _, inverse, counts = np.unique(unit.words, return_inverse=True, return_counts=True)
+    return np.asarray(1 / counts[inverse])
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The rows that prompts call for: levels over words, and the placebos beside them."""
+
+    levels: list[Level]
+    kinds: dict[Kind, Level]  # placebos
+    kind_of: list[list[Kind]]  # of each unit of each level; empty where there is no one concept
+    shown: list[Kind]  # placebos that concepts are compared with: they are listed too
+
+    @classmethod
+    def of(cls, prompts: Sequence[Prompt]) -> Layout:
+        words = concepts(prompts)
+        # prompts are listed on their own only where a concept has several
+        single = [
+            Unit(unit.prompts[[i]], unit.words[[i]], unit.templates[[i]], unit.concept,
+                 unit.category, prompts[unit.prompts[i]].template)
+            for unit in words if len(unit.prompts) > 1
+            for i in range(len(unit.prompts))
+        ]  # fmt: skip
+        categories = sorted({unit.category for unit in words if unit.category})
+        by_category = [
+            _joined([unit for unit in words if unit.category == category], category)
+            for category in categories
+        ]
+        everything = [_joined(words, None)] if len(words) > 1 else []
+        found = [single, words, by_category if len(categories) > 1 else [], everything]
+        levels = [level for level in found if level]
+        kinds = [
+            [_kind(unit, prompts) for unit in level] if level[0].concept else [] for level in levels
+        ]
+        placebos = {kind: placebos_of(kind, prompts) for of in kinds for kind in dict.fromkeys(of)}
+        shown = list(dict.fromkeys(_kind(unit, prompts) for unit in words))
+        return cls(levels, placebos, kinds, shown)
+
+
+def tabulate(
+    figure: Figure, layout: Layout, *, rng: np.random.Generator, constants: dict[str, object]
+) -> pa.Table:
+    """Rows for one figure on every level, and for the placebos that its concepts stand beside."""
+    tables = []
+    for level, kinds in zip(layout.levels, layout.kind_of, strict=True):
+        p_placebo = _against_placebos(figure, level, kinds, layout.kinds)
+        tables.append(_level_rows(figure, level, p_placebo, rng, constants))
+    for kind in layout.shown:
+        if level := layout.kinds[kind]:
+            values = means(figure.values, level)
+            p_placebo = np.stack([leave_one_out(column) for column in values.T], axis=1)
+            tables.append(_level_rows(figure, level, p_placebo, rng, constants, placebo=True))
+    return combined(tables)
+
+
+def _against_placebos(
+    figure: Figure, level: Level, kinds: list[Kind], placebos: dict[Kind, Level]
+) -> Floats:
+    values = means(figure.values, level)
+    found = np.full(values.shape, np.nan)
+    for kind in dict.fromkeys(kinds):
+        at = np.array([other == kind for other in kinds])
+        if len(placebos[kind]) >= FEWEST_PLACEBOS:
+            pool = means(figure.values, placebos[kind])
+            for column in range(values.shape[1]):
+                found[at, column] = p_placebo(values[at, column], pool[:, column])
+    return found
+
+
+def _level_rows(
+    figure: Figure,
+    level: Level,
+    p_placebo: Floats,
+    rng: np.random.Generator,
+    constants: dict[str, object],
+    *,
+    placebo: bool = False,
+) -> pa.Table:
+    values = means(figure.values, level)  # units x columns
+    units, columns = values.shape
+    alone = np.array([len(unit.prompts) == 1 for unit in level])
+    first = np.array([unit.prompts[0] for unit in level])
+    null, p, p_fwer = _against_null(figure, level, values, alone, first, family=not placebo)
+    low, high, method = _intervals(figure, level, values, alone, first, rng)
+    found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
+    counts = figure.groups.counts
+    names = figure.groups.names
+    count = units * columns
+
+    def each(per_unit: Sequence[object]) -> list[object]:
+        return [entry for entry in per_unit for _ in range(columns)]
+
+    return rows(
+        count,
+        **constants,
+        metric=figure.metric,
+        attribute=figure.groups.attribute,
+        k=figure.k,
+        ideal=figure.ideal,
+        p_side=figure.side,
+        n=len(figure.groups),
+        concept=each([unit.concept for unit in level]),
+        category=each([unit.category for unit in level]),
+        template=each([unit.template for unit in level]),
+        group=list(names) * units if figure.by_group else None,
+        n_group=counts.tolist() * units if figure.by_group else None,
+        value=values.ravel(),
+        null_mean=null.mean.ravel(),
+        null_lo=null.lo.ravel(),
+        null_hi=null.hi.ravel(),
+        ci_low=low.ravel(),
+        ci_high=high.ravel(),
+        ci_method=[
+            m if ok else None for m, ok in zip(each(method), ~np.isnan(low.ravel()), strict=True)
+        ],
+        p=p.ravel(),
+        p_fwer=p_fwer.ravel(),
+        p_bh=(np.full(count, np.nan) if placebo else benjamini_hochberg(p.ravel())),
+        p_placebo=p_placebo.ravel(),
+        verdict=None if placebo else found,
+        note=_notes(figure, values, alone, first),
+    )
+
+
+def _notes(figure: Figure, values: Floats, alone: Ints, first: Ints) -> list[str | None]:
+    remarks = figure.notes or [None] * len(figure.values)
+    of_units = [remarks[row] if a else None for row, a in zip(first, alone, strict=True)]
+    return [
+        figure.undefined if np.isnan(value) else remark
+        for remark, row in zip(of_units, values, strict=True)
+        for value in row
+    ]
+
+
+def _against_null(
+    figure: Figure, level: Level, values: Floats, alone: Ints, first: Ints, *, family: bool
+) -> tuple[Band, Floats, Floats]:
+    """Null band, p and family-wise p of each unit and column."""
+    empty = np.full(values.shape, np.nan)
+    band, p, p_fwer = Band(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
+    if figure.null is not None and _reaches(figure.null, level):
+        draws = means(figure.null, level)  # draws x units x columns
+        band = band_of(draws)
+        p = p_of_draws(values, draws, figure.side)
+        if family:
+            p_fwer = _family_wise(values, draws, figure.side)
+    if figure.exact_null is not None:
+        for to, exact in zip(band, figure.exact_null, strict=True):
+            to[alone] = exact
+    if figure.exact_p is not None:
+        p[alone] = figure.exact_p[first[alone]]
+    p[np.isnan(values)] = np.nan
+    return band, p, p_fwer
+
+
+def _family_wise(values: Floats, draws: Floats, side: str) -> Floats:
+    """maxT over all units and columns, each on the scale of its own null."""
+    centre, spread = draws.mean(axis=0), draws.std(axis=0, ddof=1)
+    spread = np.where(spread > 1e-12, spread, np.nan)
+    sign = -1.0 if side == "less" else 1.0
+    observed = sign * (values - centre) / spread
+    drawn = (sign * (draws - centre) / spread).reshape(len(draws), -1)
+    if side == "two":
+        observed, drawn = np.abs(observed), np.abs(drawn)
+    return max_t(observed.ravel(), drawn).reshape(values.shape)
+
+
+def _intervals(
+    figure: Figure,
+    level: Level,
+    values: Floats,
+    alone: Ints,
+    first: Ints,
+    rng: np.random.Generator,
+) -> tuple[Floats, Floats, list[str]]:
+    low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
+    method = ["bootstrap over images" if a else "crossed bootstrap" for a in alone]
+    edges = interval if figure.regular else standard_error_interval
+    if figure.boot is not None and _reaches(figure.boot, level):
+        if alone.any():
+            low[alone], high[alone] = edges(figure.boot[:, first[alone]], values[alone])
+        for row in np.flatnonzero(~alone):
+            unit = level[row]
+            part = figure.boot[:, unit.prompts]
+            drawn = crossed_means(part, unit.words, unit.templates, rng)
+            low[row], high[row] = edges(drawn, values[row])
+        method = [m if figure.regular else f"{m}, standard error" for m in method]
+    if figure.exact_ci is not None and alone.any():
+        low[alone], high[alone] = (edge[first[alone]] for edge in figure.exact_ci)
+        method = [figure.exact_ci_method if a else m for a, m in zip(alone, method, strict=True)]
+    low, high = np.clip(low, *figure.bounds), np.clip(high, *figure.bounds)
+    low[np.isnan(values)] = high[np.isnan(values)] = np.nan
+    return low, high, method
+
+
+def _reaches(draws: Floats, level: Level) -> bool:
+    """Whether draws were made for all of the level's prompts: the costly ones are for words."""
+    return bool(max(unit.prompts.max() for unit in level) < draws.shape[1])

@@ -1,0 +1,45 @@
+"""Names to things, without importing the things: adding one is one line in one table."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tiltmeter.errors import UnknownNameError
+
+
+class Registry(Mapping[str, Any]):
+    """A table of `name: "module:attribute"`, imported when it is asked for.
+
+    >>> squares = Registry("function", {"root": "math:sqrt"})
+    >>> squares["root"](9.0)
+    3.0
+    >>> squares["rot"]
+    Traceback (most recent call last):
+    ...
+    tiltmeter.errors.UnknownNameError: unknown function 'rot'; did you mean 'root'?
+    """
+
+    def __init__(self, kind: str, paths: Mapping[str, str]) -> None:
+        self.kind = kind
+        self.paths = dict(paths)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.paths:
+            raise UnknownNameError(self.kind, name, self.paths)
+        module, _, attribute = self.paths[name].partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def summary(self, name: str) -> str:
+        """The first line of the docstring of what `name` stands for."""
+        return (self[name].__doc__ or "").strip().partition("\n")[0]

@@ -1,0 +1,305 @@
+"""What an audit leaves: one table of declared columns, its provenance, and files on disk.
+
+A run on disk is a directory: `run.json` (what was measured, on what, how), `results.parquet`
+(one row a measurement) and `instances/PROBE.parquet` (single images or instances, never pixels).
+It is written beside its place and moved there whole, so there is never half a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.errors import InputError, TiltmeterError
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+FORMAT = 1
+
+RESULTS = pa.schema(
+    [
+        ("probe", pa.string()),
+        ("metric", pa.string()),
+        ("model", pa.string()),
+        ("dataset", pa.string()),
+        ("split", pa.string()),
+        ("experiment", pa.string()),  # which variant of the probe: 1*-a, V/L, a softmax reading
+        ("attribute", pa.string()),
+        ("group", pa.string()),
+        ("concept", pa.string()),
+        ("target", pa.string()),  # a second concept, or a class
+        ("category", pa.string()),
+        ("template", pa.string()),
+        ("factor", pa.string()),  # of a variance share
+        ("k", pa.int64()),
+        ("value", pa.float64()),  # null where undefined; `note` says why
+        ("ideal", pa.float64()),
+        ("truth", pa.float64()),  # planted, in the testbed
+        ("published", pa.float64()),
+        ("null_mean", pa.float64()),
+        ("null_lo", pa.float64()),
+        ("null_hi", pa.float64()),
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("ci_method", pa.string()),
+        ("p", pa.float64()),
+        ("p_side", pa.string()),
+        ("p_fwer", pa.float64()),
+        ("p_bh", pa.float64()),
+        ("p_placebo", pa.float64()),
+        ("verdict", pa.string()),
+        ("n", pa.int64()),
+        ("n_group", pa.int64()),
+        ("n_undefined", pa.int64()),
+        ("convention", pa.string()),
+        ("seed", pa.int64()),
+        ("note", pa.string()),
+    ]
+)
+
+INSTANCES = pa.schema(
+    [
+        ("model", pa.string()),
+        ("dataset", pa.string()),
+        ("experiment", pa.string()),
+        ("concept", pa.string()),
+        ("template", pa.string()),
+        ("id", pa.string()),
+        ("groups", pa.map_(pa.string(), pa.string())),  # attribute -> group
+        ("rank", pa.int64()),
+        ("score", pa.float64()),
+        ("pick", pa.string()),
+    ]
+)
+
+#: What two rows must share to be the same measurement of two models.
+KEY = (
+    "probe", "metric", "dataset", "split", "experiment", "attribute", "group", "concept",
+    "target", "category", "template", "factor", "k",
+)  # fmt: skip
+
+COMPARISON = pa.schema(
+    [RESULTS.field(name) for name in KEY]
+    + [
+        ("before", pa.float64()),
+        ("after", pa.float64()),
+        ("ideal", pa.float64()),
+        ("difference", pa.float64()),  # after - before
+        ("excess", pa.float64()),  # |after - ideal| - |before - ideal|: above 0 is worse
+        ("ci_low", pa.float64()),
+        ("ci_high", pa.float64()),
+        ("p", pa.float64()),
+        ("p_bh", pa.float64()),
+        ("direction", pa.string()),  # better, worse, same
+        ("convention", pa.string()),
+        ("note", pa.string()),
+    ]
+)
+
+
+def rows(count: int, /, **columns: Any) -> pa.Table:
+    """A table of `count` rows of RESULTS; each column is a scalar or `count` values.
+
+    NaN is undefined: it becomes null, and a value without a note is refused.
+
+    >>> rows(2, metric="c_asc", value=[0.5, float("nan")], note=[None, "one group"])["value"]
+    <pyarrow.lib.ChunkedArray object at ...>
+    [
+      [
+        0.5,
+        null
+      ]
+    ]
+    """
+    if unknown := set(columns) - set(RESULTS.names):
+        raise InputError(f"no such columns in results: {', '.join(sorted(unknown))}")
+    arrays = []
+    for column in RESULTS:
+        given = columns.get(column.name)
+        if given is None or isinstance(given, str | int | float):
+            given = [given] * count
+        arrays.append(pa.array(given, type=column.type, from_pandas=True))
+    table = pa.Table.from_arrays(arrays, schema=RESULTS)
+    if count and "value" in columns:
+        value, note = table["value"].combine_chunks(), table["note"].combine_chunks()
+        if (value.is_null().to_numpy(False) & note.is_null().to_numpy(False)).any():
+            raise InputError("a result without a value needs a note that says why")
+    return table
+
+
+def combined(tables: Iterable[pa.Table], schema: pa.Schema = RESULTS) -> pa.Table:
+    """Tables of one schema, one after the other."""
+    return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The results of an audit, what they were measured on, and how."""
+
+    table: pa.Table
+    meta: dict[str, Any] = field(default_factory=dict)
+    instances: dict[str, pa.Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.table.schema != RESULTS:
+            raise InputError("a run's table must have the columns of tiltmeter.results.RESULTS")
+
+    @property
+    def conventions(self) -> list[str]:
+        return sorted(set(self.table["convention"].drop_null().to_pylist()))
+
+    def where(self, **equal: Any) -> list[dict[str, Any]]:
+        """The rows whose columns equal the given values, as dictionaries."""
+        import pyarrow.compute as pc
+
+        table = self.table
+        for name, value in equal.items():
+            column = table[name]
+            table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+        found: list[dict[str, Any]] = table.to_pylist()
+        return found
+
+    def to_pandas(self) -> pandas.DataFrame:
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
+        """Writes the run to the directory `path`, whole or not at all."""
+        path = Path(path)
+        if path.exists() and not replace:
+            raise InputError(
+                f"{path} exists already and is left as it is: name another place, "
+                "or pass --force to replace it"
+            )
+        if path.exists() and any(path.iterdir()) and not (path / "run.json").exists():
+            raise InputError(f"{path} is not a run of tiltmeter and will not be replaced")
+        with _written_beside(path) as place:
+            _write_parquet(self.table, place / "results.parquet")
+            for name, table in self.instances.items():
+                (place / "instances").mkdir(exist_ok=True)
+                _write_parquet(table, place / "instances" / f"{name}.parquet")
+            meta = {
+                "format": FORMAT,
+                **self.meta,
+                "files": {
+                    str(file.relative_to(place)): file_hash(file)
+                    for file in sorted(place.rglob("*.parquet"))
+                },
+            }
+            meta["hash"] = content_hash({k: v for k, v in meta.items() if k != "environment"})
+            (place / "run.json").write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Reads a run back; refuses one whose files are not those that were saved."""
+        path = Path(path)
+        if not (path / "run.json").is_file():
+            raise InputError(f"{path} is not a run: it has no run.json. Make one with --out {path}")
+        try:
+            meta = json.loads((path / "run.json").read_text())
+        except ValueError as error:
+            raise InputError(f"{path / 'run.json'} is damaged: {error}") from None
+        for name, digest in meta.get("files", {}).items():
+            if not (path / name).is_file() or file_hash(path / name) != digest:
+                raise InputError(f"{path / name} is missing or was changed since it was saved")
+        instances = {
+            file.stem: pq.read_table(file) for file in sorted(path.glob("instances/*.parquet"))
+        }
+        meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
+        return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances)
+
+
+def environment() -> dict[str, Any]:
+    """When and where: told apart, since no hash covers it."""
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that numbers may depend on."""
+    found = {}
+    for name in ("tiltmeter", "numpy", "scipy", "numba", "pyarrow", "torch", "transformers"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def content_hash(value: Any) -> str:
+    """sha256 of a value's canonical JSON, or of an array's bytes, shape and type."""
+    digest = hashlib.sha256()
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype.str}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    else:
+        digest.update(json.dumps(value, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _write_parquet(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd")
+
+
+@contextlib.contextmanager
+def _written_beside(path: Path) -> Iterator[Path]:
+    """A new directory that becomes `path` when all went well, and vanishes when not."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    except OSError as error:
+        raise TiltmeterError(f"cannot write to {path}: {error.strerror or error}") from error
+    try:
+        yield place
+        place.chmod(0o755)  # mkdtemp keeps it to its owner; a run is for others to read too
+        if path.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+            path.rename(old / "old")
+            place.rename(path)
+            shutil.rmtree(old)
+        else:
+            place.rename(path)
+    except OSError as error:
+        raise TiltmeterError(
+            f"could not save to {path}: {error.strerror or error}. Nothing was written there; "
+            "free some space or name another place"
+        ) from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def label_hash(ids: Iterable[str], labels: Mapping[str, Iterable[str]]) -> str:
+    """sha256 of ids and labels, by attribute."""
+    return content_hash({"ids": list(ids), **{name: list(x) for name, x in labels.items()}})

@@ -1,0 +1,236 @@
+"""What the terminal shows of results: tables that fit 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tiltmeter.doctor import Finding
+from tiltmeter.metrics.convention import CHOICES, Convention
+from tiltmeter.planning import AttributePlan
+from tiltmeter.results import Run
+from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+
+STRONGEST = 8  # findings shown for each attribute
+SHORT = {ESTABLISHED: "yes", PERMUTATION_ONLY: "perm.", NOT_ESTABLISHED: "no"}
+LABELS = {"c_asc": "C-ASC", "max_skew": "MaxSkew", "min_skew": "MinSkew", "ndkl": "NDKL",
+          "normalized_entropy": "entropy"}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The run in short: what it was made of, its totals, and what it established."""
+    concepts = _concepts(run)
+    return {
+        **{
+            name: run.meta[name]
+            for name in ("model", "data", "convention", "seed")
+            if name in run.meta
+        },
+        "rows": run.table.num_rows,
+        "verdicts": dict(Counter(row["verdict"] for row in concepts if row["verdict"])),
+        "overall": [_present(row) for row in _overall(run)],
+        "established": [_present(row) for row in concepts if row["verdict"] == ESTABLISHED],
+    }
+
+
+def run(run: Run) -> None:
+    """The tables of an audit."""
+    console = Console()
+    meta = run.meta
+    console.print(
+        f"[bold]{meta['model']['name']}[/] on [bold]{meta['data']['name']}[/]: "
+        f"{meta['data']['images']:,} images, {meta['prompts']['words']:,} prompts, "
+        f"{meta['prompts']['placebos']:,} placebos; convention {meta['convention']['name']}"
+    )
+    concepts = _concepts(run)
+    for attribute in dict.fromkeys(row["attribute"] for row in concepts):
+        mine = [row for row in concepts if row["attribute"] == attribute]
+        console.print(
+            _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
+        )
+        console.print(_strongest(attribute, [row for row in mine if row["metric"] == "c_asc"]))
+    console.print(_counts(concepts), highlight=False)
+
+
+def saved(place: Path) -> None:
+    """Where the run is kept."""
+    Console(soft_wrap=True).print(f"Kept in [bold]{place}[/] (results.parquet, run.json).")
+
+
+def plan(
+    plans: Sequence[AttributePlan],
+    *,
+    images: int,
+    words: int,
+    power: float,
+    convention: Convention,
+) -> None:
+    """Smallest effects and noise floors."""
+    console = Console()
+    console.print(
+        f"{images:,} images; effects found in {power:.0%} of audits at the 5% level, for one word "
+        f"and for any of {words:,} words (Bonferroni). C-ASC is in standard deviations."
+    )
+    for one in plans:
+        table = _table(one.attribute, "group", "images", "share", "one word", "any word")
+        for group in one.groups:
+            table.add_row(
+                group.name, f"{group.n:,}", f"{group.share:.1%}", f"{group.smallest:.3f}",
+                f"{group.smallest_of_many:.3f}",
+            )  # fmt: skip
+        console.print(table)
+        for floor in one.floors:
+            at = f"@{floor.k}" if floor.k else ""
+            console.print(
+                f"  {LABELS[floor.metric]}{at} without any tilt: mean {floor.mean:.3f}, "
+                f"97.5% below {floor.high:.3f} ({convention.name})",
+                highlight=False,
+            )
+
+
+def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
+    """Names and what they stand for."""
+    console = Console()
+    for kind, names in found.items():
+        table = _table(kind, "name", "what it is", left=2)
+        for name, text in names.items():
+            table.add_row(Text(name, style="bold"), Text(text))
+        console.print(table)
+        if kind == "conventions" and len(found) == 1:
+            for field, choices in CHOICES.items():
+                table = _table(f"choices for {field}", "choice", "what it means", left=2)
+                for choice, text in choices.items():
+                    table.add_row(Text(choice, style="bold"), Text(text))
+                console.print(table)
+
+
+def findings(found: Sequence[Finding]) -> None:
+    """What the doctor saw."""
+    console = Console()
+    signs = {True: Text("ok", "green"), False: Text("missing", "red"), None: Text("-", "dim")}
+    table = _table("tiltmeter doctor", "", "what", "found", left=3)
+    for finding in found:
+        table.add_row(signs[finding.ok], finding.name, finding.detail)
+    console.print(table)
+
+
+def _totals(attribute: str, overall: list[Row], concepts: list[Row]) -> Table:
+    """Means over all words, by metric; where there is one word, its own figures."""
+    table = _table(f"{attribute}: mean over words", "metric", "value", "95% interval",
+                   "without tilt", "p")  # fmt: skip
+    for row in overall or [row for row in concepts if row["group"] is None]:
+        if row["group"] is not None:
+            continue
+        at = f"@{row['k']}" if row["k"] else ""
+        table.add_row(
+            f"{LABELS.get(row['metric'], row['metric'])}{at}",
+            _number(row["value"]),
+            _interval(row["ci_low"], row["ci_high"]),
+            _interval(row["null_lo"], row["null_hi"]),
+            _p(row["p"]),
+        )
+    return table
+
+
+def _strongest(attribute: str, rows: list[Row]) -> Table:
+    groups = {row["group"] for row in rows}
+    # of two groups one mirrors the other: show the one that a word leans to
+    if len(groups) == 2:
+        rows = [row for row in rows if row["value"] is not None and row["value"] > 0]
+    order = {ESTABLISHED: 0, PERMUTATION_ONLY: 1}
+    rows = sorted(
+        (row for row in rows if row["value"] is not None),
+        key=lambda row: (order.get(row["verdict"], 2), -abs(row["value"])),
+    )[:STRONGEST]
+    table = _table(f"{attribute}: strongest associations (C-ASC)", "word", "group", "C-ASC",
+                   "95% int.", "p maxT", "p plac.", "tilt", left=2)  # fmt: skip
+    table.columns[0].max_width, table.columns[1].max_width = 18, 26
+    for row in rows:
+        style = "bold" if row["verdict"] == ESTABLISHED else ""
+        table.add_row(
+            row["concept"],
+            row["group"],
+            f"{row['value']:+.2f}",
+            _interval(row["ci_low"], row["ci_high"], digits=2),
+            _p(row["p_fwer"]),
+            _p(row["p_placebo"]),
+            SHORT.get(row["verdict"], "-"),
+            style=style,
+        )
+    return table
+
+
+def _counts(concepts: list[Row]) -> str:
+    rows = [row for row in concepts if row["metric"] == "c_asc"]
+    count = Counter(row["verdict"] for row in rows)
+    if not any(count[name] for name in SHORT):
+        return (
+            "No verdicts: these take p-values and at least 40 placebos of the same part of speech."
+        )
+    return (
+        f"\nOf {len(rows):,} associations (C-ASC, word x group), {count[ESTABLISHED]:,} are "
+        f"established (yes); {count[PERMUTATION_ONLY]:,} beat the permutation null but not neutral "
+        f"words (perm.); {count[NOT_ESTABLISHED]:,} do neither (no)."
+    )
+
+
+def _concepts(run: Run) -> list[Row]:
+    """Rows of words, with all their templates; not placebos, categories or totals."""
+    rows: list[Row] = run.table.to_pylist()
+    several = {
+        (row["attribute"], row["concept"]) for row in rows if row["concept"] and not row["template"]
+    }
+    return [
+        row
+        for row in rows
+        if row["concept"]
+        and row["category"] != "placebo"
+        and not (row["template"] and (row["attribute"], row["concept"]) in several)
+    ]
+
+
+def _overall(run: Run) -> list[Row]:
+    return run.where(concept=None, category=None)
+
+
+def _present(row: Row) -> Row:
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _table(title: str, *columns: str, left: int = 1) -> Table:
+    table = Table(
+        title=Text(f"\n{title}", style="bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for position, name in enumerate(columns):
+        table.add_column(name, justify="left" if position < left else "right")
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"
+
+
+def _interval(low: float | None, high: float | None, digits: int = 3) -> str:
+    if low is None or high is None:
+        return "-"
+    return f"{low:.{digits}f}…{high:.{digits}f}"
+
+
+def _p(p: float | None) -> str:
+    if p is None:
+        return "-"
+    return f"{p:.3f}" if p >= 0.001 else "<.001"

@@ -1,0 +1,117 @@
+"""Intervals: what would another sample of images, words and wordings have given?
+
+A draw resamples the images of each group with replacement (groups keep their sizes), and where a
+figure is a mean over words or templates, these too, independently: the crossed bootstrap. A draw
+of images is a row of weights, so nothing is copied: the top k under weights is a walk down the
+ranking until the weights add up to k.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.metrics.arrays import as_groups, matrix
+from tiltmeter.stats.intervals import Z
+from tiltmeter.types import Floats, Groups, Ints
+
+LEVEL = 0.95
+
+
+def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> Ints:
+    """How often each item is drawn, draws x items; each group keeps its size.
+
+    >>> groups = Groups.from_labels(["a", "a", "b"])
+    >>> weights = stratified_weights(groups, 4, np.random.default_rng(0))
+    >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()
+    ([2, 2, 2, 2], [1, 1, 1, 1])
+    """
+    weights = np.empty((draws, len(groups)), np.uint8)
+    for code, size in enumerate(groups.counts):
+        rows = np.flatnonzero(groups.codes == code)
+        for draw in range(draws):
+            picked = rng.integers(0, size, size=size)
+            weights[draw, rows] = np.minimum(np.bincount(picked, minlength=size), 255)
+    return weights
+
+
+def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
+    """C-ASC under each row of weights: draws x queries x groups."""
+    from tiltmeter.stats import kernels
+
+    scores = matrix(scores, "scores", "queries", "items")
+    groups = as_groups(groups, scores.shape[1])
+    sums, squares = kernels.weighted_sums(
+        kernels.standardized(scores), groups.codes, weights, len(groups.names)
+    )
+    # weights keep the groups' sizes, so only sums change
+    return kernels.c_asc_of_sums(sums, groups.counts, squares)
+
+
+def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Floats:
+    """Top-k counts under each row of weights, for rankings `order`: draws x queries x groups."""
+    from tiltmeter.stats import kernels
+
+    return kernels.weighted_top_counts(order, groups.codes, weights, k, len(groups.names))
+
+
+def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Floats:
+    """Whole-ranking NDKL under each row of weights: draws x queries."""
+    from tiltmeter.stats import kernels
+
+    return kernels.weighted_ndkl(order, groups.codes, weights, shares)
+
+
+def interval(draws: Floats, value: Floats | None = None) -> tuple[Floats, Floats]:
+    """Percentile interval of draws along the first axis.
+
+    >>> [float(edge.round(6)) for edge in interval(np.arange(1001.0))]
+    [25.0, 975.0]
+    """
+    lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    return lo, hi
+
+
+def standard_error_interval(draws: Floats, value: Floats) -> tuple[Floats, Floats]:
+    """The value plus and minus 1.96 standard deviations of the draws.
+
+    For a figure that noise pushes one way only (a maximum, a divergence), draws lie beyond the
+    value and their percentiles with them. This interval is around what such a sample gives on
+    average, noise floor and all: read it beside the null band.
+
+    >>> [float(edge.round(2)) for edge in standard_error_interval(np.array([1.0, 2.0, 3.0]), 2.0)]
+    [0.04, 3.96]
+    """
+    half = Z * draws.std(axis=0, ddof=1)
+    return value - half, value + half
+
+
+def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Generator) -> Floats:
+    """Mean over words of the mean over their templates, both resampled, one a draw.
+
+    `draws` is draws x prompts (x columns); `words` and `templates` say what each prompt is made
+    of. A draw takes the same templates for every word (crossed), and leaves a lone word, or the
+    lone template of a word, as it is.
+
+    >>> draws = np.array([[1.0, 3.0], [1.0, 3.0]])
+    >>> crossed_means(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
+    array([2., 1.])
+    """
+    _, word = np.unique(words, return_inverse=True)
+    _, template = np.unique(templates, return_inverse=True)
+    weight = _multiplicity(template, len(draws), rng)
+    total = weight @ (word[:, None] == np.arange(word.max() + 1))  # draws x words
+    # where none of a word's templates was drawn, all of them serve
+    missed = total[:, word] == 0
+    weight = np.where(missed, 1.0, weight)
+    share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
+    share = share * _multiplicity(word, len(draws), rng)
+    share /= share.sum(axis=1, keepdims=True)
+    return np.asarray(np.einsum("bp,bp...->b...", share, draws))
+
+
+def _multiplicity(codes: Ints, draws: int, rng: np.random.Generator) -> Floats:
+    """How often each unit is drawn, for each of its members: draws x members."""
+    count = int(codes.max()) + 1
+    if count == 1:
+        return np.ones((draws, len(codes)))
+    return rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, codes].astype(float)

@@ -1,0 +1,38 @@
+"""Intervals of shares, which a bootstrap's percentiles get wrong when a group is nearly absent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.types import Floats, Ints
+
+Z = 1.959963984540054  # 97.5th percentile of the normal distribution
+
+
+def wilson(successes: Floats | Ints, n: Floats | Ints) -> tuple[Floats, Floats]:
+    """Wilson's 95% interval of a share (Wilson 1927); NaN for n = 0.
+
+    >>> [edge.round(3) for edge in wilson(np.array([0, 5]), np.array([10, 10]))]
+    [array([0.   , 0.237]), array([0.278, 0.763])]
+    """
+    n = np.where(np.asarray(n) > 0, n, np.nan).astype(float)
+    p = np.asarray(successes) / n
+    middle = (p + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z / (1 + Z**2 / n) * np.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
+
+
+def wilson_of_draws(counts: Floats, draws: Floats | None, k: int) -> tuple[Floats, Floats]:
+    """Wilson's interval of top-k shares, with as many trials as the bootstrap's variance says.
+
+    Images of the top k are not independent trials: n is p (1 - p) / var, var the variance of the
+    share over bootstrap draws (draws x ... x groups). Where that is 0, k trials are taken.
+    """
+    p = counts / k
+    if draws is None:
+        return wilson(counts, np.full(counts.shape, k))
+    variance = draws.var(axis=0, ddof=1, dtype=np.float64)
+    spread = p * (1 - p)
+    told = (variance > 0) & (spread > 0)
+    n = np.where(told, spread / np.where(told, variance, 1.0), k)
+    return wilson(p * n, n)

@@ -1,0 +1,61 @@
+"""Many words, one audit: p-values that hold for all of them together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.types import Floats
+
+
+def max_t(observed: Floats, draws: Floats) -> Floats:
+    """Westfall and Young's step-down maxT: family-wise p-values under any dependence.
+
+    `observed` are statistics that are large when extreme, `draws` (draws x statistics) the same
+    under relabellings that all of them share, so that their dependence is kept. Statistics must
+    be on one scale (divide by each one's null spread). NaN stays NaN and counts for nothing.
+
+    >>> draws = np.random.default_rng(0).normal(size=(999, 3))
+    >>> max_t(np.array([5.0, 0.1, 0.0]), draws).round(3)
+    array([0.001, 0.714, 0.714])
+    """
+    observed, draws = np.asarray(observed, dtype=float), np.asarray(draws)
+    p = np.full(observed.shape, np.nan)
+    there = np.flatnonzero(~np.isnan(observed))
+    order = there[np.argsort(observed[there], kind="stable")]  # weakest first
+    if len(order) == 0:
+        return p
+    # for each statistic the largest draw among those no stronger than it
+    largest = np.maximum.accumulate(draws[:, order], axis=1)
+    b = (largest >= observed[order] - 1e-12).sum(axis=0)
+    adjusted = (b + 1) / (len(draws) + 1)
+    p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
+    return p
+
+
+def benjamini_hochberg(p: Floats) -> Floats:
+    """False discovery rate of each p-value (Benjamini and Hochberg 1995); NaN stays NaN.
+
+    >>> benjamini_hochberg(np.array([0.01, 0.04, np.nan])).round(3)
+    array([0.02, 0.04,  nan])
+    """
+    return _fdr(p, "bh")
+
+
+def benjamini_yekutieli(p: Floats) -> Floats:
+    """False discovery rate under any dependence (Benjamini and Yekutieli 2001); NaN stays NaN.
+
+    >>> benjamini_yekutieli(np.array([0.01, 0.04])).round(3)
+    array([0.03, 0.06])
+    """
+    return _fdr(p, "by")
+
+
+def _fdr(p: Floats, method: str) -> Floats:
+    from scipy.stats import false_discovery_control
+
+    p = np.asarray(p, dtype=float)
+    there = ~np.isnan(p)
+    q = np.full(p.shape, np.nan)
+    if there.any():
+        q[there] = false_discovery_control(p[there], method=method)
+    return q

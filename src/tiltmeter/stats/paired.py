@@ -1,0 +1,82 @@
+"""Before and after on the same items: is there a change, and is there surely none that matters?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tiltmeter.errors import InputError
+from tiltmeter.stats.null import p_of_draws
+from tiltmeter.types import Floats
+
+
+class Change(NamedTuple):
+    """Mean of after - before, its 95% interval, and a p-value."""
+
+    mean: float
+    ci_low: float
+    ci_high: float
+    p: float
+
+
+def paired_test(
+    before: Floats, after: Floats, *, rng: np.random.Generator, draws: int = 10_000
+) -> Change:
+    """Mean change, with Student's interval and a sign-flip permutation p-value, two-sided.
+
+    >>> rng = np.random.default_rng(0)
+    >>> change = paired_test(np.zeros(50), rng.normal(1, 1, size=50), rng=rng)
+    >>> change.p < 0.001
+    True
+    """
+    change, se = _change(before, after)
+    mean = float(change.mean())
+    flips = np.empty(draws)
+    step = max(1, 4_000_000 // len(change))
+    for start in range(0, draws, step):
+        rows = min(step, draws - start)
+        signs = rng.integers(0, 2, size=(rows, len(change)), dtype=np.int8) * 2 - 1
+        flips[start : start + rows] = signs @ change / len(change)
+    half = _t_quantile(0.975, len(change) - 1) * se
+    return Change(mean, mean - half, mean + half, float(p_of_draws(mean, flips)))
+
+
+def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -> Change:
+    """Two one-sided t-tests (Schuirmann 1987): a small p says |change| < margin.
+
+    The interval is the 1 - 2 level one, which lies within the margin just when p < level.
+
+    >>> rng = np.random.default_rng(0)
+    >>> tost(np.zeros(400), rng.normal(0, 1, size=400), margin=0.2).p < 0.05
+    True
+    """
+    from scipy.stats import t as student
+
+    if not margin > 0:
+        raise InputError(f"the margin of an equivalence test must be above 0; got {margin}")
+    change, se = _change(before, after)
+    mean, df = float(change.mean()), len(change) - 1
+    half = _t_quantile(1 - level, df) * se
+    if se == 0:
+        p = float(abs(mean) >= margin)
+    else:
+        p = float(max(student.sf((mean + margin) / se, df), student.cdf((mean - margin) / se, df)))
+    return Change(mean, mean - half, mean + half, p)
+
+
+def _change(before: Floats, after: Floats) -> tuple[Floats, float]:
+    before, after = np.asarray(before, dtype=float), np.asarray(after, dtype=float)
+    if before.shape != after.shape or before.ndim != 1 or len(before) < 2:
+        raise InputError(
+            "before and after must be flat arrays of the same items, at least 2; got shapes "
+            f"{before.shape} and {after.shape}"
+        )
+    change = after - before
+    return change, float(change.std(ddof=1) / np.sqrt(len(change)))
+
+
+def _t_quantile(q: float, df: int) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(df, q))

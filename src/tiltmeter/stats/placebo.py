@@ -1,0 +1,71 @@
+"""The second reference: how much tilt do words show that cannot have any?
+
+Thousands of faces differ along almost any direction, so a word can beat the permutation null
+without any stereotype behind it. A finding has to stand out from neutral words too, in the same
+template and of the same part of speech.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.types import Floats
+
+ESTABLISHED = "established"
+PERMUTATION_ONLY = "beyond permutation only"
+NOT_ESTABLISHED = "not established"
+LEVEL = 0.05
+#: With fewer placebos the smallest possible p_placebo, 2 / (R + 1), is not below the level.
+FEWEST_PLACEBOS = 40
+
+
+def p_placebo(values: Floats, placebos: Floats) -> Floats:
+    """min(1, 2 min(share of placebos >= value, share <= value)), shares as (b + 1) / (R + 1).
+
+    Two-sided around the placebos' own distribution, whose mean need not be 0.
+
+    >>> p_placebo(np.array([0.9, 0.5]), np.linspace(0, 0.8, 99))
+    array([0.02, 0.76])
+    """
+    values = np.asarray(values, dtype=float)
+    ordered = np.sort(placebos[~np.isnan(placebos)])
+    count = len(ordered)
+    if count == 0:
+        return np.full(values.shape, np.nan)
+    above = count - np.searchsorted(ordered, values, side="left")
+    below = np.searchsorted(ordered, values, side="right")
+    p = np.minimum(1.0, 2 * (np.minimum(above, below) + 1) / (count + 1))
+    return np.where(np.isnan(values), np.nan, p)
+
+
+def leave_one_out(placebos: Floats) -> Floats:
+    """p_placebo of each placebo against the others: about 5% should fall under .05.
+
+    >>> float((leave_one_out(np.random.default_rng(0).normal(size=200)) <= 0.05).mean())
+    0.05
+    """
+    placebos = np.asarray(placebos, dtype=float)
+    ordered = np.sort(placebos[~np.isnan(placebos)])
+    # shares among the others: each is counted once in its own sample
+    above = len(ordered) - np.searchsorted(ordered, placebos, side="left") - 1
+    below = np.searchsorted(ordered, placebos, side="right") - 1
+    p = np.minimum(1.0, 2 * (np.minimum(above, below) + 1) / max(len(ordered), 1))
+    return np.where(np.isnan(placebos), np.nan, p)
+
+
+def verdict(p_fwer: float, p_placebo: float, signs: Floats | None = None) -> str | None:
+    """What may be said: established, beyond permutation only, not established; None if unknown.
+
+    `signs` are those of the same figure in other seeds or checkpoints, where there are any.
+
+    >>> verdict(0.001, 0.4)
+    'beyond permutation only'
+    """
+    if np.isnan(p_fwer):
+        return None
+    if p_fwer > LEVEL:
+        return NOT_ESTABLISHED
+    if np.isnan(p_placebo):
+        return None  # no placebo to compare with: nothing can be established
+    agree = signs is None or len(np.unique(np.sign(signs))) == 1
+    return ESTABLISHED if p_placebo <= LEVEL and agree else PERMUTATION_ONLY

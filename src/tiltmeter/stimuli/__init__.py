@@ -1,0 +1,30 @@
+"""What models are shown: word lists with their sources, and captions made of them.
+
+>>> from tiltmeter.stimuli import load, prompts
+>>> prompts(load("occupations"))[0].text
+'a photo of an athlete'
+"""
+
+from tiltmeter.stimuli.articles import article, fill
+from tiltmeter.stimuli.captions import prompts
+from tiltmeter.stimuli.catalogue import STIMULI
+from tiltmeter.stimuli.groups import GroupPhrase, group_phrases
+from tiltmeter.stimuli.loader import load
+from tiltmeter.stimuli.neutral import neutralise
+from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
+
+__all__ = [
+    "STIMULI",
+    "TEMPLATES",
+    "GroupPhrase",
+    "Stimuli",
+    "WeatTest",
+    "Word",
+    "WordSet",
+    "article",
+    "fill",
+    "group_phrases",
+    "load",
+    "neutralise",
+    "prompts",
+]

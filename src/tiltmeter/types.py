@@ -1,0 +1,154 @@
+"""The few shapes that the parts of the package hand to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tiltmeter.errors import InputError, UnknownNameError
+
+#: A NumPy array or a torch tensor. Metrics return the kind that they were given.
+Array: TypeAlias = Any
+#: NumPy arrays; the names say what they hold.
+Floats: TypeAlias = NDArray[Any]
+Ints: TypeAlias = NDArray[Any]
+
+#: Called with what is being done and the share that is done, from 0 to 1.
+Progress: TypeAlias = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """One partition of the items: by an attribute, or by a crossing of several.
+
+    Labels of race, gender and age are perceived labels, given by annotators: they say what
+    somebody saw in a picture, not who the person is.
+
+    >>> gender = Groups.from_labels(["woman", "man", "man", "woman"], attribute="gender")
+    >>> gender.names, gender.counts.tolist()
+    (('man', 'woman'), [2, 2])
+    >>> age = Groups.from_labels(["old", "old", "young", "young"], attribute="age")
+    >>> gender.cross(age).names
+    ('man | old', 'man | young', 'woman | old', 'woman | young')
+    """
+
+    codes: Ints  # one a row, from 0 to len(names) - 1
+    names: tuple[str, ...]
+    attribute: str = "group"
+
+    def __post_init__(self) -> None:
+        codes = np.asarray(self.codes)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu":
+            raise InputError(
+                f"group codes must be a flat array of integers; got shape {codes.shape}, "
+                f"dtype {codes.dtype}. For labels use Groups.from_labels(labels)"
+            )
+        if codes.size and (codes.min() < 0 or codes.max() >= len(self.names)):
+            raise InputError(
+                f"group codes run from {codes.min()} to {codes.max()}, but {len(self.names)} "
+                f"groups are named: codes must lie in 0..{len(self.names) - 1}"
+            )
+        object.__setattr__(self, "codes", codes.astype(np.int32, copy=False))
+
+    @classmethod
+    def from_labels(cls, labels: Sequence[Any], *, attribute: str = "group") -> Groups:
+        """Groups named by the distinct labels, in sorted order."""
+        missing = sum(label is None or label == "" or label != label for label in labels)
+        if missing:
+            raise InputError(
+                f"{missing} of {len(labels)} rows have no label for {attribute!r}; "
+                "fill them or leave those rows out"
+            )
+        names, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
+        return cls(codes.reshape(-1), tuple(str(name) for name in names), attribute)
+
+    def cross(self, other: Groups) -> Groups:
+        """The crossing of two partitions; combinations that nobody belongs to are left out."""
+        if len(self) != len(other):
+            raise InputError(
+                f"cannot cross {self.attribute!r} ({len(self)} rows) with "
+                f"{other.attribute!r} ({len(other)} rows): they must label the same rows"
+            )
+        cells = self.codes.astype(np.int64) * len(other.names) + other.codes
+        present, codes = np.unique(cells, return_inverse=True)
+        names = tuple(
+            f"{self.names[cell // len(other.names)]} | {other.names[cell % len(other.names)]}"
+            for cell in present
+        )
+        return Groups(codes.reshape(-1), names, f"{self.attribute}*{other.attribute}")
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Groups:
+        """The same groups for some of the rows."""
+        return Groups(self.codes[rows], self.names, self.attribute)
+
+    @cached_property
+    def counts(self) -> Ints:
+        return np.bincount(self.codes, minlength=len(self.names))
+
+    @cached_property
+    def shares(self) -> Floats:
+        return self.counts / max(len(self), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text shown to a model, and what it stands for."""
+
+    text: str  # "a photo of a nurse"
+    concept: str  # "nurse"
+    template: str  # "a photo of a {}"
+    category: str = ""  # "Occupation"
+    role: str = "word"  # "word", or "placebo" for neutral words that show the noise floor
+    pos: str = ""  # "noun", "adjective" or "activity"; placebos are compared within it
+
+
+@dataclass(frozen=True, eq=False)
+class Faces:
+    """Images with groups: what the role `faces` means.
+
+    `vectors` is there when the images were embedded elsewhere.
+    """
+
+    ids: tuple[str, ...]
+    groups: dict[str, Groups]
+    vectors: Floats | None = None
+    name: str = "faces"
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def attribute(self, name: str) -> Groups:
+        """Groups by one attribute, or by a crossing written `race*gender`."""
+        parts = name.split("*")
+        for part in parts:
+            if part not in self.groups:
+                raise UnknownNameError(
+                    f"attribute (label column of {self.name})", part, self.groups
+                )
+        groups = self.groups[parts[0]]
+        for part in parts[1:]:
+            groups = groups.cross(self.groups[part])
+        return groups
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """Gives each text a vector in the space where images live too."""
+
+    def encode_texts(self, texts: Sequence[str]) -> Array: ...
+
+
+@runtime_checkable
+class DualEncoder(TextEncoder, Protocol):
+    """Two towers, one space: unit vectors for images and for texts."""
+
+    def encode_images(self, images: Any) -> Array: ...
