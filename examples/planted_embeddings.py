@@ -53,11 +53,13 @@ def make(directory: Path) -> None:
     named = dict(zip((*SHAPES, *HUES), np.eye(DIMENSIONS), strict=False))
     images = rng.normal(size=(IMAGES, DIMENSIONS)) / 2
     images += np.stack([named[SHAPES[s]] + named[HUES[h]] for s, h in zip(shape, hue, strict=True)])
-    # a placebo leans nowhere on purpose, and a little everywhere by chance, as real words do
+    # a placebo leans nowhere on purpose, and a little everywhere by chance, as real words do;
+    # the words lean as planted and not otherwise
     concepts = [*PLANTED, *(f"placebo-{i:03d}" for i in range(PLACEBOS))]
     texts = rng.normal(size=(len(concepts), DIMENSIONS)) * np.where(
         np.arange(DIMENSIONS) < len(named), 0.15, 1.0
     )
+    texts[: len(PLANTED), : len(named)] = 0
     for row, leans in enumerate(PLANTED.values()):
         for name, strength in leans.items():
             texts[row] += strength * np.linalg.norm(texts[row]) / 2 * named[name]

@@ -9,8 +9,7 @@ from typing import Any
 from tiltmeter import stimuli
 from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.convention import convention as named_convention
+from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.ranking import Effort
@@ -57,8 +56,9 @@ def audit(
                 "no images were given: pass --images SPEC, such as --images embeddings:DIR"
             )
         faces = spec
-    data = load_data(faces) if isinstance(faces, str) else faces
-    chosen = named_convention(convention)
+    wanted = [*(attributes or ()), *cross]
+    data = load_data(faces, also=wanted) if isinstance(faces, str) else faces
+    chosen = get_convention(convention)
     if k is not None:
         chosen = chosen.with_(k=tuple(sorted(set(k))))
     prompts = audit_prompts(tower, words, placebo, templates)

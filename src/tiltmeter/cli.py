@@ -142,16 +142,16 @@ def plan(
 
     from tiltmeter import show
     from tiltmeter.datasets import load_data
-    from tiltmeter.metrics.convention import convention as named_convention
+    from tiltmeter.metrics.convention import get_convention
     from tiltmeter.planning import plan as make_plan
 
     if not 0 < power < 1:
         raise InputError(f"--power must lie between 0 and 1; got {power}")
-    chosen = named_convention(convention)
+    chosen = get_convention(convention)
     chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
     with _progress(quiet=as_json) as progress:
         progress("reading labels", 0.0)
-        data = load_data(images)
+        data = load_data(images, also=[*(attribute or ()), *(cross or ())])
         names = [*(attribute or data.groups), *(cross or ())]
         progress("drawing random rankings", 0.3)
         plans = make_plan(

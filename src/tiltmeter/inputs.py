@@ -43,6 +43,9 @@ def read_table(path: Path) -> pa.Table:
                 f"{path} is not UTF-8 text ({first}); save it again as UTF-8"
             ) from None
         raise InputError(f"{path} cannot be read as a table: {first}") from None
+    if any(pa.types.is_binary(column.type) for column in table.schema):
+        # what is no UTF-8 is read as bytes
+        raise InputError(f"{path} is not UTF-8 text; save it again as UTF-8")
     names = [name.lstrip("\ufeff").strip() for name in table.column_names]
     if len(set(names)) < len(names):
         raise InputError(f"{path} has two columns of the same name: {', '.join(names)}")
@@ -99,24 +102,27 @@ def item_ids(table: pa.Table, source: object) -> tuple[str, ...]:
 
 
 def label_groups(
-    table: pa.Table, source: object, attributes: Sequence[str] | None = None
+    table: pa.Table,
+    source: object,
+    asked: Sequence[str] | None = None,
+    also: Sequence[str] = (),
 ) -> dict[str, Groups]:
-    """Groups by each label column: those asked for, else every text column of few values."""
-    if attributes:
-        for name in attributes:
-            if name not in table.column_names:
-                raise UnknownNameError(f"label column in {source}:", name, table.column_names)
-    else:
-        attributes = [name for name in table.column_names if _looks_like_labels(table, name)]
-        if not attributes:
-            raise InputError(
-                f"{source} has no label column: expected text columns of at most {MOST_GROUPS} "
-                f"distinct values (gender, race, ...); got {', '.join(table.column_names)}. "
-                "Name the column with --attribute"
-            )
-    return {
-        name: Groups.from_labels(table[name].to_pylist(), attribute=name) for name in attributes
-    }
+    """Groups by each label column: those asked for, else every text column of few values.
+
+    `also` adds columns that do not look like labels by themselves, such as numbers.
+    """
+    found = asked or [name for name in table.column_names if _looks_like_labels(table, name)]
+    names = list(dict.fromkeys([*found, *also]))
+    for name in names:
+        if name not in table.column_names:
+            raise UnknownNameError(f"label column in {source}:", name, table.column_names)
+    if not names:
+        raise InputError(
+            f"{source} has no label column: expected text columns of at most {MOST_GROUPS} "
+            f"distinct values (gender, race, ...); got {', '.join(table.column_names)}. "
+            "Name the column with --attribute"
+        )
+    return {name: Groups.from_labels(table[name].to_pylist(), attribute=name) for name in names}
 
 
 def _looks_like_labels(table: pa.Table, name: str) -> bool:

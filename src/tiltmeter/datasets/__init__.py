@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tiltmeter.registry import Registry
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
@@ -15,8 +17,12 @@ DATASETS = Registry(
 )
 
 
-def load_data(spec: str) -> Faces:
-    """The data set that `spec` names, such as `embeddings:DIR` or `table:labels.csv`."""
+def load_data(spec: str, *, also: Sequence[str] = ()) -> Faces:
+    """The data set that `spec` names, such as `embeddings:DIR` or `table:labels.csv`.
+
+    `also` names label columns to read whatever they look like, or crossings of them.
+    """
     parsed = Spec.parse(spec)
-    data: Faces = DATASETS[parsed.scheme](parsed)
+    columns = dict.fromkeys(part for name in also for part in name.split("*"))
+    data: Faces = DATASETS[parsed.scheme](parsed, also=tuple(columns))
     return data

@@ -7,6 +7,7 @@ Our own layout is `images.npy` beside `images.csv` (or .tsv, .parquet). clip-ret
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 
-def load(spec: Spec) -> Faces:
+def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
     """Image vectors with labels, made elsewhere: images.npy + images.csv, or clip-retrieval's.
 
     `?attributes=gender,race` names the label columns.
@@ -33,7 +34,7 @@ def load(spec: Spec) -> Faces:
             "they must be the same images in the same order"
         )
     asked = spec.options.get("attributes")
-    groups = label_groups(table, directory, asked.split(",") if asked else None)
+    groups = label_groups(table, directory, asked.split(",") if asked else None, also)
     ids = item_ids(table, directory)
     labels = {name: [g.names[code] for code in g.codes] for name, g in groups.items()}
     return Faces(

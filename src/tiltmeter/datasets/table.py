@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tiltmeter.inputs import item_ids, label_groups, read_table
@@ -10,7 +11,7 @@ from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 
-def load(spec: Spec) -> Faces:
+def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
     """Labels from a CSV, TSV or Parquet file, one row an image.
 
     `?attributes=gender,race` names the label columns.
@@ -21,7 +22,7 @@ def load(spec: Spec) -> Faces:
     asked = spec.options.get("attributes")
     return Faces(
         ids=item_ids(table, path),
-        groups=label_groups(table, path, asked.split(",") if asked else None),
+        groups=label_groups(table, path, asked.split(",") if asked else None, also),
         name=path.stem,
         provenance={"labels": file_hash(path)},
     )

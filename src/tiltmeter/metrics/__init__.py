@@ -19,7 +19,6 @@ _HERE = "tiltmeter.metrics"
 METRICS = Registry(
     "metric",
     {
-        "association": f"{_HERE}.association:association",
         "c_asc": f"{_HERE}.association:c_asc",
         "composition": f"{_HERE}.ranking:composition",
         "counterfactual_bias": f"{_HERE}.counterfactual:counterfactual_bias",
@@ -47,7 +46,7 @@ METRICS = Registry(
 _ALSO = {
     "by_group": "disparity",
     "c_asc_bound": "association",
-    "convention": "convention",
+    "get_convention": "convention",
     "tied_share": "ranking",
     "top_counts": "ranking",
     "top_k": "retrieval",

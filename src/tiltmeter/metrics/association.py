@@ -11,6 +11,8 @@ from tiltmeter.types import Array, Groups
 
 #: What the spread in an effect size is divided by: n - 1 or n.
 DDOF = {"caliskan": 1, "wefe": 0}
+#: A spread of this size, beside the values themselves, is what rounding leaves of none at all.
+ROUNDING = 1e-12
 
 
 def association(w: Array, a: Array, b: Array) -> Array:
@@ -71,6 +73,7 @@ def c_asc_of_moments(moments: Moments) -> Array:
     all_ = moments.total()
     n, n_g = all_.count[0], moments.count
     spread = (all_.m2 / (n - 1 if n > 1 else n * float("nan"))) ** 0.5
+    spread = spread * (spread > ROUNDING * abs(all_.mean))
     # mean_not_G = (n mean - n_G mean_G) / (n - n_G), hence the gap n / (n - n_G) (mean_G - mean)
     gap = _over(n * (moments.mean - all_.mean), (n - n_g) * (n_g > 0))
     return _over(gap, spread)
@@ -95,9 +98,7 @@ def _std(x: Array, ddof: str) -> Array:
     if n == DDOF[ddof]:
         return m2 * float("nan")
     spread = (m2 / (n - DDOF[ddof])) ** 0.5
-    # what is left of a spread of zero after rounding is no spread
-    noise = 1e-12 * namespace(x).amax(abs(x), -1)
-    return spread * (spread > noise)
+    return spread * (spread > ROUNDING * namespace(x).amax(abs(x), -1))
 
 
 def _over(top: Array, bottom: Array) -> Array:

@@ -46,9 +46,9 @@ CHOICES: dict[str, dict[str, str]] = {
 class Convention:
     """One answer to each open question, and the k at which top-k metrics are taken.
 
-    >>> convention("berg2022").target
+    >>> get_convention("berg2022").target
     'uniform'
-    >>> convention("berg2022").with_(k=(100,)).name
+    >>> get_convention("berg2022").with_(k=(100,)).name
     'berg2022+k=100'
     """
 
@@ -100,7 +100,7 @@ CONVENTIONS: dict[str, Convention] = {
 }  # fmt: skip
 
 
-def convention(name: str | Convention) -> Convention:
+def get_convention(name: str | Convention) -> Convention:
     """A convention by its name."""
     if isinstance(name, Convention):
         return name

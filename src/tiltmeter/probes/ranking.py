@@ -179,8 +179,9 @@ def checked(groups: Groups) -> Groups:
         )
     for name, count in zip(groups.names, groups.counts, strict=True):
         if count < 2:
+            images = "1 image" if count == 1 else "no images"
             raise InputError(
-                f"group {name!r} of {groups.attribute!r} has {count} image{'s' * (count != 1)}: "
+                f"group {name!r} of {groups.attribute!r} has {images}: "
                 "nothing can be said of it; leave it out, or merge it with another"
             )
     return groups

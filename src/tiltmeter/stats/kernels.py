@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.metrics.numpy_kernels import in_rows, jit, log_tables
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.types import Floats, Ints
@@ -20,7 +21,9 @@ def standardized(scores: Floats) -> Floats:
     mean = scores.mean(axis=1, dtype=np.float64)[:, None]
     away = scores - mean
     spread = np.sqrt((away**2).sum(axis=1) / max(scores.shape[1] - 1, 1))[:, None]
-    z = np.divide(away, spread, out=np.full_like(away, np.nan), where=spread > 1e-12)
+    z = np.divide(
+        away, spread, out=np.full_like(away, np.nan), where=spread > ROUNDING * np.abs(mean)
+    )
     return np.ascontiguousarray(z.T, dtype=np.float32)
 
 

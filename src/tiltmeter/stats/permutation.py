@@ -16,6 +16,7 @@ import numpy as np
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics import association
 from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy, unit
+from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.stats.null import TOLERANCE, one_p
 from tiltmeter.types import Array, Floats, Groups
 
@@ -61,7 +62,9 @@ def two_sample_p(
     if not 0 < n_a < n:
         raise InputError(f"a permutation test needs both sets; got {n_a} and {n - n_a} members")
     # centred, so that the sum's size is that of the effect and rounding stays small
+    size = np.abs(values).max(axis=1, keepdims=True)
     values = values - values.mean(axis=1, keepdims=True)
+    values[np.abs(values).max(axis=1) <= ROUNDING * size[:, 0]] = 0.0  # equal but for rounding
     seen = values[:, in_a].sum(axis=1)
     sets = math.comb(n, n_a)
     if method == "auto":

@@ -1,0 +1,127 @@
+"""The house stands as the design says: imports point one way, and nothing is imported unasked."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tiltmeter
+
+SOURCE = Path(tiltmeter.__file__).parent
+#: Lower floors know nothing of higher ones. What stands on one floor may know its neighbours.
+FLOORS = [
+    {"errors"},
+    {"registry", "types"},
+    {"results", "specs", "metrics"},
+    {"inputs", "stats"},
+    {"stimuli", "datasets", "models"},
+    {"probes"},
+    {"auditing", "gate", "planning", "doctor", "catalogue"},
+    {"show"},
+    {"cli"},
+]
+#: Doors that stay shut although the floor would allow them.
+SHUT = {
+    "metrics": {"results", "specs"},  # a metric sees arrays, no files
+    "results": {"metrics", "specs"},
+    "datasets": {"models", "stimuli"},
+    "models": {"datasets", "stimuli"},
+    "probes": {"models", "datasets", "stimuli"},  # a probe is handed its model and data
+    "stimuli": {"models", "datasets", "results"},
+}
+FILES = [
+    path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE
+]
+
+
+def part(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "tiltmeter":
+            found |= {alias.name for alias in node.names if alias.name != "__version__"}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tiltmeter."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("tiltmeter.")}
+    return found
+
+
+def floor(name: str) -> int:
+    return next(level for level, names in enumerate(FLOORS) if name in names)
+
+
+def test_every_part_has_its_floor() -> None:
+    parts = {part(path) for path in FILES}
+    assert parts == set().union(*FLOORS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path: Path) -> None:
+    here = part(path)
+    for other in imported(path) - {here}:
+        assert floor(other) <= floor(here), f"{here} must not import {other}"
+        assert other not in SHUT.get(here, ()), f"{here} must not import {other}"
+
+
+def test_the_test_above_can_fail(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from tiltmeter.cli import app\nimport tiltmeter.models\n")
+    assert imported(wrong) == {"cli", "models"}
+    assert floor("cli") > floor("metrics")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_torch_is_never_imported_at_the_top(path: Path) -> None:
+    if path.name == "torch_kernels.py":  # imported only for tensors
+        return
+    tops = [
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    names = {alias.name for node in tops for alias in node.names} | {
+        getattr(node, "module", None) for node in tops
+    }
+    assert not any(name and name.split(".")[0] in ("torch", "transformers") for name in names)
+
+
+def run_python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_import_is_quick_and_light() -> None:
+    code = (
+        "import time, sys; t = time.perf_counter(); import tiltmeter; "
+        "took = time.perf_counter() - t; tiltmeter.metrics; "
+        "heavy = [m for m in ('torch', 'numba', 'scipy', 'pyarrow') if m in sys.modules]; "
+        "print(took, *heavy)"
+    )
+    took, *heavy = min((run_python(code).split() for _ in range(3)), key=lambda out: float(out[0]))
+    assert heavy == []
+    assert float(took) < 0.3
+
+
+def test_metrics_on_numpy_do_not_need_torch() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None; import tiltmeter as tm; "
+        "print(tm.metrics.ndkl([[3, 2, 1]], [0, 1, 0], target='uniform').shape)"
+    )
+    assert run_python(code) == "(1,)"
+
+
+def test_public_names_exist_whatever_was_imported_before() -> None:
+    code = (
+        "import tiltmeter.auditing, tiltmeter.cli, tiltmeter.gate, tiltmeter as tm; "
+        "print(callable(tm.audit), callable(tm.compare), all(hasattr(tm, n) for n in tm.__all__))"
+    )
+    assert run_python(code) == "True True True"

@@ -1,0 +1,362 @@
+"""The command line as a user meets it: tables, JSON, help, and errors with exit code 2."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.conftest import ROOT, write_csv
+
+FEW = ("--k", "20", "--permutations", "99", "--bootstraps", "50")
+
+
+def tiltmeter(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tiltmeter.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | {"COLUMNS": "80", "NO_COLOR": "1"},
+    )
+
+
+def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_path: Path) -> None:
+    done = tiltmeter(
+        "audit", f"embeddings:{embeddings}", "--cross", "gender*age", *FEW, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    planted = next(line for line in done.stdout.splitlines() if line.startswith("thing 0"))
+    assert planted.split()[2] == "woman"
+    assert planted.endswith("yes")
+    assert "Kept in tiltmeter-runs/001" in done.stdout
+    assert (tmp_path / "tiltmeter-runs/001/results.parquet").exists()
+    again = tiltmeter("audit", f"embeddings:{embeddings}", *FEW, cwd=tmp_path)
+    assert "tiltmeter-runs/002" in again.stdout
+
+
+def test_json_is_json(embeddings: Path, tmp_path: Path) -> None:
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "run", *FEW)
+    found = json.loads(done.stdout)
+    assert found["established"][0]["concept"] == "thing 0"
+    assert found["out"] == str(tmp_path / "run")
+    assert done.stderr == ""
+
+
+def test_clip_retrievals_layout(embeddings: Path, tmp_path: Path) -> None:
+    """Shards of vectors with metadata, in folders; the texts come along in our own files."""
+    other = tmp_path / "clip"
+    for folder in ("img_emb", "metadata"):
+        (other / folder).mkdir(parents=True)
+    vectors = np.load(embeddings / "images.npy").astype(np.float16)
+    table = pa.csv.read_csv(embeddings / "images.csv").rename_columns(
+        ["image_path", "gender", "age"]
+    )
+    for part, rows in enumerate((slice(0, 100), slice(100, 240))):
+        np.save(other / f"img_emb/img_emb_{part}.npy", vectors[rows])
+        pq.write_table(
+            table.slice(rows.start, rows.stop - rows.start),
+            other / f"metadata/metadata_{part}.parquet",
+        )
+    for name in ("texts.npy", "texts.csv"):
+        shutil.copy(embeddings / name, other)
+    outputs = [
+        json.loads(
+            tiltmeter(
+                "audit", f"embeddings:{place}", "--json", "--out", tmp_path / place.name / "o", *FEW
+            ).stdout
+        )
+        for place in (embeddings, other)
+    ]
+    values = [[row["value"] for row in output["overall"]] for output in outputs]
+    np.testing.assert_allclose(
+        values[0], values[1], atol=0.05
+    )  # half precision moves a rank or two
+
+
+MODEL = """
+import numpy as np
+class Tower:
+    def __init__(self, size="16"):
+        self.size = int(size)
+    def encode_texts(self, texts):
+        return np.stack([np.random.default_rng(len(t)).normal(size=self.size) for t in texts])
+def nothing():
+    return 3
+"""
+
+
+def test_a_model_of_ones_own(embeddings: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    for spec in ("python:mine.py:Tower", "python:mine:Tower?size=16"):
+        done = tiltmeter(
+            "audit", spec, "--images", f"embeddings:{embeddings}", "--words", "occupations",
+            "--attribute", "gender", *FEW, "--json", cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["model"]["name"] == "mine:Tower"
+
+
+def test_plan(tmp_path: Path) -> None:
+    rows = [{"file": f"{i}.jpg", "kind": "a" if i % 10 else "b"} for i in range(2000)]
+    write_csv(tmp_path / "labels.csv", rows)
+    done = tiltmeter("plan", "--images", f"table:{tmp_path / 'labels.csv'}", "--words", "50")
+    assert done.returncode == 0, done.stderr
+    assert "0.209" in done.stdout  # 2.80 / sqrt(2000 * .1 * .9)
+    as_json = json.loads(
+        tiltmeter("plan", "--images", f"table:{tmp_path / 'labels.csv'}", "--json").stdout
+    )
+    assert as_json[0]["groups"][1]["smallest"] == pytest.approx(0.209, abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["models", "datasets", "probes", "metrics", "conventions", "stimuli"]
+)
+def test_list(kind: str) -> None:
+    done = tiltmeter("list", kind)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    found = json.loads(tiltmeter("list", kind, "--json").stdout)[kind]
+    assert found
+    assert all(found.values())
+
+
+def test_doctor_finds_the_kernels_in_order() -> None:
+    done = tiltmeter("doctor", "--json")
+    assert done.returncode == 0, done.stdout
+    found = {row["name"]: row for row in json.loads(done.stdout)}
+    assert found["kernels"]["ok"] is True
+
+
+@pytest.mark.parametrize("command", [(), ("audit",), ("plan",), ("list",), ("doctor",)])
+def test_help_shows_how(command: tuple[str, ...]) -> None:
+    done = tiltmeter(*command, "--help")
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+    if command in (("audit",), ("plan",), ("list",)):
+        assert "Example:" in done.stdout
+
+
+def test_version() -> None:
+    import tiltmeter as tm
+
+    assert tiltmeter("--version").stdout == f"tiltmeter {tm.__version__}\n"
+
+
+# --- bad input: each a clear error, exit code 2, and nothing half written -----------------------
+
+
+def spoil_vectors(value: float) -> Callable[[Path], None]:
+    def spoil(place: Path) -> None:
+        vectors = np.load(place / "images.npy")
+        vectors[7] = value
+        np.save(place / "images.npy", vectors)
+
+    return spoil
+
+
+def spoil_labels(
+    change: Callable[[list[dict[str, str]]], list[dict[str, str]]],
+) -> Callable[[Path], None]:
+    def spoil(place: Path) -> None:
+        rows = pa.csv.read_csv(place / "images.csv").to_pylist()
+        write_csv(place / "images.csv", change(rows))
+
+    return spoil
+
+
+def lone_group(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [rows[0] | {"gender": "unknown"}, *rows[1:]]
+
+
+def twice(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [rows[1], *rows[1:]]
+
+
+def no_label(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [rows[0] | {"gender": ""}, *rows[1:]]
+
+
+def empty_table(place: Path) -> None:
+    (place / "images.csv").write_text("id,gender,age\n")
+
+
+def latin_1(place: Path) -> None:
+    (place / "images.csv").write_bytes("id,gender\n1,Männer\n".encode("latin-1"))
+
+
+def no_vectors(place: Path) -> None:
+    (place / "images.npy").unlink()
+
+
+def torn_vectors(place: Path) -> None:
+    (place / "images.npy").write_bytes((place / "images.npy").read_bytes()[:1000])
+
+
+def whole_numbers(place: Path) -> None:
+    np.save(place / "images.npy", np.ones((240, 16), dtype=np.int64))
+
+
+def other_space(place: Path) -> None:
+    np.save(place / "texts.npy", np.ones((51, 8), dtype=np.float32))
+
+
+def fewer_texts(place: Path) -> None:
+    np.save(place / "texts.npy", np.load(place / "texts.npy")[:-1])
+
+
+def no_text_column(place: Path) -> None:
+    (place / "texts.csv").write_text("words\n" + "a\n" * 51)
+
+
+def wrong_role(place: Path) -> None:
+    text = (place / "texts.csv").read_text()
+    (place / "texts.csv").write_text(text.replace(",placebo,", ",plcebo,"))
+
+
+def no_texts(place: Path) -> None:
+    (place / "texts.csv").unlink()
+
+
+def nothing(place: Path) -> None:
+    pass
+
+
+BAD = {
+    "NaN": (spoil_vectors(np.nan), (), "NaN or infinite, the first at row 7"),
+    "infinity": (spoil_vectors(np.inf), (), "NaN or infinite, the first at row 7"),
+    "zero vector": (spoil_vectors(0.0), (), "1 zero vectors, the first at row 7"),
+    "rows differ": (spoil_labels(lambda rows: rows[:-1]), (), "240 image vectors, but 239 rows"),
+    "unknown column": (nothing, ("--attribute", "gendre"), "did you mean 'gender'"),
+    "no labels": (
+        spoil_labels(lambda rows: [{"id": r["id"]} for r in rows]),
+        (),
+        "no label column",
+    ),
+    "lone member": (spoil_labels(lone_group), (), "'unknown' of 'gender' has 1 image"),
+    "one group": (
+        spoil_labels(lambda rows: [r | {"gender": "man"} for r in rows]),
+        ("--attribute", "gender"),
+        "one group only",
+    ),
+    "missing label": (spoil_labels(no_label), (), "1 of 240 rows have no label for 'gender'"),
+    "k above N": (nothing, ("--k", "241"), "k is 241, but there are 240 items"),
+    "default k above N": (nothing, ("--k", "1000"), "k is 1000, but there are 240 items"),
+    "duplicate ids": (spoil_labels(twice), (), "occur more than once, first 'i1'"),
+    "empty table": (empty_table, (), "is empty"),
+    "not UTF-8": (latin_1, (), "is not UTF-8"),
+    "no vectors": (no_vectors, (), "has no image vectors"),
+    "torn vectors": (torn_vectors, (), "cannot be read as a .npy array"),
+    "integers": (whole_numbers, (), "matrix of floats"),
+    "other space": (other_space, (), "texts have 8 dimensions, images 16"),
+    "fewer texts": (fewer_texts, (), "50 text vectors, but 51 rows"),
+    "no text column": (no_text_column, (), "no column 'text'"),
+    "wrong role": (wrong_role, (), "did you mean 'placebo'"),
+    "no texts": (no_texts, (), "has no text vectors"),
+    "unknown probe": (nothing, ("--probe", "rankin"), "did you mean 'ranking'"),
+    "unknown convention": (nothing, ("--convention", "berg"), "did you mean 'berg2022'"),
+    "unknown crossing": (nothing, ("--cross", "gender*agee"), "did you mean 'age'"),
+    "unknown words": (nothing, ("--words", "sobitt"), "did you mean 'sobit'"),
+    "unknown text": (nothing, ("--words", "occupations"), "unknown text in the vectors"),
+    "missing words": (nothing, ("--words", "none.csv"), "no file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named_and_nothing_is_written(
+    name: str, embeddings: Path, tmp_path: Path
+) -> None:
+    spoil, options, message = BAD[name]
+    spoil(embeddings)
+    few = () if "--k" in options else FEW[:2]
+    done = tiltmeter(
+        "audit", f"embeddings:{embeddings}", "--out", tmp_path / "run", *FEW[2:], *few, *options
+    )
+    said = " ".join(done.stderr.split())
+    assert message in said, said
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("audit", "embedings:x"), "did you mean 'embeddings'"),
+        (("audit", "embeddings:nowhere"), "nowhere is not a directory"),
+        (("audit", "embeddings"), "names no kind"),
+        (("audit", "python:nowhere.py:f"), "no such file"),
+        (("audit", "python:nowhere:f", "--images", "table:x.csv"), "cannot import 'nowhere'"),
+        (("audit", "python:json"), "names no factory"),
+        (("audit", "python:json:lods"), "did you mean"),
+        (("audit", "python:types:SimpleNamespace"), "no encode_texts"),
+        (("plan", "--images", "table:none.csv"), "no such table: none.csv"),
+        (("plan", "--images", "table:none.csv?atributes=a"), "did you mean 'attributes'"),
+        (("plan", "--images", "tabel:none.csv"), "did you mean 'table'"),
+        (("list", "metric"), "did you mean 'metrics'"),
+    ],
+)
+def test_misspelt_names_and_missing_places(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    done = tiltmeter(*arguments, cwd=tmp_path)
+    assert message in " ".join(done.stderr.split())
+    assert done.returncode == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_command_gets_a_hint() -> None:
+    done = tiltmeter("audti")
+    assert done.returncode == 2
+    assert "audit" in done.stderr
+
+
+def test_an_existing_place_is_refused_before_any_work(embeddings: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/mine.txt").write_text("mine")
+    for force in ((), ("--force",)):
+        done = tiltmeter(
+            "audit", f"embeddings:{embeddings}", "--out", tmp_path / "run", *FEW, *force
+        )
+        assert done.returncode == 2
+        assert (tmp_path / "run/mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_half_and_double_precision_are_read(dtype: type, embeddings: Path, tmp_path: Path) -> None:
+    expected = tiltmeter(
+        "audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "a", *FEW
+    )
+    for name in ("images.npy", "texts.npy"):
+        np.save(embeddings / name, np.load(embeddings / name).astype(dtype))
+    found = tiltmeter("audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "b", *FEW)
+    assert found.returncode == 0, found.stderr
+    values = []
+    for done in (expected, found):
+        overall = json.loads(done.stdout)["overall"]
+        values.append([row["value"] for row in overall if row["metric"] == "c_asc"])
+    np.testing.assert_allclose(*values, atol=2e-3)
+
+
+def test_the_example_in_the_makefile_runs(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, ROOT / "examples/planted_embeddings.py", tmp_path / "planted"], check=True
+    )
+    done = tiltmeter(
+        "audit", f"embeddings:{tmp_path / 'planted'}", "--json", "--out", tmp_path / "run", *FEW
+    )
+    found = json.loads(done.stdout)["established"]
+    established = {row["concept"] for row in found if row["metric"] == "c_asc"}
+    assert {"anvil", "feather", "harvest", "tide", "quarry"} <= established
+    assert not established & {"market", "bridge", "signal"}

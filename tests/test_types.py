@@ -1,0 +1,66 @@
+"""Groups: labels, crossings, and the errors that name what is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.types import Faces, Groups
+
+labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=30)
+
+
+@given(labels, st.data())
+def test_crossing_partitions_finer_and_drops_what_is_empty(
+    one: list[str], data: st.DataObject
+) -> None:
+    two = data.draw(st.lists(st.sampled_from("xy"), min_size=len(one), max_size=len(one)))
+    crossed = Groups.from_labels(one).cross(Groups.from_labels(two))
+    found = [crossed.names[code] for code in crossed.codes]
+    assert found == [f"{a} | {b}" for a, b in zip(one, two, strict=True)]
+    assert (crossed.counts > 0).all()
+
+
+@given(labels, st.data())
+def test_crossing_is_the_same_partition_either_way(one: list[str], data: st.DataObject) -> None:
+    two = data.draw(st.lists(st.sampled_from("xy"), min_size=len(one), max_size=len(one)))
+    a, b = Groups.from_labels(one), Groups.from_labels(two)
+    assert sorted(a.cross(b).counts) == sorted(b.cross(a).counts)
+
+
+def test_shares_and_rows() -> None:
+    groups = Groups.from_labels(["x", "y", "x", "x"], attribute="kind")
+    assert groups.shares.tolist() == [0.75, 0.25]
+    assert groups[[1, 2]].counts.tolist() == [1, 1]
+    assert groups.attribute == "kind"
+
+
+@pytest.mark.parametrize("missing", [None, "", float("nan")])
+def test_rows_without_a_label_are_refused(missing: object) -> None:
+    with pytest.raises(InputError, match="1 of 3 rows have no label for 'race'"):
+        Groups.from_labels(["a", missing, "b"], attribute="race")
+
+
+def test_codes_are_checked() -> None:
+    with pytest.raises(InputError, match=r"codes must lie in 0\.\.1"):
+        Groups(np.array([0, 2]), ("a", "b"))
+    with pytest.raises(InputError, match="flat array of integers"):
+        Groups(np.array([0.5, 1.0]), ("a", "b"))
+    with pytest.raises(InputError, match=r"3 rows\) with"):
+        Groups.from_labels(["a", "b", "c"]).cross(Groups.from_labels(["a", "b"]))
+
+
+def test_faces_give_attributes_and_crossings_by_name() -> None:
+    faces = Faces(
+        ids=("1", "2", "3", "4"),
+        groups={
+            "race": Groups.from_labels(["r", "s", "r", "s"], attribute="race"),
+            "gender": Groups.from_labels(["m", "m", "f", "f"], attribute="gender"),
+        },
+    )
+    assert faces.attribute("race*gender").names == ("r | f", "r | m", "s | f", "s | m")
+    with pytest.raises(UnknownNameError, match="did you mean 'gender'"):
+        faces.attribute("race*gendre")
