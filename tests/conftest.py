@@ -77,10 +77,10 @@ def shared() -> Callable[[str], Path]:
     """Finds real test material, which never ships; where it is missing the test says so."""
 
     def find(name: str) -> Path:
-        roots = [os.environ.get("TILTMETER_DATA"), ROOT.parent / "shared"]
-        for root in (Path(root) for root in roots if root):
-            if (root / name).exists():
-                return root / name
-        pytest.skip(f"needs {name}: set TILTMETER_DATA to the folder that holds it")
+        given = os.environ.get("TILTMETER_DATA")
+        root = Path(given).parent if given else ROOT.parent / "shared"
+        if not (root / name).exists():
+            pytest.skip(f"needs {name}: set TILTMETER_DATA to the folder `data` beside it")
+        return root / name
 
     return find

@@ -35,7 +35,7 @@ Attributes = Annotated[
 ]
 Cross = Annotated[
     list[str] | None,
-    typer.Option("--cross", metavar="A*B", help="Crossing of label columns, such as race*gender"),
+    typer.Option("--cross", metavar="A*B", help="Crossing of label columns, such as 'race*gender'"),
 ]
 ConventionName = Annotated[
     str, typer.Option("--convention", help="Named choices: tiltmeter list conventions")
@@ -47,7 +47,9 @@ TopK = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 
-@app.command(epilog="Example:  tiltmeter audit embeddings:my_vectors --cross race*gender --out run")
+@app.command(
+    epilog="Example:  tiltmeter audit embeddings:my_vectors --cross 'race*gender' --out run"
+)
 def audit(
     model: Annotated[
         str, typer.Argument(metavar="MODEL", help="embeddings:DIR, or python:FILE.py:factory")
@@ -122,7 +124,7 @@ def audit(
 
 
 @app.command(
-    epilog="Example:  tiltmeter plan --images table:labels.csv --cross race*gender --words 400"
+    epilog="Example:  tiltmeter plan --images table:labels.csv --cross 'race*gender' --words 400"
 )
 def plan(
     images: Annotated[

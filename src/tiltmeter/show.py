@@ -16,7 +16,12 @@ from tiltmeter.doctor import Finding
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.planning import AttributePlan
 from tiltmeter.results import Run
-from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.placebo import (
+    ESTABLISHED,
+    FEWEST_PLACEBOS,
+    NOT_ESTABLISHED,
+    PERMUTATION_ONLY,
+)
 
 STRONGEST = 8  # findings shown for each attribute
 SHORT = {ESTABLISHED: "yes", PERMUTATION_ONLY: "perm.", NOT_ESTABLISHED: "no"}
@@ -174,12 +179,15 @@ def _counts(concepts: list[Row]) -> str:
     count = Counter(row["verdict"] for row in rows)
     if not any(count[name] for name in SHORT):
         return (
-            "No verdicts: these take p-values and at least 40 placebos of the same part of speech."
+            f"No verdicts: these take p-values and at least {FEWEST_PLACEBOS} placebos of the same "
+            "part of speech in the same templates."
         )
+    unjudged = len(rows) - sum(count[name] for name in SHORT)
     return (
         f"\nOf {len(rows):,} associations (C-ASC, word x group), {count[ESTABLISHED]:,} are "
-        f"established (yes); {count[PERMUTATION_ONLY]:,} beat the permutation null but not neutral "
-        f"words (perm.); {count[NOT_ESTABLISHED]:,} do neither (no)."
+        f"established (yes); {count[PERMUTATION_ONLY]:,} beat the permutation null but do not "
+        f"stand out from neutral words (perm.); {count[NOT_ESTABLISHED]:,} do not beat the null "
+        "(no)" + (f"; {unjudged:,} have too few placebos to judge (-)." if unjudged else ".")
     )
 
 

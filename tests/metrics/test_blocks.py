@@ -125,6 +125,20 @@ def test_equal_items_come_in_the_order_of_their_rows(tensors: bool) -> None:
     assert np.asarray(found.ids).tolist() == [list(range(0, 80, 2)), list(range(1, 80, 2))]
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_retrieval_is_exact_when_the_first_items_tell_nothing_of_the_rest(reverse: bool) -> None:
+    """All near items first, or last: the guess from the first block is as wrong as can be."""
+    rng = np.random.default_rng(0)
+    angle = np.sort(rng.uniform(0, 3, 3000))[:: -1 if reverse else 1]
+    items = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    queries = np.array([[1.0, 0.0], [-1.0, 0.1]], np.float32)
+    found = retrieval.top_k(queries, items, 700, item_block=500)
+    for query, ids in zip(queries, found.ids, strict=True):
+        expected = np.argsort(-(items @ query), kind="stable")[:700]
+        assert len(set(ids) & set(expected)) >= 698  # neighbours may differ by rounding
+        assert len(set(ids)) == 700
+
+
 def test_retrieval_reads_mapped_files_and_refuses_what_does_not_fit(tmp_path) -> None:
     np.save(tmp_path / "items.npy", np.random.default_rng(0).normal(size=(50, 4)))
     items = np.load(tmp_path / "items.npy", mmap_mode="r")

@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tiltmeter.errors import InputError
-from tiltmeter.stats.multiplicity import benjamini_hochberg, benjamini_yekutieli, max_t
+from tiltmeter.stats.multiplicity import (
+    benjamini_hochberg,
+    benjamini_yekutieli,
+    family_wise,
+    max_t,
+)
 from tiltmeter.stats.paired import paired_test, tost
 from tiltmeter.stats.placebo import (
     ESTABLISHED,
@@ -49,6 +54,13 @@ def test_max_t_is_no_smaller_than_the_plain_p_and_skips_the_undefined() -> None:
     plain = (1 + (draws >= observed).sum(axis=0)) / 100
     assert np.isnan(adjusted).tolist() == [False, True, False, False]
     assert (adjusted[[0, 2, 3]] >= plain[[0, 2, 3]]).all()
+
+
+def test_family_wise_treats_the_observed_value_as_one_of_the_draws() -> None:
+    """Whichever of the points is called observed, the largest of them gets the smallest p."""
+    points = np.random.default_rng(0).normal(size=(20, 1)) ** 2
+    ps = [family_wise(points[i], np.delete(points, i, axis=0), "greater")[0] for i in range(20)]
+    np.testing.assert_allclose(sorted(ps), np.arange(1, 21) / 20)
 
 
 def test_false_discovery_rates() -> None:

@@ -18,6 +18,7 @@ from tiltmeter.types import Floats, Ints
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROWS = 8  # rows a task: few enough to share out, enough to pay for the call
+STRIDE = 32  # scores looked at together
 
 
 def jit(function: F) -> F:
@@ -210,12 +211,26 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
             m2[q, codes[i]] += away * away
 
 
-def ndkl(ranked: Ints, log_target: Floats) -> Floats:
-    """Discounted mean of KL(first i || target) over all i, for each row of group codes."""
-    xlogx, discount = log_tables(ranked.shape[1])
-    out = np.empty(len(ranked))
-    in_rows(lambda part: _ndkl(ranked[part], log_target, xlogx, discount, out[part]), len(ranked))
+def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
+    """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
+    tables = log_tables(order.shape[1])
+    out = np.empty(len(order))
+    in_rows(lambda part: _ndkl(order[part], codes, log_target, *tables, out[part]), len(order))
     return out
+
+
+def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
+    """`ndkl` of rows of group codes that are in the order of their ranks already."""
+    tables = log_tables(ranked.shape[1])
+    order = np.arange(ranked.shape[1], dtype=np.int32)[None]
+    out = np.empty((len(ranked), 1))
+
+    def work(part: slice) -> None:
+        for row in range(part.start, part.stop):
+            _ndkl(order, ranked[row], log_target, *tables, out[row])
+
+    in_rows(work, len(ranked))
+    return out[:, 0]
 
 
 def log_tables(n: int) -> tuple[Floats, Floats]:
@@ -227,34 +242,36 @@ def log_tables(n: int) -> tuple[Floats, Floats]:
 
 
 @jit
-def _ndkl(ranked: Ints, log_target: Floats, xlogx: Floats, discount: Floats, out: Floats) -> None:
+def _ndkl(
+    order: Ints, codes: Ints, log_target: Floats, xlogx: Floats, discount: Floats, out: Floats
+) -> None:
     # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank
     count = np.zeros(log_target.shape[0], np.int64)
-    for q in range(ranked.shape[0]):
+    for q in range(order.shape[0]):
         count[:] = 0
-        total = 0.0
-        out[q] = 0.0
-        for i in range(ranked.shape[1]):
-            g = ranked[q, i]
-            total += xlogx[count[g] + 1] - xlogx[count[g]] - log_target[g]
+        gain, total = 0.0, 0.0
+        for i in range(order.shape[1]):
+            g = codes[order[q, i]]
+            gain += xlogx[count[g] + 1] - xlogx[count[g]] - log_target[g]
             count[g] += 1
-            out[q] += discount[i] * max(total - xlogx[i + 1], 0.0)
+            total += discount[i] * max(gain - xlogx[i + 1], 0.0)
+        out[q] = total
 
 
 @jit
-def cut_back(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
-    """Leaves each query its best k candidates, in their order, and the score to beat."""
+def keep_above(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
+    """Of more than k candidates leaves those above the edge and the first that score just it."""
     for q in range(scores.shape[0]):
         if held[q] <= k:
             continue
-        found = scores[q, : held[q]]
-        edge[q] = np.partition(found, held[q] - k)[held[q] - k]
-        ties = k - (found > edge[q]).sum()
+        ties = k
+        for i in range(held[q]):
+            ties -= scores[q, i] > edge[q]
         at = 0
         for i in range(held[q]):
-            if found[i] > edge[q] or (found[i] == edge[q] and ties > 0):
-                ties -= found[i] == edge[q]
-                scores[q, at] = found[i]
+            if scores[q, i] > edge[q] or (scores[q, i] == edge[q] and ties > 0):
+                ties -= scores[q, i] == edge[q]
+                scores[q, at] = scores[q, i]
                 ids[q, at] = ids[q, i]
                 at += 1
         held[q] = k
@@ -265,13 +282,26 @@ def keep_best(
     block: Floats, first: int, k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats
 ) -> None:
     """Puts items of a block that beat a query's k-th best among its candidates."""
+    items = block.shape[1]
     for q in range(block.shape[0]):
-        for i in range(block.shape[1]):
-            if block[q, i] > edge[q]:
-                if held[q] == scores.shape[1]:
-                    cut_back(k, scores[q : q + 1], ids[q : q + 1], held[q : q + 1], edge[q : q + 1])
-                    if block[q, i] <= edge[q]:
-                        continue
-                scores[q, held[q]] = block[q, i]
-                ids[q, held[q]] = first + i
-                held[q] += 1
+        row, least = block[q], edge[q]
+        for start in range(0, items, STRIDE):
+            stretch = row[start : start + STRIDE]
+            # most stretches hold nothing: one look without branches tells
+            hits = 0
+            for score in stretch:
+                hits += score > least
+            if hits == 0:
+                continue
+            for i in range(len(stretch)):
+                if stretch[i] > least:
+                    if held[q] == scores.shape[1]:
+                        one = slice(q, q + 1)
+                        edge[q] = np.partition(scores[q], held[q] - k)[held[q] - k]
+                        keep_above(k, scores[one], ids[one], held[one], edge[one])
+                        least = edge[q]
+                        if stretch[i] <= least:
+                            continue
+                    scores[q, held[q]] = stretch[i]
+                    ids[q, held[q]] = first + start + i
+                    held[q] += 1

@@ -106,8 +106,9 @@ def ndkl(
     else:
         check_k(k, scores.shape[1])
         order = loops.select(scores, k)
-    ranked = like(scores, groups.codes, "int64")[order]
-    return loops.ndkl(ranked, like(scores, log_shares(_shares(scores, target, groups))))
+    codes = like(scores, groups.codes, "int64")
+    log_target = like(scores, log_shares(target_shares(target, groups)))
+    return loops.ndkl(order, codes, log_target)
 
 
 def normalized_entropy(

@@ -9,10 +9,10 @@ import numpy as np
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import is_torch, kernels, unit
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.types import Array, Floats
+from tiltmeter.types import Array, Floats, Ints
 
-#: Items and queries whose similarities are in memory at one time (4096 x 2048 floats: 32 MB).
-ITEM_BLOCK, QUERY_BLOCK = 4096, 2048
+#: Similarities in memory at one time (256 MB of float32); few, large products are the fastest.
+SCORES_HELD = 2**26
 
 
 class Retrieved(NamedTuple):
@@ -23,12 +23,7 @@ class Retrieved(NamedTuple):
 
 
 def top_k(
-    queries: Array,
-    items: Array,
-    k: int,
-    *,
-    item_block: int = ITEM_BLOCK,
-    query_block: int = QUERY_BLOCK,
+    queries: Array, items: Array, k: int, *, item_block: int | None = None, query_block: int = 8192
 ) -> Retrieved:
     """The k items nearest to each query by cosine, exactly; of equal ones the earlier rows.
 
@@ -38,11 +33,27 @@ def top_k(
     array([[1, 2]])
     """
     queries = unit(queries, "queries")
-    count = len(items)
-    check_k(k, count)
-    best = (_TorchBest if is_torch(queries) else _NumpyBest)(queries, k)
-    for start in range(0, count, item_block):
-        block = items[start : start + item_block]
+    check_k(k, len(items))
+    step = item_block or max(1, SCORES_HELD // min(len(queries), query_block))
+    if is_torch(queries):
+        torch_best = _TorchBest(k)
+        _sweep(torch_best, queries, items, step, query_block)
+        return torch_best.result()
+    best = _NumpyBest(queries, k, guess_from=step / len(items))
+    _sweep(best, queries, items, step, query_block)
+    if (short := best.held < k).any():  # the guess was too high for these
+        again = _NumpyBest(queries[short], k)
+        _sweep(again, queries[short], items, step, query_block)
+        best.replace(short, again)
+    return best.result()
+
+
+def _sweep(
+    best: _NumpyBest | _TorchBest, queries: Array, items: Array, step: int, query_block: int
+) -> None:
+    """Shows all items to all queries, block by block, in the order of their rows."""
+    for start in range(0, len(items), step):
+        block = items[start : start + step]
         block = unit(block if is_torch(queries) else np.asarray(block), "items")
         if block.shape[1] != queries.shape[1]:
             raise InputError(
@@ -52,43 +63,69 @@ def top_k(
         for row in range(0, len(queries), query_block):
             rows = slice(row, row + query_block)
             best.update(rows, queries[rows] @ block.T, start)
-    return best.result()
 
 
 class _NumpyBest:
-    """Candidates above each query's k-th best so far, cut back to k when they fill their place."""
+    """Candidates that beat a score of each query's own; cut back to k when they fill their place.
 
-    def __init__(self, queries: Floats, k: int) -> None:
+    The score to beat starts from a guess: the first block, a share `guess_from` of all items,
+    should hold that share of the best k. A little below its worst, few candidates are too many
+    and few queries end up short of k.
+    """
+
+    def __init__(self, queries: Floats, k: int, guess_from: float | None = None) -> None:
         rows, room = len(queries), 2 * k + 512
         self.k = k
         self.scores = np.empty((rows, room), queries.dtype)
         self.ids = np.empty((rows, room), np.int64)
         self.held = np.zeros(rows, np.int64)
         self.edge = np.full(rows, -np.inf, queries.dtype)
+        expected = k if guess_from is None else k * guess_from
+        self.first_rank = k if guess_from is None else int(expected + 4 * expected**0.5 + 4)
 
     def update(self, rows: slice, block: Floats, first: int) -> None:
         from tiltmeter.metrics import numpy_kernels as loops
 
         state = [part[rows] for part in (self.scores, self.ids, self.held, self.edge)]
-        loops.in_rows(
-            lambda at: loops.keep_best(block[at], first, self.k, *(part[at] for part in state)),
-            len(block),
-            step=64,
-        )
+
+        def work(at: slice) -> None:
+            scores, ids, held, edge = (part[at] for part in state)
+            if first == 0 and block.shape[1] >= self.first_rank:
+                # just below, so that the item of that rank is let in itself
+                edge[:] = np.nextafter(_nth_best(block[at], self.first_rank), -np.inf)
+            loops.keep_best(block[at], first, self.k, scores, ids, held, edge)
+
+        loops.in_rows(work, len(block), step=256)
+
+    def replace(self, rows: Ints, other: _NumpyBest) -> None:
+        """Takes the candidates of some queries from another sweep."""
+        for name in ("scores", "ids", "held", "edge"):
+            getattr(self, name)[rows] = getattr(other, name)
 
     def result(self) -> Retrieved:
         from tiltmeter.metrics import numpy_kernels as loops
 
-        loops.cut_back(self.k, self.scores, self.ids, self.held, self.edge)
+        def work(at: slice) -> None:
+            scores, held = self.scores[at], self.held[at]
+            there = np.arange(scores.shape[1]) < held[:, None]
+            edge = _nth_best(np.where(there, scores, -np.inf), self.k)
+            loops.keep_above(self.k, scores, self.ids[at], held, edge)
+
+        loops.in_rows(work, len(self.held), step=64)
         scores, ids = self.scores[:, : self.k], self.ids[:, : self.k]
         order = loops.rank(np.ascontiguousarray(scores))  # candidates lie in the order of ids
         return Retrieved(loops.take(scores, order), loops.take(ids, order))
 
 
+def _nth_best(scores: Floats, n: int) -> Floats:
+    """The n-th largest of each row."""
+    return np.partition(scores, scores.shape[1] - n, axis=1)[:, scores.shape[1] - n]
+
+
 class _TorchBest:
     """The best so far of each block of queries, joined with each new block of items."""
 
-    def __init__(self, queries: Array, k: int) -> None:
+    def __init__(self, k: int) -> None:
         self.k = k
         self.parts: dict[int, tuple[Array, Array]] = {}
 

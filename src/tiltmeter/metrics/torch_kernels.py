@@ -50,8 +50,9 @@ def moments(scores: Tensor, codes: Tensor, groups: int) -> tuple[Tensor, Tensor]
     return mean, m2
 
 
-def ndkl(ranked: Tensor, log_target: Tensor) -> Tensor:
-    """Discounted mean of KL(first i || target) over all i, for each row of group codes."""
+def ndkl(order: Tensor, codes: Tensor, log_target: Tensor) -> Tensor:
+    """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
+    ranked = codes[order]
     rows, n = ranked.shape
     xlogx, discount = (torch.as_tensor(table, device=ranked.device) for table in log_tables(n))
     # the how-manieth of its group each item is: its place among all, sorted by group and rank,

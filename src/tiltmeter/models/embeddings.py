@@ -37,7 +37,7 @@ class StoredTexts:
 
 def load(spec: Spec) -> StoredTexts:
     """Text vectors made elsewhere: texts.npy + texts.csv (text, concept, template, ...)."""
-    spec.only()
+    spec.only("attributes")  # which is for the images of the same directory
     directory = spec.directory()
     table_path = find_table(directory, "texts")
     if table_path is None or not (directory / "texts.npy").is_file():

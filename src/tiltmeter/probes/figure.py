@@ -14,8 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.results import combined, rows
-from tiltmeter.stats.bootstrap import crossed_means, interval, standard_error_interval
-from tiltmeter.stats.multiplicity import benjamini_hochberg, max_t
+from tiltmeter.stats.bootstrap import (
+    crossed_means,
+    crossed_stretch,
+    interval,
+    standard_error_interval,
+)
+from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
 from tiltmeter.stats.null import Band, band_of, p_of_draws
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
@@ -42,6 +47,7 @@ class Figure:
     #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
     #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
     regular: bool = True
+    stretch: Floats | float = 1.0  # of percentile intervals, by column: groups may be small
     bounds: tuple[float, float] = (-np.inf, np.inf)  # what no value leaves
     undefined: str = ""  # why a value may be missing
     notes: Sequence[str | None] | None = None  # of prompts
@@ -220,7 +226,9 @@ def _level_rows(
     first = np.array([unit.prompts[0] for unit in level])
     null, p, p_fwer = _against_null(figure, level, values, alone, first, family=not placebo)
     low, high, method = _intervals(figure, level, values, alone, first, rng)
-    found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
+    found = None
+    if level[0].concept and not placebo:  # totals have no placebos to be compared with
+        found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
     counts = figure.groups.counts
     names = figure.groups.names
     count = units * columns
@@ -243,6 +251,9 @@ def _level_rows(
         group=list(names) * units if figure.by_group else None,
         n_group=counts.tolist() * units if figure.by_group else None,
         value=values.ravel(),
+        n_undefined=np.stack(
+            [np.isnan(figure.values[unit.prompts]).sum(0) for unit in level]
+        ).ravel(),
         null_mean=null.mean.ravel(),
         null_lo=null.lo.ravel(),
         null_hi=null.hi.ravel(),
@@ -255,7 +266,7 @@ def _level_rows(
         p_fwer=p_fwer.ravel(),
         p_bh=(np.full(count, np.nan) if placebo else benjamini_hochberg(p.ravel())),
         p_placebo=p_placebo.ravel(),
-        verdict=None if placebo else found,
+        verdict=found,
         note=_notes(figure, values, alone, first),
     )
 
@@ -281,7 +292,7 @@ def _against_null(
         band = band_of(draws)
         p = p_of_draws(values, draws, figure.side)
         if family:
-            p_fwer = _family_wise(values, draws, figure.side)
+            p_fwer = family_wise(values, draws, figure.side)
     if figure.exact_null is not None:
         for to, exact in zip(band, figure.exact_null, strict=True):
             to[alone] = exact
@@ -289,18 +300,6 @@ def _against_null(
         p[alone] = figure.exact_p[first[alone]]
     p[np.isnan(values)] = np.nan
     return band, p, p_fwer
-
-
-def _family_wise(values: Floats, draws: Floats, side: str) -> Floats:
-    """maxT over all units and columns, each on the scale of its own null."""
-    centre, spread = draws.mean(axis=0), draws.std(axis=0, ddof=1)
-    spread = np.where(spread > 1e-12, spread, np.nan)
-    sign = -1.0 if side == "less" else 1.0
-    observed = sign * (values - centre) / spread
-    drawn = (sign * (draws - centre) / spread).reshape(len(draws), -1)
-    if side == "two":
-        observed, drawn = np.abs(observed), np.abs(drawn)
-    return max_t(observed.ravel(), drawn).reshape(values.shape)
 
 
 def _intervals(
@@ -316,12 +315,14 @@ def _intervals(
     edges = interval if figure.regular else standard_error_interval
     if figure.boot is not None and _reaches(figure.boot, level):
         if alone.any():
-            low[alone], high[alone] = edges(figure.boot[:, first[alone]], values[alone])
+            drawn = figure.boot[:, first[alone]]
+            low[alone], high[alone] = edges(drawn, values[alone], figure.stretch)
         for row in np.flatnonzero(~alone):
             unit = level[row]
-            part = figure.boot[:, unit.prompts]
-            drawn = crossed_means(part, unit.words, unit.templates, rng)
-            low[row], high[row] = edges(drawn, values[row])
+            at = unit.prompts
+            drawn = crossed_means(figure.boot[:, at], unit.words, unit.templates, rng)
+            few = crossed_stretch(figure.values[at], unit.words, unit.templates, drawn)
+            low[row], high[row] = edges(drawn, values[row], figure.stretch * few)
         method = [m if figure.regular else f"{m}, standard error" for m in method]
     if figure.exact_ci is not None and alone.any():
         low[alone], high[alone] = (edge[first[alone]] for edge in figure.exact_ci)

@@ -29,22 +29,20 @@ from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.figure import Figure, Layout, tabulate
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats import kernels
-from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.bootstrap import small_sample_stretch, stratified_weights
 from tiltmeter.stats.intervals import wilson_of_draws
 from tiltmeter.stats.null import (
     Band,
     band_of,
     draw_top_counts,
-    ndkl_null,
     p_of_sample,
     top_count_null,
     top_count_p,
 )
-from tiltmeter.types import DualEncoder, Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
+from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 BLOCK = 64  # prompts at one time: their scores and rankings are all that is held
 NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and entropy
-NDKL_NULL = 1_000  # random rankings, for the null of NDKL
 NDKL_STEPS = (
     4 * 10**8
 )  # ranks walked over for NDKL's relabellings and intervals: seconds, not minutes
@@ -136,7 +134,8 @@ def ranking(
             instances.append(_instances(constants, faces, sample, prompts[:words], *top))
         for done, (name, part) in enumerate(parts.items()):
             part_done(f"statistics of {name}", 0.8 + 0.2 * done / len(parts))
-            for figure in _figures(part, sample.groups[name], convention, words, rng):
+            labels = sample.relabelled[name]
+            for figure in _figures(part, sample.groups[name], convention, words, labels, rng):
                 tables.append(tabulate(figure, layout, rng=rng, constants=constants))
     progress("done", 1.0)
     return combined(tables), combined(instances, INSTANCES)
@@ -149,7 +148,7 @@ def _vectors(
     texts = unit(to_numpy(model.encode_texts([prompt.text for prompt in prompts])), "texts")
     if faces.vectors is not None:
         images = faces.vectors
-    elif isinstance(model, DualEncoder):
+    elif hasattr(model, "encode_images"):
         images = to_numpy(model.encode_images(faces))
     else:
         raise InputError(
@@ -237,6 +236,7 @@ def _measure(
     parts = {name: _Parts() for name in sample.groups}
     top_ids, top_scores = [], []
     few = int(np.clip(NDKL_STEPS // (len(images) * words), FEWEST_DRAWS, 10**9))
+    drawing = any(map(len, (*sample.relabelled.values(), *sample.weights.values())))
     for start in range(0, len(texts), BLOCK):
         progress("ranking images", 0.8 * start / len(texts))
         scores = texts[start : start + BLOCK] @ images.T
@@ -245,7 +245,7 @@ def _measure(
         top = order[:here, : max(convention.k)].copy()
         top_ids.append(top)
         top_scores.append(loops.take(scores[:here], top))
-        z = kernels.standardized(scores)
+        z = kernels.standardized(scores) if drawing else scores
         tied = loops.tied_ranks(scores, order)
         for name, groups in sample.groups.items():
             part, labels, weights = parts[name], sample.relabelled[name], sample.weights[name]
@@ -253,7 +253,7 @@ def _measure(
             _add_c_asc(part, scores, z, groups, labels, weights)
             _add_counts(part, scores, order, top, groups, labels, weights, convention)
             shares = target_shares(convention.target, groups)
-            part.add("ndkl", loops.ndkl(groups.codes[order], log_shares(shares)))
+            part.add("ndkl", loops.ndkl(order, groups.codes, log_shares(shares)))
             if here and len(labels):
                 drawn = kernels.relabelled_ndkl(order[:here], labels[:few], shares)
                 part.add("ndkl null", drawn)
@@ -299,7 +299,12 @@ def _add_counts(
 
 
 def _figures(
-    part: _Parts, groups: Groups, convention: Convention, words: int, rng: np.random.Generator
+    part: _Parts,
+    groups: Groups,
+    convention: Convention,
+    words: int,
+    labels: Ints,
+    rng: np.random.Generator,
 ) -> Iterator[Figure]:
     """The attribute's figures, one metric after the other."""
     yield Figure(
@@ -310,11 +315,12 @@ def _figures(
         ideal=0.0,
         null=part.draws("c_asc null"),
         boot=part.draws("c_asc boot"),
+        stretch=small_sample_stretch(groups.counts),
         undefined="all images have the same score",
     )
     for k in sorted(convention.k):
         yield from _top_k_figures(part, groups, convention, k, words, rng)
-    yield _ndkl_figure(part, groups, convention, rng)
+    yield _ndkl_figure(part, groups, convention, labels)
 
 
 def _top_k_figures(
@@ -358,10 +364,12 @@ def _top_k_figures(
         exact_ci_method="Wilson with the bootstrap's variance",
         undefined="the group is absent from the top k",
     )
-    for name, of, side, ideal in (
-        ("max_skew", largest, "greater", 0.0),
-        ("min_skew", smallest, "less", 0.0),
-        ("normalized_entropy", entropy_of_shares, "two", float(entropy_of_shares(groups.shares))),
+    entropy_of_prior = float(entropy_of_shares(groups.shares))
+    least = np.inf if convention.empty == "nan" else 0.0  # where absence counts, some skew is <= 0
+    for name, of, side, ideal, bounds in (
+        ("max_skew", largest, "greater", 0.0, (0.0, np.inf)),
+        ("min_skew", smallest, "less", 0.0, (-np.inf, least)),
+        ("normalized_entropy", entropy_of_shares, "two", entropy_of_prior, (0.0, 1.0)),
     ):
         values, drawn = of(counts / k), of(random)
         yield Figure(
@@ -377,18 +385,19 @@ def _top_k_figures(
             exact_null=band_of(drawn[:, None]),
             exact_p=p_of_sample(values, drawn, side)[:, None],
             regular=False,
-            bounds=(0.0, 1.0) if name == "normalized_entropy" else (-np.inf, np.inf),
+            bounds=bounds,
             undefined="every group is absent from the top k",
         )
 
 
-def _ndkl_figure(
-    part: _Parts, groups: Groups, convention: Convention, rng: np.random.Generator
-) -> Figure:
-    shares = target_shares(convention.target, groups)
+def _ndkl_figure(part: _Parts, groups: Groups, convention: Convention, labels: Ints) -> Figure:
     values = part.values("ndkl")
-    drawn = ndkl_null(groups.counts, shares, NDKL_NULL, rng)
     null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
+    band, p = None, None
+    if len(labels):
+        # labels dealt out anew are a random ranking, whatever the word
+        drawn = loops.ndkl_of_labels(labels, log_shares(target_shares(convention.target, groups)))
+        band, p = band_of(drawn[:, None]), p_of_sample(values, drawn, "greater")[:, None]
     return Figure(
         "ndkl",
         groups,
@@ -398,8 +407,8 @@ def _ndkl_figure(
         by_group=False,
         null=None if null is None else null[..., None],
         boot=None if boot is None else boot[..., None],
-        exact_null=band_of(drawn[:, None]),
-        exact_p=p_of_sample(values, drawn, "greater")[:, None],
+        exact_null=band,
+        exact_p=p,
         regular=False,
         bounds=(0.0, np.inf),
         notes=[

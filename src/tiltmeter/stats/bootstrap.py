@@ -15,6 +15,7 @@ from tiltmeter.stats.intervals import Z
 from tiltmeter.types import Floats, Groups, Ints
 
 LEVEL = 0.95
+MANY = 1e9  # as good as endless
 
 
 def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> Ints:
@@ -61,17 +62,74 @@ def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Fl
     return kernels.weighted_ndkl(order, groups.codes, weights, shares)
 
 
-def interval(draws: Floats, value: Floats | None = None) -> tuple[Floats, Floats]:
-    """Percentile interval of draws along the first axis.
+def interval(draws: Floats, value: Floats, stretch: Floats | float = 1.0) -> tuple[Floats, Floats]:
+    """Percentile interval of draws along the first axis, stretched away from the value.
 
-    >>> [float(edge.round(6)) for edge in interval(np.arange(1001.0))]
+    >>> [float(edge.round(6)) for edge in interval(np.arange(1.0, 1000.0), np.float64(500.0))]
     [25.0, 975.0]
     """
-    lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return lo, hi
+    # quantiles of (R + 1) points: those of R points would leave out a little too much
+    lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="weibull")
+    return value + stretch * (lo - value), value + stretch * (hi - value)
 
 
-def standard_error_interval(draws: Floats, value: Floats) -> tuple[Floats, Floats]:
+def small_sample_stretch(counts: Ints) -> Floats:
+    """How much longer an interval of each group against the rest must be, when groups are small.
+
+    Tends to 1 as groups grow.
+
+    >>> small_sample_stretch(np.array([20, 20])).round(3)
+    array([1.06, 1.06])
+    >>> small_sample_stretch(np.array([5000, 5000])).round(3)
+    array([1., 1.])
+    """
+    n = np.asarray(counts, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):  # one group has no rest
+        # what each stratum adds to the variance of a group's gap: 1/n of its own, else its share
+        parts = np.where(np.eye(len(n), dtype=bool), 1 / n, n / (n.sum() - n)[:, None] ** 2)
+        return _stretch(parts.T, n[:, None])
+
+
+def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats) -> Floats:
+    """The same for a mean over words and templates, which are few; `values` are of prompts.
+
+    What words and templates add to the variance of the mean is taken from `values`; what is
+    left of the variance of the `draws` (crossed means) is the images', of which there are many.
+    """
+    parts, units = [], []
+    rest = values
+    for codes in (words, templates):
+        names, at = np.unique(codes, return_inverse=True)
+        means = np.stack([rest[at == unit].mean(axis=0) for unit in range(len(names))])
+        rest = rest - means[at]  # of templates, what the words do not explain
+        if len(names) > 1:
+            parts.append(means.var(axis=0, ddof=1) / len(names))
+            units.append(float(len(names)))
+    told = sum(part * (n - 1) / n for part, n in zip(parts, units, strict=True))
+    parts.append(np.maximum(draws.var(axis=0, ddof=1) - told, 0.0))
+    return _stretch(np.stack(parts), np.array([*units, MANY]).reshape(-1, *[1] * (values.ndim - 1)))
+
+
+def _stretch(variances: Floats, units: Floats) -> Floats:
+    """From the parts of a variance (first axis), each resampled from so many units.
+
+    A resample of n units has (n - 1) / n of the variance it should have, and a normal quantile is
+    too short for it; Student's is not, with Welch's degrees of freedom (Hesterberg 2015, the
+    expanded percentile interval).
+    """
+    from scipy.special import stdtrit
+
+    whole = variances.sum(axis=0)
+    shrunk = (variances * (units - 1) / units).sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = np.minimum(whole**2 / (variances**2 / (units - 1)).sum(axis=0), MANY)
+        longer = stdtrit(freedom, (1 + LEVEL) / 2) / Z * np.sqrt(whole / shrunk)
+    return np.where(whole > 0, longer, 1.0)
+
+
+def standard_error_interval(
+    draws: Floats, value: Floats, stretch: Floats | float = 1.0
+) -> tuple[Floats, Floats]:
     """The value plus and minus 1.96 standard deviations of the draws.
 
     For a figure that noise pushes one way only (a maximum, a divergence), draws lie beyond the
@@ -81,7 +139,7 @@ def standard_error_interval(draws: Floats, value: Floats) -> tuple[Floats, Float
     >>> [float(edge.round(2)) for edge in standard_error_interval(np.array([1.0, 2.0, 3.0]), 2.0)]
     [0.04, 3.96]
     """
-    half = Z * draws.std(axis=0, ddof=1)
+    half = stretch * Z * draws.std(axis=0, ddof=1)
     return value - half, value + half
 
 

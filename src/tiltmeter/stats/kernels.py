@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, log_tables
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, log_tables, ndkl
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.types import Floats, Ints
 
@@ -139,31 +139,8 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
-    xlogx, discount = log_tables(order.shape[1])
-    out = np.empty((len(codes), len(order)))
-    log_q = log_shares(shares)
-    in_rows(
-        lambda part: _relabelled_ndkl(order, codes[part], log_q, xlogx, discount, out[part]),
-        len(codes),
-    )
-    return out
-
-
-@jit
-def _relabelled_ndkl(
-    order: Ints, codes: Ints, log_q: Floats, xlogx: Floats, discount: Floats, out: Floats
-) -> None:
-    count = np.zeros(log_q.shape[0], np.int64)
-    for r in range(codes.shape[0]):
-        for q in range(order.shape[0]):
-            count[:] = 0
-            total, sum_ = 0.0, 0.0
-            for i in range(order.shape[1]):
-                g = codes[r, order[q, i]]
-                total += xlogx[count[g] + 1] - xlogx[count[g]] - log_q[g]
-                count[g] += 1
-                sum_ += discount[i] * max(total - xlogx[i + 1], 0.0)
-            out[r, q] = sum_
+    log_target = log_shares(shares)
+    return np.stack([ndkl(order, labels, log_target) for labels in codes])
 
 
 def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:

@@ -32,6 +32,25 @@ def max_t(observed: Floats, draws: Floats) -> Floats:
     return p
 
 
+def family_wise(values: Floats, draws: Floats, side: str) -> Floats:
+    """maxT p-values of all `values` (any shape), each on the scale of its own null draws.
+
+    The observed value counts as one of the draws when their centre and spread are taken: under
+    the null it is one, and left out it would look more extreme than they do.
+    """
+    points = len(draws) + 1
+    centre = (draws.sum(axis=0, dtype=np.float64) + values) / points
+    squares = ((draws - centre) ** 2).sum(axis=0, dtype=np.float64) + (values - centre) ** 2
+    spread = np.sqrt(squares / (points - 1))
+    spread = np.where(spread > 1e-12, spread, np.nan)
+    sign = -1.0 if side == "less" else 1.0
+    observed = sign * (values - centre) / spread
+    drawn = (sign * (draws - centre) / spread).reshape(len(draws), -1)
+    if side == "two":
+        observed, drawn = np.abs(observed), np.abs(drawn)
+    return max_t(observed.ravel(), drawn).reshape(values.shape)
+
+
 def benjamini_hochberg(p: Floats) -> Floats:
     """False discovery rate of each p-value (Benjamini and Hochberg 1995); NaN stays NaN.
 

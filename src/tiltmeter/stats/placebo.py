@@ -15,8 +15,8 @@ ESTABLISHED = "established"
 PERMUTATION_ONLY = "beyond permutation only"
 NOT_ESTABLISHED = "not established"
 LEVEL = 0.05
-#: With fewer placebos the smallest possible p_placebo, 2 / (R + 1), is not below the level.
-FEWEST_PLACEBOS = 40
+#: With fewer placebos the smallest possible p_placebo, 2 / (R + 1), is above the level.
+FEWEST_PLACEBOS = 39
 
 
 def p_placebo(values: Floats, placebos: Floats) -> Floats:
