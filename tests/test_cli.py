@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import read_csv
 
 from tests.conftest import ROOT, write_csv
 
@@ -59,9 +59,7 @@ def test_clip_retrievals_layout(embeddings: Path, tmp_path: Path) -> None:
     for folder in ("img_emb", "metadata"):
         (other / folder).mkdir(parents=True)
     vectors = np.load(embeddings / "images.npy").astype(np.float16)
-    table = pa.csv.read_csv(embeddings / "images.csv").rename_columns(
-        ["image_path", "gender", "age"]
-    )
+    table = read_csv(embeddings / "images.csv").rename_columns(["image_path", "gender", "age"])
     for part, rows in enumerate((slice(0, 100), slice(100, 240))):
         np.save(other / f"img_emb/img_emb_{part}.npy", vectors[rows])
         pq.write_table(
@@ -169,7 +167,7 @@ def spoil_labels(
     change: Callable[[list[dict[str, str]]], list[dict[str, str]]],
 ) -> Callable[[Path], None]:
     def spoil(place: Path) -> None:
-        rows = pa.csv.read_csv(place / "images.csv").to_pylist()
+        rows = read_csv(place / "images.csv").to_pylist()
         write_csv(place / "images.csv", change(rows))
 
     return spoil
@@ -360,3 +358,122 @@ def test_the_example_in_the_makefile_runs(tmp_path: Path) -> None:
     established = {row["concept"] for row in found if row["metric"] == "c_asc"}
     assert {"anvil", "feather", "harvest", "tide", "quarry"} <= established
     assert not established & {"market", "bridge", "signal"}
+
+
+# --- unusual input that must work, or be named ---------------------------------------------------
+
+
+def test_brackets_in_names_are_printed_as_they_are(embeddings: Path, tmp_path: Path) -> None:
+    """The terminal library reads [bold] as markup; labels and words are not its own."""
+    for name in ("images.csv", "texts.csv"):
+        text = (embeddings / name).read_text()
+        text = text.replace(",woman,", ",[/x]woman,").replace("thing 0", "[bold]thing 0")
+        (embeddings / name).write_text(text.replace("id,gender,age", "id,[/z]gender,age"))
+    out = tmp_path / "[red]run"
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--out", out, *FEW)
+    assert done.returncode == 0, done.stderr
+    assert "[bold]thing 0" in done.stdout
+    assert "[/x]woman" in done.stdout
+    assert "[/z]gender" in done.stdout
+    assert "[red]run" in " ".join(done.stdout.split())
+
+
+def test_cells_of_a_table_are_read_as_they_stand(embeddings: Path, tmp_path: Path) -> None:
+    """007 is an id, NA a label, and True or 3 a label only when asked for."""
+    rows = read_csv(embeddings / "images.csv").to_pylist()
+    write_csv(
+        embeddings / "images.csv",
+        [
+            {"id": f"{i:04d}", "region": "NA" if row["gender"] == "man" else "EU",
+             "checked": i % 2 == 0, "decade": i % 3, "note": "" if i % 5 else "xy"[i % 2]}
+            for i, row in enumerate(rows)
+        ],
+    )  # fmt: skip
+    spec = f"embeddings:{embeddings}"
+    refused = tiltmeter("audit", spec, "--out", tmp_path / "no", *FEW)
+    assert "192 of 240 rows have no label for 'note'" in " ".join(refused.stderr.split())
+    done = tiltmeter("audit", spec, "-a", "region", "-a", "decade", "--json",
+                     "--out", tmp_path / "run", *FEW)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    table = pq.read_table(tmp_path / "run/results.parquet")
+    assert set(table["attribute"].to_pylist()) == {"region", "decade"}
+    assert set(table["group"].drop_null().to_pylist()) == {"NA", "EU", "0", "1", "2"}
+    assert "0000" in pq.read_table(tmp_path / "run/instances/ranking.parquet")["id"].to_pylist()
+
+
+def test_several_wordings_without_templates(embeddings: Path, tmp_path: Path) -> None:
+    rows = read_csv(embeddings / "texts.csv").to_pylist()
+    write_csv(
+        embeddings / "texts.csv",
+        [{"text": row["text"], "concept": f"c{i // 3}", "role": row["role"]}
+         for i, row in enumerate(rows)],
+    )  # fmt: skip
+    done = tiltmeter(
+        "audit", f"embeddings:{embeddings}", "-a", "gender", "--out", tmp_path / "run", *FEW
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Of 4 associations" in done.stdout
+    templates = set(pq.read_table(tmp_path / "run/results.parquet")["template"].to_pylist())
+    assert templates == {None, "wording 1", "wording 2", "wording 3"}
+
+
+NO_VECTORS = "import numpy as np\nclass f:\n def encode_texts(self, t): return np.ones((2, 16))"
+THEIR_ERRORS = {
+    "def f(): raise RuntimeError('no weights')": "the factory failed: RuntimeError: no weights",
+    "f = 3": "the factory failed: TypeError",
+    "import nowhere_at_all": "cannot be imported: ModuleNotFoundError",
+    "def f(:": "cannot be imported: SyntaxError",
+    "class f:\n def encode_texts(self, t): raise KeyError('x')": "encode_texts failed: KeyError",
+    NO_VECTORS: "the model gave 2 vectors for",
+}
+
+
+@pytest.mark.parametrize("code", THEIR_ERRORS)
+def test_errors_in_a_model_of_ones_own(code: str, embeddings: Path, tmp_path: Path) -> None:
+    model, images = f"python:{tmp_path / 'mine.py'}:f", f"embeddings:{embeddings}"
+    (tmp_path / "mine.py").write_text(code)
+    done = tiltmeter("audit", model, "--images", images, "--out", tmp_path / "run", *FEW)
+    assert done.returncode == 2
+    assert THEIR_ERRORS[code] in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_placebos_that_fit_no_word_are_refused(embeddings: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODEL)
+    words = ("--words", "occupations", "--placebo", "placebo-adjectives")
+    images = ("--images", f"embeddings:{embeddings}")
+    done = tiltmeter("audit", "python:mine.py:Tower", *images, *words, *FEW, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no placebo of placebo-adjectives can stand beside" in " ".join(done.stderr.split())
+
+
+def test_plan_knows_of_balance_and_of_k(tmp_path: Path) -> None:
+    rows = [{"id": i, "kind": "b" if i < 122 else "a"} for i in range(400)]
+    write_csv(tmp_path / "labels.csv", rows)
+    spec = f"table:{tmp_path / 'labels.csv'}"
+    done = tiltmeter("plan", "--images", spec, "--convention", "berg2022", "--k", "50", "--json")
+    found = json.loads(done.stdout)[0]
+    assert [group["n"] for group in found["groups"]] == [122, 122]
+    assert found["floors"][0]["mean"] == pytest.approx(0.09, abs=0.01)
+    refused = tiltmeter("plan", "--images", spec, "--k", "500")
+    assert refused.returncode == 2
+    assert "k is 500, but there are 400 items" in refused.stderr
+
+
+@pytest.mark.parametrize("option", [("--seed", "18446744073709551616"), ("--bootstraps", "1")])
+def test_numbers_out_of_range(option: tuple[str, str], embeddings: Path, tmp_path: Path) -> None:
+    few = [] if option[0] == "--bootstraps" else ["--bootstraps", "50"]
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--k", "20", "--permutations", "99", *few,
+                     "--out", tmp_path / "run", *option)  # fmt: skip
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_knows_ascii_only(embeddings: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tiltmeter.cli", "audit", f"embeddings:{embeddings}",
+         "--out", str(tmp_path / "run"), *FEW],
+        capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -64,3 +64,16 @@ def test_faces_give_attributes_and_crossings_by_name() -> None:
     assert faces.attribute("race*gender").names == ("r | f", "r | m", "s | f", "s | m")
     with pytest.raises(UnknownNameError, match="did you mean 'gender'"):
         faces.attribute("race*gendre")
+
+
+def test_names_must_tell_groups_apart() -> None:
+    one = Groups.from_labels(["a | b", "a"], attribute="x")
+    two = Groups.from_labels(["c", "b | c"], attribute="y")
+    with pytest.raises(InputError, match="both named 'a \\| b \\| c'"):
+        one.cross(two)
+
+
+def test_labels_may_be_an_array_or_a_tensor() -> None:
+    torch = pytest.importorskip("torch")
+    assert Groups.from_labels(torch.tensor([1, 0])).names == ("0", "1")
+    assert Groups.from_labels(np.array(["x", "y"])).names == ("x", "y")

@@ -43,10 +43,21 @@ def audit(
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
     `berg` by default) in its templates, beside placebos of the same parts of speech.
     """
+    chosen = get_convention(convention)
+    if k is not None:
+        chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
     given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("model", "faces", "progress")
+        "probes": list(probes),
+        "words": words,
+        "placebo": placebo,
+        "templates": None if templates is None else list(templates),
+        "attributes": None if attributes is None else list(attributes),
+        "cross": list(cross),
+        "convention": get_convention(convention).name,
+        "k": None if k is None else [int(one) for one in k],
+        "permutations": int(permutations),
+        "bootstraps": int(bootstraps),
+        "seed": int(seed),
     }
     spec = model if isinstance(model, str) else None
     tower: Any = load_model(model) if isinstance(model, str) else model
@@ -56,13 +67,9 @@ def audit(
                 "no images were given: pass --images SPEC, such as --images embeddings:DIR"
             )
         faces = spec
-    wanted = [*(attributes or ()), *cross]
-    data = load_data(faces, also=wanted) if isinstance(faces, str) else faces
-    chosen = get_convention(convention)
-    if k is not None:
-        chosen = chosen.with_(k=tuple(sorted(set(k))))
+    data = load_data(faces, attributes=attributes, cross=cross) if isinstance(faces, str) else faces
     prompts = audit_prompts(tower, words, placebo, templates)
-    names = [*(attributes or data.groups), *cross]
+    names = [*(data.groups if attributes is None else attributes), *cross]
     tables, instances = [], {}
     for name in probes:
         table, instances[name] = PROBES[name](
@@ -71,15 +78,14 @@ def audit(
             prompts=prompts,
             attributes=names,
             convention=chosen,
-            seed=seed,
-            effort=Effort(permutations, bootstraps),
+            seed=int(seed),
+            effort=Effort(int(permutations), int(bootstraps)),
             progress=progress,
         )
         tables.append(table)
     defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(audit).parameters.items()
-        if name in given
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(audit).parameters.items()
     }
     meta = {
         "model": {
@@ -89,7 +95,7 @@ def audit(
         },
         "data": {"name": data.name, "images": len(data), **data.provenance},
         "convention": chosen.as_dict(),
-        "seed": seed,
+        "seed": int(seed),
         "arguments": {
             "given": {n: v for n, v in given.items() if v != defaults[n]},
             "defaulted": {n: v for n, v in given.items() if v == defaults[n]},
@@ -129,4 +135,10 @@ def audit_prompts(
             same = [word for word in source.words if word.pos == pos]
             if pos in shown:
                 prompts += stimuli.prompts(same, templates=list(shown[pos]), role="placebo")
+    if placebo is not None and not any(prompt.role == "placebo" for prompt in prompts):
+        known = ", ".join(sorted(pos or "none given" for pos in shown))
+        raise InputError(
+            f"no placebo of {placebo} can stand beside a word: the words' parts of speech are "
+            f"{known}, and placebos must have the same"
+        )
     return prompts

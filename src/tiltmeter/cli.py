@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -83,7 +84,9 @@ def audit(
     bootstraps: Annotated[
         int, typer.Option(min=0, help="Resamples for intervals; 0 leaves them out")
     ] = 400,
-    seed: Annotated[int, typer.Option(min=0, help="Same inputs and seed, same bytes")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**63 - 1, help="Same inputs and seed, same bytes")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure a model: one bias table, every number with its noise."""
@@ -136,7 +139,7 @@ def plan(
     k: TopK = None,
     words: Annotated[int, typer.Option(min=1, help="How many words the audit will have")] = 400,
     power: Annotated[float, typer.Option(help="Chance to find what is there")] = 0.8,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1)] = 0,
     as_json: Json = False,
 ) -> None:
     """Tell the smallest effect that an audit could see, group by group."""
@@ -153,7 +156,7 @@ def plan(
     chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
     with _progress(quiet=as_json) as progress:
         progress("reading labels", 0.0)
-        data = load_data(images, also=[*(attribute or ()), *(cross or ())])
+        data = load_data(images, attributes=attribute, cross=cross or ())
         names = [*(attribute or data.groups), *(cross or ())]
         progress("drawing random rankings", 0.3)
         plans = make_plan(
@@ -216,6 +219,8 @@ def version(
 
 def main() -> None:
     """Runs the command line; what the user can put right ends with one line and exit code 2."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII only
     try:
         app()
     except TiltmeterError as error:
@@ -249,7 +254,7 @@ def _progress(*, quiet: bool) -> Iterator[Progress]:
 
     console = Console(stderr=True)
     columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<24}"),
+        TextColumn("{task.description:<24}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ TABLES = (".csv", ".tsv", ".parquet")
 ID_COLUMNS = ("id", "file", "path", "image_path", "filepath", "key", "url")
 #: A text column of more distinct values than this is not taken for an attribute unasked.
 MOST_GROUPS = 50
+TRUTH = ("true", "false", "yes", "no")
 
 
 def read_table(path: Path) -> pa.Table:
@@ -32,7 +35,7 @@ def read_table(path: Path) -> pa.Table:
             table = pa.csv.read_csv(
                 path,
                 parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-                convert_options=pa.csv.ConvertOptions(strings_can_be_null=True),
+                convert_options=_as_text(path, delimiter),
             )
         else:
             raise InputError(f"{path} is no table that can be read; expected {', '.join(TABLES)}")
@@ -43,15 +46,26 @@ def read_table(path: Path) -> pa.Table:
                 f"{path} is not UTF-8 text ({first}); save it again as UTF-8"
             ) from None
         raise InputError(f"{path} cannot be read as a table: {first}") from None
-    if any(pa.types.is_binary(column.type) for column in table.schema):
-        # what is no UTF-8 is read as bytes
-        raise InputError(f"{path} is not UTF-8 text; save it again as UTF-8")
+    pixels = [column.name for column in table.schema if pa.types.is_binary(column.type)]
+    table = table.drop_columns(pixels)  # some tables carry their images; no label is made of bytes
     names = [name.lstrip("\ufeff").strip() for name in table.column_names]
     if len(set(names)) < len(names):
         raise InputError(f"{path} has two columns of the same name: {', '.join(names)}")
     if table.num_rows == 0:
         raise InputError(f"{path} is empty: it has columns {', '.join(names)} but no rows")
     return table.rename_columns(names)
+
+
+def _as_text(path: Path, delimiter: str) -> pa.csv.ConvertOptions:
+    """Every cell as it stands: 007 stays 007, NA is a label, and only an empty cell is missing."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            header = next(csv.reader(file, delimiter=delimiter), [])
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 text ({error}); save it again as UTF-8") from None
+    # the names as the reader will see them: a mark of byte order is not one of a name's letters
+    types = {name.removeprefix("\ufeff"): pa.string() for name in header}
+    return pa.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True)
 
 
 def find_table(directory: Path, stem: str) -> Path | None:
@@ -101,18 +115,20 @@ def item_ids(table: pa.Table, source: object) -> tuple[str, ...]:
     return ids
 
 
-def label_groups(
-    table: pa.Table,
-    source: object,
-    asked: Sequence[str] | None = None,
-    also: Sequence[str] = (),
-) -> dict[str, Groups]:
-    """Groups by each label column: those asked for, else every text column of few values.
+@dataclass(frozen=True)
+class Columns:
+    """Which label columns are wanted: `names`, or what looks like labels; and those `also`."""
 
-    `also` adds columns that do not look like labels by themselves, such as numbers.
-    """
-    found = asked or [name for name in table.column_names if _looks_like_labels(table, name)]
-    names = list(dict.fromkeys([*found, *also]))
+    names: Sequence[str] | None = None
+    also: Sequence[str] = ()
+
+
+def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str, Groups]:
+    """Groups by each label column that is wanted."""
+    found = columns.names
+    if found is None:
+        found = [name for name in table.column_names if _looks_like_labels(table, name)]
+    names = list(dict.fromkeys([*found, *columns.also]))
     for name in names:
         if name not in table.column_names:
             raise UnknownNameError(f"label column in {source}:", name, table.column_names)
@@ -126,12 +142,22 @@ def label_groups(
 
 
 def _looks_like_labels(table: pa.Table, name: str) -> bool:
+    """Text of few distinct values; numbers and yes-or-no are labels only when asked for."""
     column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(pa.string())
     if name in ID_COLUMNS or not (
-        pa.types.is_string(column.type)
-        or pa.types.is_large_string(column.type)
-        or pa.types.is_dictionary(column.type)
+        pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     ):
         return False
-    distinct = len(column.unique())
-    return 2 <= distinct <= MOST_GROUPS and distinct < table.num_rows
+    values = {str(value).strip().lower() for value in column.unique().drop_null().to_pylist()}
+    words = [value for value in values if not _is_number(value) and value not in TRUTH]
+    return bool(words) and 2 <= len(values) <= MOST_GROUPS and len(values) < table.num_rows
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

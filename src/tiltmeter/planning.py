@@ -9,6 +9,7 @@ import numpy as np
 
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.summary import check_k
 from tiltmeter.probes.ranking import checked
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
 from tiltmeter.stats.power import smallest_effect
@@ -66,15 +67,20 @@ def _plan(
     groups: Groups, convention: Convention, words: int, power: float, rng: np.random.Generator
 ) -> AttributePlan:
     sizes = groups.counts
+    if convention.balance == "balanced":
+        sizes = np.full(len(sizes), sizes.min())
+    for k in convention.k:
+        check_k(k, int(sizes.sum()))
     one = smallest_effect(sizes, power=power)
     many = smallest_effect(sizes, power=power, tests=words * len(sizes))
     found = [
         GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
         for name, n, a, b in zip(groups.names, sizes, one, many, strict=True)
     ]
-    q = target_shares(convention.target, groups)
+    balanced = Groups(np.repeat(np.arange(len(sizes)), sizes), groups.names)
+    q = target_shares(convention.target, balanced)
     floors = []
-    for k in (k for k in convention.k if k <= len(groups)):
+    for k in convention.k:
         drawn = draw_top_counts(sizes, k, DRAWS, rng) / k
         skew = skew_of_shares(drawn, q, k=k, empty=convention.empty)
         if convention.skew == "absolute":

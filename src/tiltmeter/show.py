@@ -49,12 +49,13 @@ def summary(run: Run) -> dict[str, Any]:
 
 def run(run: Run) -> None:
     """The tables of an audit."""
-    console = Console()
+    console = _console()
     meta = run.meta
     console.print(
-        f"[bold]{meta['model']['name']}[/] on [bold]{meta['data']['name']}[/]: "
+        f"{meta['model']['name']} on {meta['data']['name']}: "
         f"{meta['data']['images']:,} images, {meta['prompts']['words']:,} prompts, "
-        f"{meta['prompts']['placebos']:,} placebos; convention {meta['convention']['name']}"
+        f"{meta['prompts']['placebos']:,} placebos; convention {meta['convention']['name']}",
+        style="bold",
     )
     concepts = _concepts(run)
     for attribute in dict.fromkeys(row["attribute"] for row in concepts):
@@ -63,12 +64,12 @@ def run(run: Run) -> None:
             _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
         )
         console.print(_strongest(attribute, [row for row in mine if row["metric"] == "c_asc"]))
-    console.print(_counts(concepts), highlight=False)
+    console.print(_counts(concepts))
 
 
 def saved(place: Path) -> None:
     """Where the run is kept."""
-    Console(soft_wrap=True).print(f"Kept in [bold]{place}[/] (results.parquet, run.json).")
+    _console(soft_wrap=True).print(f"Kept in {place} (results.parquet, run.json).")
 
 
 def plan(
@@ -80,7 +81,7 @@ def plan(
     convention: Convention,
 ) -> None:
     """Smallest effects and noise floors."""
-    console = Console()
+    console = _console()
     console.print(
         f"{images:,} images; effects found in {power:.0%} of audits at the 5% level, for one word "
         f"and for any of {words:,} words (Bonferroni). C-ASC is in standard deviations."
@@ -97,14 +98,13 @@ def plan(
             at = f"@{floor.k}" if floor.k else ""
             console.print(
                 f"  {LABELS[floor.metric]}{at} without any tilt: mean {floor.mean:.3f}, "
-                f"97.5% below {floor.high:.3f} ({convention.name})",
-                highlight=False,
+                f"97.5% below {floor.high:.3f} ({convention.name})"
             )
 
 
 def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
     """Names and what they stand for."""
-    console = Console()
+    console = _console()
     for kind, names in found.items():
         table = _table(kind, "name", "what it is", left=2)
         for name, text in names.items():
@@ -120,12 +120,17 @@ def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
 
 def findings(found: Sequence[Finding]) -> None:
     """What the doctor saw."""
-    console = Console()
+    console = _console()
     signs = {True: Text("ok", "green"), False: Text("missing", "red"), None: Text("-", "dim")}
     table = _table("tiltmeter doctor", "", "what", "found", left=3)
     for finding in found:
         table.add_row(signs[finding.ok], finding.name, finding.detail)
     console.print(table)
+
+
+def _console(**options: Any) -> Console:
+    """What users name is printed as it is: brackets in a label are no markup."""
+    return Console(markup=False, highlight=False, emoji=False, **options)
 
 
 def _totals(attribute: str, overall: list[Row], concepts: list[Row]) -> Table:

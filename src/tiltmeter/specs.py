@@ -41,6 +41,6 @@ class Spec:
     def directory(self) -> Path:
         """The place named, which must be a directory."""
         path = Path(self.rest)
-        if not path.is_dir():
+        if not self.rest or not path.is_dir():
             raise InputError(f"{self.scheme}: {self.rest or 'nothing'} is not a directory")
         return path

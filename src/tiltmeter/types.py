@@ -48,6 +48,11 @@ class Groups:
                 f"group codes must be a flat array of integers; got shape {codes.shape}, "
                 f"dtype {codes.dtype}. For labels use Groups.from_labels(labels)"
             )
+        if len(set(self.names)) < len(self.names):
+            twice = next(name for at, name in enumerate(self.names) if name in self.names[:at])
+            raise InputError(
+                f"two groups of {self.attribute!r} are both named {twice!r}: rename one"
+            )
         if codes.size and (codes.min() < 0 or codes.max() >= len(self.names)):
             raise InputError(
                 f"group codes run from {codes.min()} to {codes.max()}, but {len(self.names)} "
@@ -58,6 +63,7 @@ class Groups:
     @classmethod
     def from_labels(cls, labels: Sequence[Any], *, attribute: str = "group") -> Groups:
         """Groups named by the distinct labels, in sorted order."""
+        labels = labels.tolist() if hasattr(labels, "tolist") else labels  # arrays and tensors
         missing = sum(label is None or label == "" or label != label for label in labels)
         if missing:
             raise InputError(

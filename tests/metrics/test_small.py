@@ -93,3 +93,37 @@ def test_spearman_agrees_with_scipy_in_every_group(seed: int, n: int, levels: in
         else:
             assert found[g] == pytest.approx(stats.spearmanr(one, two).statistic)
     assert len(metrics.spearman(x, y)) == 1
+
+
+def test_values_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="must not hold NaN"):
+        metrics.spearman([1, 2, math.nan], [1, 2, 3])
+    with pytest.raises(InputError, match="bias_factual has 1"):
+        metrics.counterfactual_bias([0.1, 0.2], [0.1, 0.2], [0.5], [0.1, 0.2])
+    with pytest.raises(InputError, match="has_first has 2"):
+        metrics.directed_bias([0.1], [True, False])
+
+
+def test_large_whole_numbers_are_not_rounded_into_ties() -> None:
+    assert metrics.top_counts([[16777216, 16777217]], [0, 1], k=1, ties="stable").tolist() == [
+        [0, 1]
+    ]
+
+
+def test_vectors_too_long_or_short_to_square_have_a_direction() -> None:
+    from tiltmeter.metrics.arrays import unit
+
+    for size in (1e30, 1e-30):
+        found = unit(np.full((1, 4), size, np.float32))
+        np.testing.assert_allclose(found, 0.5, rtol=1e-6)
+
+
+def test_tensors_of_mixed_precision() -> None:
+    torch = pytest.importorskip("torch")
+    x, y, a, b = np.random.default_rng(0).normal(size=(4, 3, 5))
+    mixed = metrics.weat(
+        *(torch.as_tensor(v) for v in (x, y)), torch.as_tensor(a).float(), torch.as_tensor(b)
+    )
+    assert float(mixed) == pytest.approx(float(metrics.weat(x, y, a, b)), abs=1e-5)
+    found = metrics.top_k(torch.as_tensor(x).float(), torch.as_tensor(y), 2)
+    assert found.ids.shape == (3, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tiltmeter.inputs import Columns
 from tiltmeter.registry import Registry
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
@@ -17,12 +18,18 @@ DATASETS = Registry(
 )
 
 
-def load_data(spec: str, *, also: Sequence[str] = ()) -> Faces:
+def load_data(
+    spec: str, *, attributes: Sequence[str] | None = None, cross: Sequence[str] = ()
+) -> Faces:
     """The data set that `spec` names, such as `embeddings:DIR` or `table:labels.csv`.
 
-    `also` names label columns to read whatever they look like, or crossings of them.
+    `attributes` are the label columns to read (or `?attributes=a,b` in the spec), else all that
+    look like labels; those of the crossings in `cross` are read too.
     """
     parsed = Spec.parse(spec)
-    columns = dict.fromkeys(part for name in also for part in name.split("*"))
-    data: Faces = DATASETS[parsed.scheme](parsed, also=tuple(columns))
+    if attributes is None and "attributes" in parsed.options:
+        attributes = parsed.options["attributes"].split(",")
+    crossed = [part for name in cross for part in name.split("*")]
+    names = None if attributes is None else [p for name in attributes for p in name.split("*")]
+    data: Faces = DATASETS[parsed.scheme](parsed, Columns(names, crossed))
     return data

@@ -7,20 +7,19 @@ Our own layout is `images.npy` beside `images.csv` (or .tsv, .parquet). clip-ret
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import find_table, item_ids, label_groups, read_table, read_vectors
+from tiltmeter.inputs import Columns, find_table, item_ids, label_groups, read_table, read_vectors
 from tiltmeter.results import content_hash, label_hash
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 
-def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
+def load(spec: Spec, columns: Columns) -> Faces:
     """Image vectors with labels, made elsewhere: images.npy + images.csv, or clip-retrieval's.
 
     `?attributes=gender,race` names the label columns.
@@ -33,8 +32,7 @@ def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
             f"{directory}: {len(vectors)} image vectors, but {table.num_rows} rows of labels: "
             "they must be the same images in the same order"
         )
-    asked = spec.options.get("attributes")
-    groups = label_groups(table, directory, asked.split(",") if asked else None, also)
+    groups = label_groups(table, directory, columns)
     ids = item_ids(table, directory)
     labels = {name: [g.names[code] for code in g.codes] for name, g in groups.items()}
     return Faces(
@@ -68,7 +66,11 @@ def _read(directory: Path) -> tuple[np.ndarray, pa.Table]:
             "each img_emb_N.npy needs its metadata_N.parquet"
         )
     metadata = [read_table(path) for path in tables.values()]
-    return read_vectors(list(shards.values())), pa.concat_tables(metadata)
+    try:
+        joined = pa.concat_tables(metadata, promote_options="permissive")
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{directory}: the parts of the metadata do not fit: {error}") from None
+    return read_vectors(list(shards.values())), joined
 
 
 def _shards(directory: Path, stem: str, ending: str) -> dict[int, Path]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from tiltmeter.inputs import item_ids, label_groups, read_table
+from tiltmeter.inputs import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 
-def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
+def load(spec: Spec, columns: Columns) -> Faces:
     """Labels from a CSV, TSV or Parquet file, one row an image.
 
     `?attributes=gender,race` names the label columns.
@@ -19,10 +18,9 @@ def load(spec: Spec, *, also: Sequence[str] = ()) -> Faces:
     spec.only("attributes")
     path = Path(spec.rest)
     table = read_table(path)
-    asked = spec.options.get("attributes")
     return Faces(
         ids=item_ids(table, path),
-        groups=label_groups(table, path, asked.split(",") if asked else None, also),
+        groups=label_groups(table, path, columns),
         name=path.stem,
         provenance={"labels": file_hash(path)},
     )

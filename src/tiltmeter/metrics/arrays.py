@@ -51,12 +51,18 @@ def like(x: Array, values: Any, dtype: str | None = "float64") -> Array:
 
 
 def to_numpy(x: Array) -> Floats:
-    """`x` as a NumPy array."""
-    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+    """`x` as a NumPy array; bfloat16, which NumPy has not, as float32."""
+    if not is_torch(x):
+        return np.asarray(x)
+    x = x.detach().cpu()
+    return np.asarray((x.float() if str(x.dtype) == "torch.bfloat16" else x).numpy())
 
 
-def matrix(x: Array, name: str, rows: str, columns: str) -> Array:
-    """`x`, checked to be a finite matrix of floats (half and integers become float32)."""
+def matrix(x: Array, name: str, rows: str, columns: str, first: int = 0) -> Array:
+    """`x`, checked to be a finite matrix of floats: half becomes single, integers double precision.
+
+    `first` is the number of its first row, for messages about a part of something larger.
+    """
     if not is_torch(x):
         x = np.asarray(x)
     if x.ndim != 2:
@@ -66,9 +72,14 @@ def matrix(x: Array, name: str, rows: str, columns: str) -> Array:
         )
     if x.shape[0] == 0 or x.shape[1] == 0:
         raise InputError(f"{name} is empty: shape {tuple(x.shape)} ({rows} x {columns})")
-    if str(x.dtype).rpartition(".")[2] not in ("float32", "float64"):
+    kind = str(x.dtype).rpartition(".")[2]
+    if kind not in ("float32", "float64"):
+        half = kind in ("float16", "bfloat16")
         try:
-            x = x.float() if is_torch(x) else x.astype(np.float32)
+            if is_torch(x):
+                x = x.float() if half else x.double()
+            else:
+                x = x.astype(np.float32 if half else np.float64)
         except (TypeError, ValueError):
             raise InputError(f"{name} must hold numbers; got dtype {x.dtype}") from None
     xp = namespace(x)
@@ -77,7 +88,7 @@ def matrix(x: Array, name: str, rows: str, columns: str) -> Array:
         row, column = (int(i[0]) for i in xp.where(~finite))
         raise InputError(
             f"{name} holds {int((~finite).sum())} values that are NaN or infinite, the first at "
-            f"row {row}, column {column}; leave out or repair those {rows}"
+            f"row {first + row}, column {column}; leave out or repair those {rows}"
         )
     return x
 
@@ -104,15 +115,20 @@ def as_groups(groups: Groups | Array, items: int) -> Groups:
     return groups
 
 
-def unit(x: Array, name: str = "vectors") -> Array:
+def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
     """Rows of `x` scaled to length 1; a row of zeros has no direction and is an error."""
-    x = matrix(x, name, "rows", "dimensions")
+    x = matrix(x, name, "rows", "dimensions", first)
     xp = namespace(x)
     length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
-    if not (length > 0).all():
-        row = int(xp.argmin(length))
-        raise InputError(
-            f"{name} holds {int((length == 0).sum())} zero vectors, the first at row {row}: "
-            "a zero vector has no direction; leave those rows out"
-        )
+    if not (xp.isfinite(length) & (length > 0)).all():
+        # squares may overflow or vanish where the numbers themselves do not
+        largest = xp.amax(abs(x), 1)
+        if not (largest > 0).all():
+            row = first + int(xp.argmin(largest))
+            raise InputError(
+                f"{name} holds {int((largest == 0).sum())} zero vectors, the first at row {row}: "
+                "a zero vector has no direction; leave those rows out"
+            )
+        x = x / largest[:, None]
+        length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
     return x / length[:, None]

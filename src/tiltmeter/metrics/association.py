@@ -21,9 +21,8 @@ def association(w: Array, a: Array, b: Array) -> Array:
     >>> association([[1.0, 0.0]], a=[[1.0, 0.0]], b=[[0.0, 1.0]])
     array([1.])
     """
-    w, a, b = (unit(x, name) for x, name in ((w, "w"), (a, "a"), (b, "b")))
-    _same_space(w=w, a=a, b=b)
-    return like(w, w @ a.T).mean(1) - like(w, w @ b.T).mean(1)
+    w, a, b = _in_one_space(w=w, a=a, b=b)
+    return (w @ a.T).mean(1) - (w @ b.T).mean(1)
 
 
 def weat(x: Array, y: Array, a: Array, b: Array, *, ddof: str = "caliskan") -> Array:
@@ -47,9 +46,8 @@ def sc_eat(w: Array, a: Array, b: Array, *, ddof: str = "caliskan") -> Array:
     >>> sc_eat([[1.0, 0.0]], a=[[1.0, 0.1], [1.0, 0.3]], b=[[0.0, 1.0], [0.2, 1.0]]).round(3)
     array([1.71])
     """
-    w, a, b = (unit(x, name) for x, name in ((w, "w"), (a, "a"), (b, "b")))
-    _same_space(w=w, a=a, b=b)
-    near, far = like(w, w @ a.T), like(w, w @ b.T)
+    w, a, b = _in_one_space(w=w, a=a, b=b)
+    near, far = w @ a.T, w @ b.T
     spread = _std(namespace(near).concatenate([near, far], axis=1), ddof)
     return _over(near.mean(1) - far.mean(1), spread)
 
@@ -107,10 +105,13 @@ def _over(top: Array, bottom: Array) -> Array:
     return xp.where(bottom != 0, top / xp.where(bottom != 0, bottom, 1.0), float("nan"))
 
 
-def _same_space(**vectors: Any) -> None:
-    sizes = {name: x.shape[1] for name, x in vectors.items()}
+def _in_one_space(**vectors: Any) -> list[Array]:
+    """Unit vectors, checked to have the same dimensions, in double precision."""
+    found = {name: unit(x, name) for name, x in vectors.items()}
+    sizes = {name: x.shape[1] for name, x in found.items()}
     if len(set(sizes.values())) > 1:
         raise InputError(
             "vectors must live in one space, but their dimensions differ: "
             + ", ".join(f"{name} has {size}" for name, size in sizes.items())
         )
+    return [like(x, x) for x in found.values()]

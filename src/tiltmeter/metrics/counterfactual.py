@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import flat, namespace
 from tiltmeter.types import Array
 
@@ -25,11 +26,12 @@ def counterfactual_bias(
     >>> counterfactual_bias([0.6, 0.6], [0.4, 0.1], [0.9, 0.5], [0.1, 0.49]).round(2)
     array([0.25,  nan])
     """
-    t_f, t_cf = (
-        flat(target_factual, "target_factual"),
-        flat(target_counterfactual, "target_counterfactual"),
+    t_f, t_cf, b_f, b_cf = _same_length(
+        target_factual=target_factual,
+        target_counterfactual=target_counterfactual,
+        bias_factual=bias_factual,
+        bias_counterfactual=bias_counterfactual,
     )
-    b_f, b_cf = flat(bias_factual, "bias_factual"), flat(bias_counterfactual, "bias_counterfactual")
     xp = namespace(t_f)
     moved = b_cf - b_f
     # a change of just the threshold counts as defined, also after rounding
@@ -45,7 +47,16 @@ def directed_bias(bias: Array, has_first: Array) -> Array:
     >>> directed_bias([0.25, 0.5, float("nan")], [True, False, True])
     np.float64(-0.125)
     """
-    bias = flat(bias, "bias")
-    sign = 2 * flat(has_first, "has_first") - 1
-    signed = (bias * sign)[~namespace(bias).isnan(bias)]
+    bias, first = _same_length(bias=bias, has_first=has_first)
+    signed = (bias * (2 * first - 1))[~namespace(bias).isnan(bias)]
     return signed.mean() if len(signed) else bias.sum() * float("nan")
+
+
+def _same_length(**arrays: Array) -> list[Array]:
+    found = {name: flat(values, name) for name, values in arrays.items()}
+    if len({len(values) for values in found.values()}) > 1:
+        raise InputError(
+            "one value an instance is needed in each: "
+            + ", ".join(f"{name} has {len(values)}" for name, values in found.items())
+        )
+    return list(found.values())

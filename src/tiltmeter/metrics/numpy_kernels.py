@@ -46,13 +46,17 @@ def rank(scores: Floats) -> Ints:
     order = np.empty((queries, items), np.int32)
 
     def work(part: slice) -> None:
-        if scores.dtype == np.float32 and items < 2**31:
-            order[part] = _rank_float32(scores[part])
-        else:
-            order[part] = np.argsort(-scores[part], axis=1, kind="stable")
+        order[part] = rank_rows(scores[part])
 
     in_rows(work, queries)
     return order
+
+
+def rank_rows(scores: Floats) -> Ints:
+    """`rank` in the calling thread."""
+    if scores.dtype == np.float32:
+        return _rank_float32(scores)
+    return np.argsort(-scores, axis=1, kind="stable").astype(np.int32)
 
 
 def _rank_float32(scores: Floats) -> Ints:
@@ -82,13 +86,6 @@ def select(scores: Floats, k: int) -> Ints:
 
     in_rows(work, queries)
     return chosen
-
-
-def rank_rows(scores: Floats) -> Ints:
-    """`rank` in the calling thread."""
-    if scores.dtype == np.float32:
-        return _rank_float32(scores)
-    return np.argsort(-scores, axis=1, kind="stable").astype(np.int32)
 
 
 @jit

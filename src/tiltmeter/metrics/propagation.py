@@ -19,6 +19,9 @@ def spearman(x: Array, y: Array, groups: Groups | Array | None = None) -> Array:
     x, y = flat(x, "x"), flat(y, "y")
     if len(x) != len(y):
         raise InputError(f"x has {len(x)} values, y has {len(y)}: they must be of the same queries")
+    xp = namespace(x)
+    if xp.isnan(x).any() or xp.isnan(y).any():
+        raise InputError("x and y must not hold NaN: leave out the queries that have no value")
     if groups is None:
         groups = [0] * len(x)
     groups = as_groups(groups, len(x))

@@ -132,12 +132,8 @@ def tied_share(scores: Array) -> Array:
     array([0.5])
     """
     scores = matrix(scores, "scores", "queries", "items")
-    xp, loops = namespace(scores), kernels(scores)
-    ranked = loops.take(scores, loops.rank(scores))
-    same = ranked[:, 1:] == ranked[:, :-1]
-    edge = ranked[:, :1] != ranked[:, :1]  # False: the first has none before, the last none after
-    tied = xp.concatenate([edge, same], axis=1) | xp.concatenate([same, edge], axis=1)
-    return like(scores, tied).mean(1)
+    loops = kernels(scores)
+    return loops.tied_ranks(scores, loops.rank(scores))
 
 
 # --- the same metrics from top-k shares, however these were come by -----------------------------

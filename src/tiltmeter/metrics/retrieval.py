@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import is_torch, kernels, unit
+from tiltmeter.metrics.arrays import is_torch, kernels, like, unit
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.types import Array, Floats, Ints
 
@@ -53,8 +53,8 @@ def _sweep(
 ) -> None:
     """Shows all items to all queries, block by block, in the order of their rows."""
     for start in range(0, len(items), step):
-        block = items[start : start + step]
-        block = unit(block if is_torch(queries) else np.asarray(block), "items")
+        block = unit(like(queries, items[start : start + step], None), "items", start)
+        block = like(queries, block, str(queries.dtype).rpartition(".")[2])
         if block.shape[1] != queries.shape[1]:
             raise InputError(
                 f"queries have {queries.shape[1]} dimensions, items {block.shape[1]}: "

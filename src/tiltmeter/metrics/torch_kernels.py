@@ -33,6 +33,13 @@ def equal_counts(scores: Tensor, edge: Tensor, codes: Tensor, groups: int) -> Te
     return (scores == edge[:, None]).double() @ _membership(codes, groups)
 
 
+def tied_ranks(scores: Tensor, order: Tensor) -> Tensor:
+    """Share of the ranks of each row whose score is not unique."""
+    ranked = take(scores, order)
+    same = torch.nn.functional.pad(ranked[:, 1:] == ranked[:, :-1], (1, 1))
+    return (same[:, 1:] | same[:, :-1]).double().mean(1)
+
+
 def group_counts(codes: Tensor, groups: int, weights: Tensor | None = None) -> Tensor:
     """How often (or with what weight) each group occurs in each row of group codes."""
     counts = torch.zeros(len(codes), groups, dtype=torch.float64, device=codes.device)

@@ -6,6 +6,7 @@ template, category, role (`word` or `placebo`) and pos.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -64,12 +65,17 @@ def read_prompts(path: Path) -> list[Prompt]:
             f"{path} has no column 'text'; it has {', '.join(table.column_names)}. Expected "
             "text, and where known concept, template, category, role, pos"
         )
-    prompts = []
+    prompts: list[Prompt] = []
+    seen: Counter[str] = Counter()
+    concepts = Counter(str(entry.get("concept") or "") for entry in table.to_pylist())
     for row, entry in enumerate(table.to_pylist()):
         given = {name: str(entry.get(name) or "") for name in
                  ("text", "concept", "template", "category", "role", "pos")}  # fmt: skip
         if not given["text"]:
             raise InputError(f"{path}: row {row} has no text")
+        if given["concept"] and not given["template"] and concepts[given["concept"]] > 1:
+            seen[given["concept"]] += 1  # several wordings without names: told apart by number
+            given["template"] = f"wording {seen[given['concept']]}"
         given["concept"] = given["concept"] or given["text"]
         given["role"] = given["role"] or "word"
         if given["role"] not in ROLES:

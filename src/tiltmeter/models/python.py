@@ -8,14 +8,16 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.results import file_hash
 from tiltmeter.specs import Spec
-from tiltmeter.types import TextEncoder
+from tiltmeter.types import Array, TextEncoder
 
 
 class FromPython:
@@ -26,24 +28,43 @@ class FromPython:
         self.name = name
         self.provenance = provenance
 
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        with _theirs(self.name, "encode_texts failed"):
+            return self.model.encode_texts(texts)
+
     def __getattr__(self, name: str) -> Any:
+        if name == "model":  # not there yet: a copy is being made
+            raise AttributeError(name)
         return getattr(self.model, name)
+
+
+@contextmanager
+def _theirs(name: str, what: str) -> Iterator[None]:
+    """Whatever goes wrong in code of the user's is said in one line, with its cause kept."""
+    try:
+        yield
+    except TiltmeterError:
+        raise
+    except Exception as error:
+        raise InputError(f"python:{name}: {what}: {type(error).__name__}: {error}") from error
 
 
 def load(spec: Spec) -> FromPython:
     """A model of your own: python:module:factory, or python:FILE.py:factory."""
     place, colon, factory_name = spec.rest.rpartition(":")
-    if not colon:
+    if not colon or not place or not factory_name:
         raise InputError(
             f"python:{spec.rest} names no factory: write python:module:factory or "
             "python:FILE.py:factory"
         )
-    module = _import(place)
+    with _theirs(place, "cannot be imported"):
+        module = _import(place)
     factory = getattr(module, factory_name, None)
     if factory is None:
         names = [name for name in vars(module) if not name.startswith("_")]
         raise UnknownNameError(f"factory in {place}:", factory_name, names)
-    model = factory(**spec.options)
+    with _theirs(spec.rest, "the factory failed"):
+        model = factory(**spec.options)
     if not isinstance(model, TextEncoder):
         raise InputError(
             f"python:{spec.rest} gave a {type(model).__name__}, which has no encode_texts(list): "

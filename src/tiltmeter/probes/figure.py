@@ -299,7 +299,7 @@ def _against_null(
     if figure.exact_p is not None:
         p[alone] = figure.exact_p[first[alone]]
     p[np.isnan(values)] = np.nan
-    return band, p, p_fwer
+    return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 
 
 def _intervals(

@@ -28,7 +28,7 @@ from tiltmeter.metrics.ranking import (
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.figure import Figure, Layout, tabulate
 from tiltmeter.results import INSTANCES, combined
-from tiltmeter.stats import kernels
+from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import small_sample_stretch, stratified_weights
 from tiltmeter.stats.intervals import wilson_of_draws
 from tiltmeter.stats.null import (
@@ -47,6 +47,7 @@ NDKL_STEPS = (
     4 * 10**8
 )  # ranks walked over for NDKL's relabellings and intervals: seconds, not minutes
 FEWEST_DRAWS = 99
+MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,13 @@ class Effort:
 
     permutations: int = 1000
     bootstraps: int = 400
+
+    def __post_init__(self) -> None:
+        if self.permutations < 0 or self.bootstraps < 0 or self.bootstraps == 1:
+            raise InputError(
+                f"permutations must be 0 or more, bootstraps 0 or at least 2; got "
+                f"{self.permutations} and {self.bootstraps}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +75,7 @@ class Sample:
     relabelled: dict[str, Ints]
     #: By attribute, bootstraps x images.
     weights: dict[str, Ints]
+    shuffled: Ints  # the images in random order
 
 
 class _Parts:
@@ -106,6 +115,8 @@ def ranking(
     # words first: only they need the costly draws
     prompts = sorted(prompts, key=lambda prompt: prompt.role != "word")
     words = sum(prompt.role == "word" for prompt in prompts)
+    if any(prompt.role == "word" and prompt.category == "placebo" for prompt in prompts):
+        raise InputError("the category 'placebo' is kept for placebos: give those words another")
     if not words:
         raise InputError("there is no word to measure: every prompt is a placebo")
     groups = {name: checked(faces.attribute(name)) for name in attributes}
@@ -130,8 +141,7 @@ def ranking(
 
         chosen = images if sample.rows is None else images[sample.rows]
         parts, top = _measure(texts, chosen, sample, words, convention, part_done)
-        if turn == 0:
-            instances.append(_instances(constants, faces, sample, prompts[:words], *top))
+        instances.append(_instances(constants, faces, sample, prompts[:words], *top))
         for done, (name, part) in enumerate(parts.items()):
             part_done(f"statistics of {name}", 0.8 + 0.2 * done / len(parts))
             labels = sample.relabelled[name]
@@ -146,6 +156,8 @@ def _vectors(
 ) -> tuple[Floats, Floats]:
     """Unit vectors of the texts, and the images' vectors: those brought along, or the model's."""
     texts = unit(to_numpy(model.encode_texts([prompt.text for prompt in prompts])), "texts")
+    if len(texts) != len(prompts):
+        raise InputError(f"the model gave {len(texts)} vectors for {len(prompts)} texts")
     if faces.vectors is not None:
         images = faces.vectors
     elif hasattr(model, "encode_images"):
@@ -221,7 +233,7 @@ def _drawn(
         for name in groups:
             relabelled[name][draw] = codes[name][dealt]
     weights = {name: stratified_weights(g, effort.bootstraps, rng) for name, g in groups.items()}
-    return Sample(rows, groups, relabelled, weights)
+    return Sample(rows, groups, relabelled, weights, rng.permutation(count).astype(np.int32))
 
 
 def _measure(
@@ -247,18 +259,22 @@ def _measure(
         top_scores.append(loops.take(scores[:here], top))
         z = kernels.standardized(scores) if drawing else scores
         tied = loops.tied_ranks(scores, order)
+        loose = order
+        if convention.ties == "expected" and tied.max() >= MANY_TIES and drawing:
+            # which of two tied images a draw meets first must not hang on the order of the rows
+            loose = sample.shuffled[loops.rank(np.ascontiguousarray(scores[:, sample.shuffled]))]
         for name, groups in sample.groups.items():
             part, labels, weights = parts[name], sample.relabelled[name], sample.weights[name]
             part.add("tied", tied)
             _add_c_asc(part, scores, z, groups, labels, weights)
-            _add_counts(part, scores, order, top, groups, labels, weights, convention)
+            _add_counts(part, scores, order, loose, top, groups, labels, weights, convention)
             shares = target_shares(convention.target, groups)
             part.add("ndkl", loops.ndkl(order, groups.codes, log_shares(shares)))
             if here and len(labels):
                 drawn = kernels.relabelled_ndkl(order[:here], labels[:few], shares)
                 part.add("ndkl null", drawn)
             if here and len(weights):
-                drawn = kernels.weighted_ndkl(order[:here], groups.codes, weights[:few], shares)
+                drawn = kernels.weighted_ndkl(loose[:here], groups.codes, weights[:few], shares)
                 part.add("ndkl boot", drawn)
     return parts, (np.concatenate(top_ids), np.concatenate(top_scores))
 
@@ -280,6 +296,7 @@ def _add_counts(
     part: _Parts,
     scores: Floats,
     order: Ints,
+    loose: Ints,
     top: Ints,
     groups: Groups,
     labels: Ints,
@@ -291,7 +308,7 @@ def _add_counts(
         counts = loops.ranked_top_counts(scores, order, groups.codes, size, k, convention.ties)
         part.add(f"top {k}", counts)
         if len(weights):
-            drawn = kernels.weighted_top_counts(order, groups.codes, weights, k, size)
+            drawn = kernels.weighted_top_counts(loose, groups.codes, weights, k, size)
             part.add(f"top {k} boot", drawn)
     if len(labels) and len(top):
         for k, drawn in zip(ks, kernels.relabelled_top_counts(top, labels, ks, size), strict=True):
@@ -358,14 +375,15 @@ def _top_k_figures(
         k=k,
         null=None if null is None else skew(null),
         boot=None if spread is None else skew(spread),
-        exact_null=Band(skew(random).mean(axis=0), skew(exact.lo / k), skew(exact.hi / k)),
+        exact_null=Band(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
         exact_p=top_count_p(counts, groups.counts, k),
         exact_ci=None if boot is None else (skew(low), skew(high)),
         exact_ci_method="Wilson with the bootstrap's variance",
         undefined="the group is absent from the top k",
     )
     entropy_of_prior = float(entropy_of_shares(groups.shares))
-    least = np.inf if convention.empty == "nan" else 0.0  # where absence counts, some skew is <= 0
+    # some skew is at most 0, unless absence is left out or may count as more than its share
+    least = np.inf if convention.empty in ("nan", "floor") else 0.0
     for name, of, side, ideal, bounds in (
         ("max_skew", largest, "greater", 0.0, (0.0, np.inf)),
         ("min_skew", smallest, "less", 0.0, (-np.inf, least)),
@@ -412,7 +430,7 @@ def _ndkl_figure(part: _Parts, groups: Groups, convention: Convention, labels: I
         regular=False,
         bounds=(0.0, np.inf),
         notes=[
-            f"{share:.1%} of ranks are tied" if share >= 0.001 else None
+            f"{share:.1%} of ranks are tied" if share >= MANY_TIES else None
             for share in part.values("tied")
         ],
     )
@@ -432,6 +450,7 @@ def _instances(
 ) -> pa.Table:
     """The top images of each word's prompts: ids, scores and groups, never pixels."""
     rows, k = top.shape
+    experiment = None if sample.rows is None else f"balanced by {next(iter(sample.groups))}"
     at = (top if sample.rows is None else sample.rows[top]).ravel()
     names = list(faces.groups)
     labels = [np.array(faces.groups[name].names)[faces.groups[name].codes[at]] for name in names]
@@ -444,7 +463,7 @@ def _instances(
     columns = {
         "model": [constants["model"]] * len(at),
         "dataset": [constants["dataset"]] * len(at),
-        "experiment": [None] * len(at),
+        "experiment": [experiment] * len(at),
         "concept": np.repeat([prompt.concept for prompt in prompts], k),
         "template": np.repeat([prompt.template for prompt in prompts], k),
         "id": np.array(faces.ids)[at],

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.metrics.arrays import as_groups, matrix
+from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import Z
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -69,7 +70,7 @@ def interval(draws: Floats, value: Floats, stretch: Floats | float = 1.0) -> tup
     [25.0, 975.0]
     """
     # quantiles of (R + 1) points: those of R points would leave out a little too much
-    lo, hi = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0, method="weibull")
+    lo, hi = defined.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="weibull")
     return value + stretch * (lo - value), value + stretch * (hi - value)
 
 
@@ -100,13 +101,13 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
     rest = values
     for codes in (words, templates):
         names, at = np.unique(codes, return_inverse=True)
-        means = np.stack([rest[at == unit].mean(axis=0) for unit in range(len(names))])
+        means = np.stack([defined.mean(rest[at == unit]) for unit in range(len(names))])
         rest = rest - means[at]  # of templates, what the words do not explain
         if len(names) > 1:
-            parts.append(means.var(axis=0, ddof=1) / len(names))
+            parts.append(np.nan_to_num(defined.std(means)) ** 2 / len(names))
             units.append(float(len(names)))
     told = sum(part * (n - 1) / n for part, n in zip(parts, units, strict=True))
-    parts.append(np.maximum(draws.var(axis=0, ddof=1) - told, 0.0))
+    parts.append(np.maximum(np.nan_to_num(defined.std(draws)) ** 2 - told, 0.0))
     return _stretch(np.stack(parts), np.array([*units, MANY]).reshape(-1, *[1] * (values.ndim - 1)))
 
 
@@ -139,7 +140,7 @@ def standard_error_interval(
     >>> [float(edge.round(2)) for edge in standard_error_interval(np.array([1.0, 2.0, 3.0]), 2.0)]
     [0.04, 3.96]
     """
-    half = stretch * Z * draws.std(axis=0, ddof=1)
+    half = stretch * Z * defined.std(draws)
     return value - half, value + half
 
 
@@ -163,8 +164,12 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     weight = np.where(missed, 1.0, weight)
     share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
     share = share * _multiplicity(word, len(draws), rng)
-    share /= share.sum(axis=1, keepdims=True)
-    return np.asarray(np.einsum("bp,bp...->b...", share, draws))
+    share = share.reshape(*share.shape, *[1] * (draws.ndim - 2))
+    there = ~np.isnan(draws)  # a mean is over what is defined
+    weight = (share * there).sum(axis=1)
+    sums = (share * np.where(there, draws, 0.0)).sum(axis=1)
+    mean = np.divide(sums, weight, out=np.full_like(sums, np.nan), where=weight > 0)
+    return np.asarray(mean)
 
 
 def _multiplicity(codes: Ints, draws: int, rng: np.random.Generator) -> Floats:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.stats import defined
+from tiltmeter.stats.null import TOLERANCE, tolerance
 from tiltmeter.types import Floats
 
 
-def max_t(observed: Floats, draws: Floats) -> Floats:
+def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
     """Westfall and Young's step-down maxT: family-wise p-values under any dependence.
 
     `observed` are statistics that are large when extreme, `draws` (draws x statistics) the same
     under relabellings that all of them share, so that their dependence is kept. Statistics must
     be on one scale (divide by each one's null spread). NaN stays NaN and counts for nothing.
+    Draws within `slack` of the observed count as ties.
 
     >>> draws = np.random.default_rng(0).normal(size=(999, 3))
     >>> max_t(np.array([5.0, 0.1, 0.0]), draws).round(3)
     array([0.001, 0.714, 0.714])
     """
     observed, draws = np.asarray(observed, dtype=float), np.asarray(draws)
+    draws = np.where(np.isnan(draws), -np.inf, draws)
     p = np.full(observed.shape, np.nan)
     there = np.flatnonzero(~np.isnan(observed))
     order = there[np.argsort(observed[there], kind="stable")]  # weakest first
@@ -26,7 +30,7 @@ def max_t(observed: Floats, draws: Floats) -> Floats:
         return p
     # for each statistic the largest draw among those no stronger than it
     largest = np.maximum.accumulate(draws[:, order], axis=1)
-    b = (largest >= observed[order] - 1e-12).sum(axis=0)
+    b = (largest >= observed[order] - slack).sum(axis=0)
     adjusted = (b + 1) / (len(draws) + 1)
     p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return p
@@ -38,17 +42,15 @@ def family_wise(values: Floats, draws: Floats, side: str) -> Floats:
     The observed value counts as one of the draws when their centre and spread are taken: under
     the null it is one, and left out it would look more extreme than they do.
     """
-    points = len(draws) + 1
-    centre = (draws.sum(axis=0, dtype=np.float64) + values) / points
-    squares = ((draws - centre) ** 2).sum(axis=0, dtype=np.float64) + (values - centre) ** 2
-    spread = np.sqrt(squares / (points - 1))
+    points = np.concatenate([values[None], draws])
+    centre, spread = defined.mean(points), defined.std(points)
     spread = np.where(spread > 1e-12, spread, np.nan)
     sign = -1.0 if side == "less" else 1.0
     observed = sign * (values - centre) / spread
     drawn = (sign * (draws - centre) / spread).reshape(len(draws), -1)
     if side == "two":
         observed, drawn = np.abs(observed), np.abs(drawn)
-    return max_t(observed.ravel(), drawn).reshape(values.shape)
+    return max_t(observed.ravel(), drawn, 10 * tolerance(draws)).reshape(values.shape)
 
 
 def benjamini_hochberg(p: Floats) -> Floats:

@@ -14,11 +14,18 @@ import numpy as np
 
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.metrics.summary import check_k
+from tiltmeter.stats import defined
 from tiltmeter.types import Floats, Ints
 
 SIDES = ("two", "greater", "less")
 #: Absorbs rounding where a drawn value and the observed one are the same number.
 TOLERANCE = 1e-9
+SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
+
+
+def tolerance(draws: Floats) -> float:
+    """How near two values must be to count as tied."""
+    return SINGLE_TOLERANCE if draws.dtype == np.float32 else TOLERANCE
 
 
 class Band(NamedTuple):
@@ -29,24 +36,25 @@ class Band(NamedTuple):
     hi: Floats
 
 
-def band_of(draws: Floats, axis: int = 0) -> Band:
-    """Mean, 2.5th and 97.5th percentile of draws."""
-    lo, hi = np.quantile(draws, [0.025, 0.975], axis=axis)
-    return Band(draws.mean(axis=axis), lo, hi)
+def band_of(draws: Floats) -> Band:
+    """Mean, 2.5th and 97.5th percentile over the first axis."""
+    lo, hi = defined.quantile(draws, [0.025, 0.975])
+    return Band(defined.mean(draws), lo, hi)
 
 
 def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     """Share of the draws (first axis) at least as extreme as `value`: (b + 1) / (R + 1).
 
-    `two` is twice the smaller of the two sides, at most 1.
+    `two` is twice the smaller of the two sides, at most 1. Undefined draws do not count.
 
     >>> p_of_draws(2.0, np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     np.float64(0.6)
     """
     value = np.asarray(value, dtype=float)
-    slack = TOLERANCE * (1 + np.abs(value))
-    above = (1 + (draws >= value - slack).sum(axis=0)) / (1 + len(draws))
-    below = (1 + (draws <= value + slack).sum(axis=0)) / (1 + len(draws))
+    slack = tolerance(draws) * (1 + np.abs(value))
+    points = 1 + (~np.isnan(draws)).sum(axis=0)
+    above = (1 + (draws >= value - slack).sum(axis=0)) / points
+    below = (1 + (draws <= value + slack).sum(axis=0)) / points
     p = np.asarray(one_p(above, below, side))
     return np.where(np.isnan(value), np.nan, p)[()]
 
@@ -57,7 +65,7 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
     >>> p_of_sample(np.array([2.0, -1.0]), np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     array([0.6, 1. ])
     """
-    values, ordered = np.asarray(values, dtype=float), np.sort(draws)
+    values, ordered = np.asarray(values, dtype=float), np.sort(draws[~np.isnan(draws)])
     slack = TOLERANCE * (1 + np.abs(values))
     above = 1 + len(ordered) - np.searchsorted(ordered, values - slack, side="left")
     below = 1 + np.searchsorted(ordered, values + slack, side="right")

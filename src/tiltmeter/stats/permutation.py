@@ -147,6 +147,9 @@ def c_asc_test(
     groups = as_groups(groups, scores.shape[1])
     columns = []
     used, count = method, None
+    if method == "auto":  # one method for all groups
+        sets = max(math.comb(len(groups), int(size)) for size in groups.counts)
+        method = "exact" if sets <= EXACT_UP_TO else "monte_carlo"
     for code in range(len(groups.names)):
         p, used, count = two_sample_p(
             scores, groups.codes == code, side="two", method=method, draws=draws, rng=rng

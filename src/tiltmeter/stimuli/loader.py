@@ -114,7 +114,15 @@ def _from_yaml(text: str, where: str, name: str) -> Stimuli:
         )
     if "kind" not in content and "categories" not in content:
         content = {"categories": content}
-    return _build(content, where, name)
+    try:
+        return _build(content, where, name)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{where} is not laid out as a list of stimuli ({error}); the package's own files may "
+            "serve as examples"
+        ) from error
 
 
 def _build(content: Mapping[str, Any], where: str, name: str) -> Stimuli:
@@ -202,6 +210,10 @@ def _checked(words: Sequence[Word], where: str) -> tuple[Word, ...]:
             raise InputError(
                 f"{word.text!r} in {where} has the part of speech {word.pos!r}; "
                 f"expected one of {', '.join(TEMPLATES)}, or none"
+            )
+        if word.role not in ("", "word", "placebo"):
+            raise InputError(
+                f"{word.text!r} in {where} has the role {word.role!r}; expected word or placebo"
             )
         if word.template is not None and "{}" not in word.template:
             raise InputError(
