@@ -43,6 +43,8 @@ def audit(
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
     `berg` by default) in its templates, beside placebos of the same parts of speech.
     """
+    if not 0 <= seed < 2**63:
+        raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
     chosen = get_convention(convention)
     if k is not None:
         chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
