@@ -13,7 +13,7 @@ from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.ranking import Effort
-from tiltmeter.results import Run, combined, environment, versions
+from tiltmeter.results import Run, combined, content_hash, environment, versions
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 #: Placebo lists that ship, by the part of speech that they stand for.
@@ -105,6 +105,7 @@ def audit(
         "prompts": {
             "words": sum(prompt.role == "word" for prompt in prompts),
             "placebos": sum(prompt.role == "placebo" for prompt in prompts),
+            "hash": content_hash([prompt.text for prompt in prompts]),
         },
         "versions": versions(),
         "environment": environment(),

@@ -43,10 +43,8 @@ from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextE
 
 BLOCK = 64  # prompts at one time: their scores and rankings are all that is held
 NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and entropy
-NDKL_STEPS = (
-    4 * 10**8
-)  # ranks walked over for NDKL's relabellings and intervals: seconds, not minutes
-FEWEST_DRAWS = 99
+#: Ranks walked over for NDKL's relabellings, and for its intervals: seconds, not minutes.
+NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
 
 
