@@ -161,20 +161,23 @@ def _strongest(attribute: str, rows: list[Row]) -> Table:
         (row for row in rows if row["value"] is not None),
         key=lambda row: (order.get(row["verdict"], 2), -abs(row["value"])),
     )[:STRONGEST]
-    table = _table(f"{attribute}: strongest associations (C-ASC)", "word", "group", "C-ASC",
-                   "95% int.", "p maxT", "p plac.", "tilt", left=2)  # fmt: skip
+    known = any(row["truth"] is not None for row in rows)
+    columns = ["word", "group", "C-ASC", *(["planted"] if known else []), "95% int.", "p maxT"]
+    title = f"{attribute}: strongest associations (C-ASC)"
+    table = _table(title, *columns, "p plac.", "tilt", left=2)
     table.columns[0].max_width, table.columns[1].max_width = 18, 26
     for row in rows:
-        style = "bold" if row["verdict"] == ESTABLISHED else ""
+        truth = "-" if row["truth"] is None else f"{row['truth']:+.2f}"
         table.add_row(
             row["concept"],
             row["group"],
             f"{row['value']:+.2f}",
+            *([truth] if known else []),
             _interval(row["ci_low"], row["ci_high"], digits=2),
             _p(row["p_fwer"]),
             _p(row["p_placebo"]),
             SHORT.get(row["verdict"], "-"),
-            style=style,
+            style="bold" if row["verdict"] == ESTABLISHED else "",
         )
     return table
 

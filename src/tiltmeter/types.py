@@ -120,12 +120,16 @@ class Prompt:
 class Faces:
     """Images with groups: what the role `faces` means.
 
-    `vectors` is there when the images were embedded elsewhere.
+    `images` is what a model's encode_images takes; `vectors` is there instead when the images were
+    embedded elsewhere. Where a tilt was planted, `truth` gives what a metric should find for some
+    prompts and groups (prompts x groups, NaN where that is not known), or None.
     """
 
     ids: tuple[str, ...]
     groups: dict[str, Groups]
     vectors: Floats | None = None
+    images: Any = None
+    truth: Callable[[str, Sequence[Prompt], Groups], Floats | None] | None = None
     name: str = "faces"
     provenance: dict[str, Any] = field(default_factory=dict)
 

@@ -182,18 +182,31 @@ class Layout:
 
 
 def tabulate(
-    figure: Figure, layout: Layout, *, rng: np.random.Generator, constants: dict[str, object]
+    figure: Figure,
+    layout: Layout,
+    *,
+    rng: np.random.Generator,
+    constants: dict[str, object],
+    truth: Floats | None = None,
 ) -> pa.Table:
-    """Rows for one figure on every level, and for the placebos that its concepts stand beside."""
+    """Rows for one figure on every level, and for the placebos that its concepts stand beside.
+
+    `truth` is what was planted, prompts x columns, where that is known.
+    """
+    if truth is None:
+        truth = np.full(figure.values.shape, np.nan)
     tables = []
     for level, kinds in zip(layout.levels, layout.kind_of, strict=True):
         p_placebo = _against_placebos(figure, level, kinds, layout.kinds)
-        tables.append(_level_rows(figure, level, p_placebo, rng, constants))
+        tables.append(_level_rows(figure, level, p_placebo, means(truth, level), rng, constants))
     for kind in layout.shown:
         if level := layout.kinds[kind]:
             values = means(figure.values, level)
             p_placebo = np.stack([leave_one_out(column) for column in values.T], axis=1)
-            tables.append(_level_rows(figure, level, p_placebo, rng, constants, placebo=True))
+            planted = means(truth, level)
+            tables.append(
+                _level_rows(figure, level, p_placebo, planted, rng, constants, placebo=True)
+            )
     return combined(tables)
 
 
@@ -215,6 +228,7 @@ def _level_rows(
     figure: Figure,
     level: Level,
     p_placebo: Floats,
+    truth: Floats,
     rng: np.random.Generator,
     constants: dict[str, object],
     *,
@@ -251,6 +265,7 @@ def _level_rows(
         group=list(names) * units if figure.by_group else None,
         n_group=counts.tolist() * units if figure.by_group else None,
         value=values.ravel(),
+        truth=truth.ravel(),
         n_undefined=np.stack(
             [np.isnan(figure.values[unit.prompts]).sum(0) for unit in level]
         ).ravel(),

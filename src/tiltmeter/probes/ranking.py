@@ -144,7 +144,8 @@ def ranking(
             part_done(f"statistics of {name}", 0.8 + 0.2 * done / len(parts))
             labels = sample.relabelled[name]
             for figure in _figures(part, sample.groups[name], convention, words, labels, rng):
-                tables.append(tabulate(figure, layout, rng=rng, constants=constants))
+                truth = faces.truth and faces.truth(figure.metric, prompts, figure.groups)
+                tables.append(tabulate(figure, layout, rng=rng, constants=constants, truth=truth))
     progress("done", 1.0)
     return combined(tables), combined(instances, INSTANCES)
 
@@ -158,11 +159,11 @@ def _vectors(
         raise InputError(f"the model gave {len(texts)} vectors for {len(prompts)} texts")
     if faces.vectors is not None:
         images = faces.vectors
-    elif hasattr(model, "encode_images"):
-        images = to_numpy(model.encode_images(faces))
+    elif faces.images is not None and hasattr(model, "encode_images"):
+        images = to_numpy(model.encode_images(faces.images))
     else:
         raise InputError(
-            f"{faces.name} has labels but no image vectors, and the model has no image tower: "
+            f"{faces.name} has no image vectors, and no images that the model could see: "
             "pass --images embeddings:DIR"
         )
     if len(images) != len(faces):
