@@ -13,6 +13,8 @@ from tiltmeter.types import Array, Floats, Ints
 
 #: Similarities in memory at one time (256 MB of float32); few, large products are the fastest.
 SCORES_HELD = 2**26
+#: Of the best k, how many should be among the items that the first guess is made from.
+EXPECTED = 32
 
 
 class Retrieved(NamedTuple):
@@ -39,7 +41,7 @@ def top_k(
         torch_best = _TorchBest(k)
         _sweep(torch_best, queries, items, step, query_block)
         return torch_best.result()
-    best = _NumpyBest(queries, k, guess_from=step / len(items))
+    best = _NumpyBest(queries, k, guess_of=len(items))
     _sweep(best, queries, items, step, query_block)
     if (short := best.held < k).any():  # the guess was too high for these
         again = _NumpyBest(queries[short], k)
@@ -68,20 +70,22 @@ def _sweep(
 class _NumpyBest:
     """Candidates that beat a score of each query's own; cut back to k when they fill their place.
 
-    The score to beat starts from a guess: the first block, a share `guess_from` of all items,
-    should hold that share of the best k. A little below its worst, few candidates are too many
-    and few queries end up short of k.
+    The score to beat starts from a guess: of the first items, a share of all `guess_of`, about that
+    share of the best k should come. From a little below these, few candidates are too many and few
+    queries end up short of k. Without a guess, it starts from the first items' own k-th best.
     """
 
-    def __init__(self, queries: Floats, k: int, guess_from: float | None = None) -> None:
+    def __init__(self, queries: Floats, k: int, guess_of: int | None = None) -> None:
         rows, room = len(queries), 2 * k + 512
         self.k = k
         self.scores = np.empty((rows, room), queries.dtype)
         self.ids = np.empty((rows, room), np.int64)
         self.held = np.zeros(rows, np.int64)
         self.edge = np.full(rows, -np.inf, queries.dtype)
-        expected = k if guess_from is None else k * guess_from
-        self.first_rank = k if guess_from is None else int(expected + 4 * expected**0.5 + 4)
+        self.looked_at, self.rank = k, k
+        if guess_of is not None:
+            self.looked_at = max(1, EXPECTED * guess_of // k)
+            self.rank = int(EXPECTED + 4 * EXPECTED**0.5 + 4)
 
     def update(self, rows: slice, block: Floats, first: int) -> None:
         from tiltmeter.metrics import numpy_kernels as loops
@@ -90,9 +94,10 @@ class _NumpyBest:
 
         def work(at: slice) -> None:
             scores, ids, held, edge = (part[at] for part in state)
-            if first == 0 and block.shape[1] >= self.first_rank:
+            if first == 0 and block.shape[1] >= self.looked_at >= self.rank:
                 # just below, so that the item of that rank is let in itself
-                edge[:] = np.nextafter(_nth_best(block[at], self.first_rank), -np.inf)
+                looked_at = block[at, : self.looked_at]
+                edge[:] = np.nextafter(_nth_best(looked_at, self.rank), -np.inf)
             loops.keep_best(block[at], first, self.k, scores, ids, held, edge)
 
         loops.in_rows(work, len(block), step=256)
