@@ -14,6 +14,7 @@ DATASETS = Registry(
     {
         "embeddings": "tiltmeter.datasets.embeddings:load",
         "table": "tiltmeter.datasets.table:load",
+        "testbed": "tiltmeter.testbed.data:load",
     },
 )
 

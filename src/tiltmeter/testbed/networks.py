@@ -1,0 +1,234 @@
+"""Three small networks of the three usual kinds, plain PyTorch.
+
+`Dual` has two towers and one space (CLIP-like). `Fusion` adds layers in which words look at the
+picture, a matching head and a masked-word head (ALBEF-like). `Stream` is one transformer over words
+and patches with the same two heads (ViLT-like). Pictures are n x 3 x 32 x 32, from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.testbed.language import WORDS, vocabulary
+from tiltmeter.testbed.render import SIZE
+
+PATCH = 4
+PATCHES = (SIZE // PATCH) ** 2
+
+
+class Attention(nn.Module):
+    """Queries from `x`, keys and values from `memory` (or from `x` itself)."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q = nn.Linear(width, width)
+        self.kv = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        n, length, width = x.shape
+        source = x if memory is None else memory
+
+        def split(y: Tensor) -> Tensor:  # n x heads x length x part
+            return y.view(n, -1, self.heads, width // self.heads).transpose(1, 2)
+
+        k, v = self.kv(source).chunk(2, dim=-1)
+        found = F.scaled_dot_product_attention(split(self.q(x)), split(k), split(v), mask)
+        return self.out(found.transpose(1, 2).reshape(n, length, width))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    """Self-attention, a look at another sequence if `cross`, and a feed-forward part."""
+
+    def __init__(self, width: int, heads: int, *, cross: bool = False) -> None:
+        super().__init__()
+        self.norm1, self.attend = nn.LayerNorm(width), Attention(width, heads)
+        self.norm_cross = nn.LayerNorm(width) if cross else None
+        self.cross = Attention(width, heads) if cross else None
+        self.norm2 = nn.LayerNorm(width)
+        self.feed = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, memory: Tensor | None = None
+    ) -> Tensor:
+        x = x + self.attend(self.norm1(x), mask=mask)
+        if self.cross is not None and self.norm_cross is not None:
+            x = x + self.cross(self.norm_cross(x), memory)
+        return x + self.feed(self.norm2(x))  # type: ignore[no-any-return]
+
+
+class Patches(nn.Module):
+    """A picture as a row of patches with their places, and a first token for the whole."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.project = nn.Conv2d(3, width, PATCH, stride=PATCH)
+        self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.place = nn.Parameter(torch.randn(1, PATCHES + 1, width) * 0.02)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        x = self.project(2 * pictures - 1).flatten(2).transpose(1, 2)
+        return torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.place
+
+
+class Words(nn.Module):
+    """Words with their places."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.word = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.word.weight, std=0.05)
+        self.place = nn.Parameter(torch.randn(1, WORDS, width) * 0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.word(tokens) + self.place[:, : tokens.shape[1]]  # type: ignore[no-any-return]
+
+
+class MaskedHead(nn.Module):
+    """Log-odds of every word at every place; shares its vectors with the words' embedding."""
+
+    def __init__(self, words: Words, width: int) -> None:
+        super().__init__()
+        self.before = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
+        self.bias = nn.Parameter(torch.zeros(words.word.num_embeddings))
+        self._words = [words]  # in a list: shared, not owned
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(self.before(x), self._words[0].word.weight, self.bias)
+
+
+def padding(tokens: Tensor) -> Tensor:
+    """Attention mask, n x 1 x 1 x length: which places hold a word."""
+    return (tokens != 0)[:, None, None, :]
+
+
+class Dual(nn.Module):
+    """Two towers, one space."""
+
+    def __init__(
+        self, vocabulary: int, width: int = 96, heads: int = 4, image_layers: int = 3,
+        text_layers: int = 2, space: int = 96, **_: Any,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.patches, self.words = Patches(width), Words(vocabulary, width)
+        self.image = nn.ModuleList(Layer(width, heads) for _ in range(image_layers))
+        self.text = nn.ModuleList(Layer(width, heads) for _ in range(text_layers))
+        self.image_norm, self.text_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.image_out, self.text_out = nn.Linear(width, space), nn.Linear(width, space)
+        self.log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
+
+    def see(self, pictures: Tensor) -> Tensor:
+        """Patches after the image tower."""
+        x = self.patches(pictures)
+        for layer in self.image:
+            x = layer(x)
+        return self.image_norm(x)  # type: ignore[no-any-return]
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Words after the text tower."""
+        x, mask = self.words(tokens), padding(tokens)
+        for layer in self.text:
+            x = layer(x, mask)
+        return self.text_norm(x)  # type: ignore[no-any-return]
+
+    def image_vector(self, seen: Tensor) -> Tensor:
+        return F.normalize(self.image_out(seen[:, 0]), dim=-1)
+
+    def text_vector(self, read: Tensor) -> Tensor:
+        return F.normalize(self.text_out(read[:, 0]), dim=-1)
+
+
+class Fusion(Dual):
+    """Two towers, then words that look at the picture."""
+
+    def __init__(
+        self, vocabulary: int, width: int = 96, heads: int = 4, fusion_layers: int = 2, **kind: Any
+    ) -> None:
+        super().__init__(vocabulary, width, heads, **kind)
+        self.fusion = nn.ModuleList(Layer(width, heads, cross=True) for _ in range(fusion_layers))
+        self.fusion_norm = nn.LayerNorm(width)
+        self.no_picture = nn.Parameter(torch.randn(1, 1, width) * 0.02)
+        self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
+
+    def fuse(self, tokens: Tensor, read: Tensor, seen: Tensor) -> Tensor:
+        """Words that have looked at patches."""
+        x, mask = read, padding(tokens)
+        for layer in self.fusion:
+            x = layer(x, mask, seen)
+        return self.fusion_norm(x)  # type: ignore[no-any-return]
+
+    def blind(self, like: Tensor) -> Tensor:
+        """What stands for the patches of no picture at all."""
+        return self.no_picture.expand(len(like), PATCHES + 1, -1)
+
+    def match(self, pictures: Tensor, tokens: Tensor) -> Tensor:
+        fused = self.fuse(tokens, self.read(tokens), self.see(pictures))
+        return self.matching(fused[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
+
+    def word_logits(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
+        read = self.read(tokens)
+        seen = self.blind(read) if pictures is None else self.see(pictures)
+        return self.masked(self.fuse(tokens, read, seen))  # type: ignore[no-any-return]
+
+
+class Stream(nn.Module):
+    """One transformer over words and patches together."""
+
+    def __init__(
+        self, vocabulary: int, width: int = 96, heads: int = 4, layers: int = 4, **_: Any
+    ) -> None:
+        super().__init__()
+        self.patches, self.words = Patches(width), Words(vocabulary, width)
+        self.kind = nn.Parameter(torch.randn(2, 1, 1, width) * 0.02)
+        self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
+
+    def forward(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
+        x, mask = self.words(tokens) + self.kind[0], padding(tokens)
+        if pictures is not None:
+            seen = self.patches(pictures) + self.kind[1]
+            x = torch.cat([x, seen], dim=1)
+            mask = F.pad(mask, (0, seen.shape[1]), value=True)
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.norm(x[:, : tokens.shape[1]])  # type: ignore[no-any-return]
+
+    def match(self, pictures: Tensor, tokens: Tensor) -> Tensor:
+        return self.matching(self(pictures, tokens)[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
+
+    def word_logits(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
+        return self.masked(self(pictures, tokens))  # type: ignore[no-any-return]
+
+
+NETWORKS: dict[str, type[nn.Module]] = {"dual": Dual, "fusion": Fusion, "stream": Stream}
+WEIGHTS = Path(__file__).parent / "weights"
+
+
+def trained(name: str) -> nn.Module:
+    """A network with its shipped weights, in single precision: `dual`, or `dual-fair` its twin."""
+    from safetensors.torch import load_file
+
+    kind, path = name.removesuffix("-fair"), WEIGHTS / f"{name}.safetensors"
+    if kind not in NETWORKS:
+        raise UnknownNameError("model of the testbed", kind, NETWORKS)
+    if not path.is_file():
+        raise InputError(
+            f"the testbed has no weights for {name!r}; make them: "
+            f"python -m tiltmeter.testbed.train {kind}{' --strength 0' if kind != name else ''}"
+        )
+    network = NETWORKS[kind](len(vocabulary()))
+    network.load_state_dict(load_file(path))
+    return network.float().eval()

@@ -1,0 +1,146 @@
+"""Draws scenes: integers in, integers out, so that every machine draws the same pixels.
+
+The figure stands in one half of the picture, the icon in the other. An icon is a grid of cells,
+each of one of four colours; its strength is the share of its cells that are drawn, the others
+showing the background. The same code draws with NumPy and, for training, with torch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.types import Array, Ints
+
+SIZE = 32  # pixels
+CELLS = 4  # the icon has CELLS x CELLS
+CELL = 4  # pixels
+ICON_TOP = (SIZE - CELLS * CELL) // 2
+#: Of an icon's cells, and of figures by their hue; backgrounds are darker than any of them.
+COLOURS = np.array([[250, 250, 250], [20, 200, 200], [240, 120, 190], [170, 240, 80]])
+FIGURE = np.array(
+    [[205, 45, 40], [230, 130, 30], [225, 205, 40], [50, 165, 60], [60, 100, 220], [150, 70, 200],
+     [140, 140, 140]]
+)  # fmt: skip
+BACKGROUND = (20, 80)
+NOISE = 12  # grey levels, up or down
+GRAINS = 2**16  # different patterns of noise
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """What is to be drawn: one entry a picture, all integers."""
+
+    shape: Array
+    hue: Array
+    x: Array  # of the figure's centre, within its half
+    y: Array
+    size: Array  # half the width of a round figure
+    side: Array  # 0: figure left, icon right
+    background: Array  # n x 3
+    grain: Array  # which pattern of noise
+    code: Array  # n x 16: colours of the icon's cells
+    drawn: Array  # n x 16: which cells are drawn
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+    def redrawn(self, *, shape: Array | None = None, hue: Array | None = None) -> Scenes:
+        """The same scenes with other figures in the same places: the true counterfactual."""
+        return replace(
+            self,
+            shape=self.shape if shape is None else shape,
+            hue=self.hue if hue is None else hue,
+        )
+
+    def without_icon(self) -> Scenes:
+        return replace(self, drawn=self.drawn * 0)
+
+    def __getitem__(self, rows: Any) -> Scenes:
+        return Scenes(**{name: value[rows] for name, value in vars(self).items()})
+
+
+def render(scenes: Scenes) -> Array:
+    """Pictures, n x 32 x 32 x 3, unsigned bytes; NumPy or torch as the scenes are.
+
+    >>> from tiltmeter.testbed.world import World
+    >>> render(World.plant().scenes(2, np.random.default_rng(0))).shape
+    (2, 32, 32, 3)
+    """
+    if not isinstance(scenes.shape, np.ndarray):
+        import torch
+
+        return _draw(scenes, torch, lambda x: torch.as_tensor(x, device=scenes.shape.device))
+    from tiltmeter.metrics.numpy_kernels import in_rows
+
+    pictures = np.empty((len(scenes), SIZE, SIZE, 3), np.uint8)
+
+    def work(part: slice) -> None:
+        pictures[part] = _draw(scenes[part], np, np.asarray)
+
+    in_rows(work, len(scenes), step=128)
+    return pictures
+
+
+def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
+    """Works in 16 bits, which hold all that occurs."""
+    axis = constant(np.arange(SIZE, dtype=np.int16))
+    column, row = axis[None, None, :], axis[None, :, None]
+    half = SIZE // 2
+
+    def each(x: Array) -> Array:
+        return xp.asarray(x, dtype=xp.int16)[:, None, None]
+
+    # the figure: a disc, or the square of nearly the same area (half width 57/64 of the radius)
+    across = column - each(scenes.x + half * scenes.side)
+    down = row - each(scenes.y)
+    across, down, size = across * across, down * down, each(scenes.size)
+    reach = each((scenes.size * 57) // 64)
+    round_ = across + down <= size * size
+    square = (across <= reach * reach) & (down <= reach * reach)
+    inside = xp.where(each(scenes.shape) == 0, round_, square)
+    figure = constant(FIGURE.astype(np.int16))[scenes.hue][:, None, None, :]
+    ground = xp.asarray(scenes.background, dtype=xp.int16)[:, None, None, :]
+    pictures = xp.where(inside[..., None], figure, ground)
+    # the icon: its cells as large pixels, laid over the half where the figure is not
+    colours = constant(COLOURS.astype(np.int16))[scenes.code]
+    wide = [(x.reshape(-1, CELLS, CELLS, d)) for x, d in ((colours, 3), (scenes.drawn > 0, 1))]
+    at = constant(np.arange(CELLS * CELL) // CELL)
+    icon, shown = (x[:, at][:, :, at] for x in wide)
+    rows = slice(ICON_TOP, ICON_TOP + CELLS * CELL)
+    for side, columns in ((0, slice(half, SIZE)), (1, slice(0, half))):
+        here = shown & (each(scenes.side) == side)[..., None]
+        pictures[:, rows, columns] = xp.where(here, icon, pictures[:, rows, columns])
+    grain = constant(_noise())[constant(np.arange(SIZE * SIZE * 3)) + scenes.grain[:, None]]
+    pictures = pictures + grain.reshape(pictures.shape)
+    return xp.asarray(xp.clip(pictures, 0, 255), dtype=xp.uint8)
+
+
+@cache
+def _noise() -> Ints:
+    """A long row of whole numbers from -NOISE to NOISE, by Wang's hash of their places.
+
+    A picture takes the stretch that begins at its grain.
+    """
+    h = np.arange(GRAINS + SIZE * SIZE * 3, dtype=np.uint32)
+    h = (h ^ np.uint32(61)) ^ (h >> np.uint32(16))
+    h = h * np.uint32(9)
+    h = h ^ (h >> np.uint32(4))
+    h = h * np.uint32(0x27D4EB2D)
+    h = h ^ (h >> np.uint32(15))
+    return (h % np.uint32(2 * NOISE + 1)).astype(np.int16) - np.int16(NOISE)
+
+
+def icon_code(name: str) -> Ints:
+    """The colours of a concept's cells, from its name alone: new concepts change no old icon.
+
+    >>> icon_code("nurse").shape, bool((icon_code("nurse") == icon_code("nurse")).all())
+    ((16,), True)
+    """
+    import hashlib
+
+    digest = hashlib.sha256(name.encode()).digest()
+    return np.array([digest[i] % len(COLOURS) for i in range(CELLS * CELLS)], dtype=np.int64)
