@@ -257,7 +257,9 @@ def _progress(*, quiet: bool) -> Iterator[Progress]:
         TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Bar(*columns, console=console, transient=True, disable=quiet) as bar:
+    with Bar(
+        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
+    ) as bar:
         task = bar.add_task("starting", total=1.0)
         yield lambda what, share: bar.update(task, description=what, completed=share)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tiltmeter.metrics.arrays import as_groups, flat, is_torch, like, namespace
+from tiltmeter.metrics.arrays import as_groups, flat, like, namespace
 from tiltmeter.types import Array, Groups
 
 
@@ -32,8 +32,7 @@ def group_rates(outcomes: Array, groups: Groups | Array) -> Array:
     >>> group_rates([1, 0, 1, 1], [0, 0, 1, 1])
     array([0.5, 1. ])
     """
-    xp = namespace(outcomes) if is_torch(outcomes) else namespace(None)
-    return by_group(xp.mean, outcomes, groups)
+    return by_group(namespace(outcomes).mean, outcomes, groups)
 
 
 def gaps(rates: Array) -> Array:

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +136,9 @@ def losses(network: Any, batch: Batch, config: Config) -> dict[str, Tensor]:
 
 
 def train(
-    config: Config, device: torch.device, *, compiled: bool = False, seconds: float = math.inf
-) -> tuple[nn.Module, Config, float]:
-    """A trained network (its averaged weights), with the steps done, and the seconds it took."""
+    config: Config, device: torch.device, *, compiled: bool = False
+) -> tuple[nn.Module, float]:
+    """A trained network (its averaged weights), and the seconds it took."""
     torch.manual_seed(config.seed)
     if config.kind not in NETWORKS:
         raise SystemExit(f"kind must be one of {', '.join(NETWORKS)}")
@@ -155,10 +155,8 @@ def train(
     source = batches(World.plant(config.strength), config, device)
     started = time.perf_counter()
     for step in range(config.steps):
-        done = max(step / config.steps, (time.perf_counter() - started) / seconds)
-        if done >= 1:
-            break
-        rate = min(1.0, step / config.warm_up) * 0.5 * (1 + math.cos(math.pi * done))
+        fading = 0.5 * (1 + math.cos(math.pi * step / config.steps))
+        rate = min(1.0, step / config.warm_up) * fading
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * rate
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
@@ -177,7 +175,7 @@ def train(
                 flush=True,
             )
     trained: nn.Module = average.module
-    return trained.eval(), replace(config, steps=step + 1), time.perf_counter() - started
+    return trained.eval(), time.perf_counter() - started
 
 
 def save(network: nn.Module, config: Config, seconds: float, place: Path) -> None:
@@ -193,6 +191,7 @@ def save(network: nn.Module, config: Config, seconds: float, place: Path) -> Non
         "seconds": round(seconds),
         "torch": torch.__version__,
     }
+    network.load_state_dict(weights)  # what is scored is what is kept, rounded to half
     told["scores"] = evaluate(network.cpu(), config.strength)
     (place / f"{name}.json").write_text(json.dumps(told, indent=2) + "\n")
 
@@ -206,14 +205,11 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=Config.batch)
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--rate", type=float, default=Config.learning_rate)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="ends sooner, if need be")
     parser.add_argument("--compile", action="store_true", help="faster, where torch can")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     config = Config(given.kind, given.strength, given.steps, given.batch, given.rate)
-    network, config, seconds = train(
-        config, torch.device(given.device), compiled=given.compile, seconds=given.seconds
-    )
+    network, seconds = train(config, torch.device(given.device), compiled=given.compile)
     save(network, config, seconds, given.out)
 
 
