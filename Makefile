@@ -14,9 +14,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[models,dev]'
 	@touch $@
 
-audit: $(STAMP)  ## audit a small set of embeddings with a planted tilt, made on the spot
-	$(BIN)/python examples/planted_embeddings.py build/planted
-	$(BIN)/tiltmeter audit embeddings:build/planted --cross 'shape*hue' --out build/run --force
+audit: $(STAMP)  ## audit the built-in model on the built-in world, whose tilt is known
+	$(BIN)/tiltmeter audit --out build/run --force
 
 lint: $(STAMP)  ## formatting, lint and types
 	$(BIN)/ruff format --check .

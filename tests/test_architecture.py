@@ -35,8 +35,8 @@ SHUT = {
 }
 #: Files that are about tensors, imported only when these are asked for.
 OF_TORCH = {
-    "metrics/torch_kernels.py", "testbed/networks.py", "testbed/train.py", "testbed/evaluate.py",
-    "testbed/models.py",
+    "metrics/torch_kernels.py", "testbed/networks.py", "testbed/losses.py", "testbed/train.py",
+    "testbed/evaluate.py", "testbed/models.py",
 }  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE

@@ -21,7 +21,7 @@ PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
 
 
 def audit(
-    model: str | TextEncoder,
+    model: str | TextEncoder = "testbed:fusion",
     faces: str | Faces | None = None,
     *,
     probes: Sequence[str] = ("ranking",),
@@ -39,7 +39,8 @@ def audit(
 ) -> Run:
     """Measures `model` on `faces` and returns the run.
 
-    `model` and `faces` are objects or specs; a model `embeddings:DIR` brings its own images.
+    `model` and `faces` are objects or specs; a model `embeddings:DIR` brings its own images, and
+    one of the testbed is shown figures of the world that it was trained in.
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
     `berg` by default) in its templates, beside placebos of the same parts of speech.
     """
@@ -64,11 +65,7 @@ def audit(
     spec = model if isinstance(model, str) else None
     tower: Any = load_model(model) if isinstance(model, str) else model
     if faces is None:
-        if spec is None or not spec.startswith("embeddings:"):
-            raise InputError(
-                "no images were given: pass --images SPEC, such as --images embeddings:DIR"
-            )
-        faces = spec
+        faces = _own_images(spec, tower)
     data = load_data(faces, attributes=attributes, cross=cross) if isinstance(faces, str) else faces
     prompts = audit_prompts(tower, words, placebo, templates)
     names = [*(data.groups if attributes is None else attributes), *cross]
@@ -111,6 +108,18 @@ def audit(
         "environment": environment(),
     }
     return Run(combined(tables), meta, instances)
+
+
+def _own_images(spec: str | None, model: Any) -> str:
+    """The images that belong to some models."""
+    scheme = (spec or "").partition(":")[0]
+    if scheme == "testbed":
+        return f"testbed:?strength={model.provenance['strength']}"
+    if spec is None or scheme != "embeddings":
+        raise InputError(
+            "no images were given: pass --images SPEC, such as --images embeddings:DIR"
+        )
+    return spec
 
 
 def audit_prompts(

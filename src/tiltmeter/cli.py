@@ -53,8 +53,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 )
 def audit(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="embeddings:DIR, or python:FILE.py:factory")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="embeddings:DIR, python:FILE.py:factory, testbed:dual. Without one: the built-in "
+            "model, testbed:fusion, whose tilt is known, with --cross 'shape*hue'",
+        ),
+    ] = None,
     images: Images = None,
     probe: Annotated[
         list[str] | None, typer.Option("--probe", "-p", help="Probe; again for more. Default: all")
@@ -99,9 +104,11 @@ def audit(
     for name in probes:
         if name not in PROBES:
             raise UnknownNameError("probe", name, PROBES)
+    if model is None and images is None:
+        cross = cross or ["shape*hue"]
     with _progress(quiet=as_json) as progress:
         run = run_audit(
-            model,
+            model or "testbed:fusion",
             images,
             probes=probes,
             words=words,

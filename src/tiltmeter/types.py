@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -162,3 +162,34 @@ class DualEncoder(TextEncoder, Protocol):
     """Two towers, one space: unit vectors for images and for texts."""
 
     def encode_images(self, images: Any) -> Array: ...
+
+
+@runtime_checkable
+class Matcher(Protocol):
+    """Says how well an image and a text belong together: one logit for each pair."""
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array: ...
+
+
+@runtime_checkable
+class MaskedPredictor(Protocol):
+    """Guesses the hidden words of texts, beside an image each or beside none.
+
+    Every text of a call holds as many masks as the others; the answer is texts x masks x pieces,
+    log-probabilities. Images may be a tensor of pixels from 0 to 1; then gradients reach them.
+    """
+
+    mask_token: str
+
+    def pieces(self, word: str) -> tuple[int, ...]: ...
+
+    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array: ...
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """Can be trained further: its parameters, and its own losses on images with their texts."""
+
+    def parameters(self) -> Iterable[Any]: ...
+
+    def losses(self, images: Any, texts: Sequence[str], generator: Any) -> dict[str, Array]: ...

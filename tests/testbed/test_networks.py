@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,10 @@ torch = pytest.importorskip("torch")
 
 from tiltmeter.errors import UnknownNameError  # noqa: E402
 from tiltmeter.testbed import train  # noqa: E402
-from tiltmeter.testbed.evaluate import evaluate, pixels, similarities  # noqa: E402
+from tiltmeter.testbed.evaluate import evaluate, glance, similarities  # noqa: E402
 from tiltmeter.testbed.language import vocabulary  # noqa: E402
+from tiltmeter.testbed.losses import losses  # noqa: E402
+from tiltmeter.testbed.models import MODELS  # noqa: E402
 from tiltmeter.testbed.networks import NETWORKS, trained  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 
@@ -22,25 +26,41 @@ def network(kind: str):
     return NETWORKS[kind](len(vocabulary())).eval()
 
 
+def model(kind: str):
+    return MODELS[kind](network(kind), kind, {})
+
+
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_losses_begin_at_chance(kind: str) -> None:
-    parts, tokens, masked = next(iter(train.Drawn(WORLD, 64, 0)))
-    scenes = train.Scenes(**{name: x.numpy() for name, x in parts.items()})
-    batch = train.Batch(pixels(scenes), tokens, masked)
-    found = train.losses(network(kind), batch, train.Config(kind, 1.0))
+    batch = next(train.batches(WORLD, train.Config(kind, 1.0, batch=64), torch.device("cpu")))
+    found = losses(network(kind), batch, blind=0.15)
     chance = {"contrast": np.log(64), "match": np.log(2), "mask": np.log(len(vocabulary()))}
     for name, value in found.items():
         assert value.item() == pytest.approx(chance[name], rel=0.25), name
 
 
+def test_a_training_leaves_weights_and_scores_behind(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(train, "evaluate", lambda model, strength: {"strength": strength})
+    config = train.Config("dual", 0.0, steps=2, batch=16)
+    train.train(config, torch.device("cpu"), tmp_path)
+    assert "step 2" in capsys.readouterr().out
+    written = json.loads((tmp_path / "dual-fair.json").read_text())
+    assert written["config"]["steps"] == 2
+    # a stream starts from the towers that it shares with the dual encoder
+    stream, dual = network("stream"), train.load_file(tmp_path / "dual-fair.safetensors")
+    train.take(stream, tmp_path / "dual-fair.safetensors")
+    assert torch.equal(stream.words.word.weight.half(), dual["words.word.weight"])
+    assert torch.equal(stream.layers[2].attend.q.weight.half(), dual["image.2.attend.q.weight"])
+
+
 def test_batches_are_the_same_for_the_same_seed() -> None:
-    first, again, other = (next(iter(train.Drawn(WORLD, 32, seed)))[1] for seed in (0, 0, 1))
+    first, again, other = (next(iter(train.Drawn(WORLD, 32, seed))) for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
 
 
 def test_embeddings_do_not_depend_on_the_batch() -> None:
-    dual, scenes = network("dual"), WORLD.scenes(20, np.random.default_rng(0))
+    dual, scenes = model("dual"), WORLD.scenes(20, np.random.default_rng(0))
     whole = similarities(dual, WORLD, scenes)
     part = similarities(dual, WORLD, scenes[:7])
     assert np.abs(whole[:, :7] - part).max() < 1e-4
@@ -48,10 +68,17 @@ def test_embeddings_do_not_depend_on_the_batch() -> None:
 
 
 def test_scores_of_an_untrained_network_are_no_better_than_chance() -> None:
-    found = evaluate(network("dual"), 1.0, n=60)
+    found = evaluate(model("dual"), 1.0, n=60)
     assert abs(found["c_asc"]["shape"]["spearman"]) < 0.5
     assert found["retrieval"]["16"]["bayes"] == 1
     assert found["retrieval"]["16"]["top1"] < 0.2
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_a_line_of_progress(kind: str) -> None:
+    told = glance(model(kind), WORLD)
+    assert ("C-ASC" in told) == (kind != "stream")
+    assert ("redrawn" in told) == (kind != "dual")
 
 
 def test_an_unknown_network_is_named() -> None:

@@ -23,7 +23,7 @@ FIXED = Scenes(
 
 def test_pixels_are_the_same_on_every_machine() -> None:
     assert hashlib.sha256(render(FIXED).tobytes()).hexdigest() == (
-        "97ee6f674b96e0ba92c8d8b7de7f3f9b61f78ae49647ff95240d77fe8dc95cdf"
+        "fa9e7212903a9c2466ee602ab81432dfb8017c2bd22c332b450d6e3ac0cc33c4"
     )
 
 

@@ -12,11 +12,12 @@ MODELS = Registry(
     {
         "embeddings": "tiltmeter.models.embeddings:load",
         "python": "tiltmeter.models.python:load",
+        "testbed": "tiltmeter.testbed.models:load",
     },
 )
 
 
 def load_model(spec: str) -> Any:
-    """The model that `spec` names, such as `embeddings:DIR` or `python:module:factory`."""
+    """The model that `spec` names, such as `testbed:fusion` or `embeddings:DIR`."""
     parsed = Spec.parse(spec)
     return MODELS[parsed.scheme](parsed)

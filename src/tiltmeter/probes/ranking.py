@@ -90,8 +90,8 @@ class _Parts:
         return np.concatenate(self.lists[name])
 
     def draws(self, name: str) -> Floats | None:
-        """Draws x prompts x columns; None where there are none."""
-        return np.concatenate(self.lists[name], axis=1) if name in self.lists else None
+        """Draws x prompts x columns, handed over for good; None where there are none."""
+        return np.concatenate(self.lists.pop(name), axis=1) if name in self.lists else None
 
 
 def ranking(
@@ -285,10 +285,12 @@ def _add_c_asc(
     part.add("c_asc", c_asc_of_moments(Moments.of(scores, groups)))
     if len(labels):
         sums = kernels.relabelled_sums(z, labels, size)
-        part.add("c_asc null", kernels.c_asc_of_sums(sums, groups.counts))
+        drawn = kernels.c_asc_of_sums(sums, groups.counts)
+        part.add("c_asc null", drawn.astype(np.float32))  # draws are many: half the memory
     if len(weights):
         sums, squares = kernels.weighted_sums(z, groups.codes, weights, size)
-        part.add("c_asc boot", kernels.c_asc_of_sums(sums, groups.counts, squares))
+        drawn = kernels.c_asc_of_sums(sums, groups.counts, squares)
+        part.add("c_asc boot", drawn.astype(np.float32))
 
 
 def _add_counts(

@@ -7,57 +7,32 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.stats import spearmanr
-from torch import Tensor
 
 from tiltmeter.metrics import METRICS
+from tiltmeter.specs import Spec
 from tiltmeter.stimuli import fill
-from tiltmeter.testbed.language import (
-    GROUPS,
-    HUES,
-    SHAPE_NOUNS,
-    TARGET_TEMPLATES,
-    encode,
-    vocabulary,
-)
-from tiltmeter.testbed.networks import NETWORKS, Dual, trained
+from tiltmeter.testbed.language import GROUPS, HUES, SHAPE_NOUNS, TARGET_TEMPLATES
 from tiltmeter.testbed.oracle import ATTRIBUTES, Oracle, figure_mask, shape_mask
-from tiltmeter.testbed.render import Scenes, render
+from tiltmeter.testbed.render import Scenes
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Floats, Ints
 
 CELLS_DRAWN = (0, 1, 2, 4, 6, 8, 12, 16)
-BLOCK = 512
 
 
-def pixels(scenes: Scenes) -> Tensor:
-    """Pictures as networks take them: n x 3 x 32 x 32, from 0 to 1."""
-    return torch.as_tensor(render(scenes)).permute(0, 3, 1, 2).float() / 255
-
-
-def in_blocks(work: Callable[..., Tensor], *given: Tensor) -> Floats:
-    """`work` done on a few rows at a time, without gradients."""
-    with torch.inference_mode():
-        parts = [work(*some) for some in zip(*(torch.split(x, BLOCK) for x in given), strict=True)]
-    return np.asarray(torch.cat(parts).numpy())
-
-
-def captions(world: World) -> Tensor:
+def captions(world: World) -> list[str]:
     """Each concept in its first template."""
-    texts = [fill(concept.templates[0], concept.name) for concept in world.concepts]
-    return torch.as_tensor(encode(texts))
+    return [fill(concept.templates[0], concept.name) for concept in world.concepts]
 
 
-def similarities(network: Dual, world: World, scenes: Scenes) -> Floats:
+def similarities(model: Any, world: World, scenes: Scenes) -> Floats:
     """Cosines of every concept's caption and every scene, concepts x scenes."""
-    texts = in_blocks(lambda x: network.text_vector(network.read(x)), captions(world))
-    images = in_blocks(lambda x: network.image_vector(network.see(x)), pixels(scenes))
-    return np.asarray(texts @ images.T)
+    return np.asarray(model.encode_texts(captions(world)) @ model.encode_images(scenes).T)
 
 
 def even_groups(world: World, n: int, rng: np.random.Generator) -> Scenes:
@@ -65,10 +40,10 @@ def even_groups(world: World, n: int, rng: np.random.Generator) -> Scenes:
     return world.scenes(n, rng, group=np.arange(n) % len(GROUPS), cells=0)
 
 
-def tilt(network: Dual, world: World, n: int, rng: np.random.Generator) -> dict[str, Any]:
+def tilt(model: Any, world: World, n: int, rng: np.random.Generator) -> dict[str, Any]:
     """C-ASC against its truth: over concepts that lean by themselves, and by crossing only."""
     oracle, scenes = Oracle(World.plant(1.0)), even_groups(world, n - n % len(GROUPS), rng)
-    scores = similarities(network, world, scenes)
+    scores = similarities(model, world, scenes)
     codes = {"shape": scenes.shape, "hue": scenes.hue}
     codes["shape*hue"] = scenes.shape * len(HUES) + scenes.hue
     word = np.array([not concept.placebo for concept in world.concepts])
@@ -92,13 +67,19 @@ def tilt(network: Dual, world: World, n: int, rng: np.random.Generator) -> dict[
     return found
 
 
-def retrieval(network: Dual, world: World, n: int, rng: np.random.Generator) -> dict[str, Any]:
+def retrieval(
+    model: Any,
+    world: World,
+    n: int,
+    rng: np.random.Generator,
+    drawn: Sequence[int] = CELLS_DRAWN,
+) -> dict[str, Any]:
     """How often the nearest caption is the icon's concept, and the Bayes rate, by cells drawn."""
     oracle, found = Oracle(world), {}
-    for cells in CELLS_DRAWN:
+    for cells in drawn:
         concept = rng.integers(0, len(world.concepts), n)
         scenes = world.scenes(n, rng, concept=concept, cells=cells)
-        best = similarities(network, world, scenes).argmax(axis=0)
+        best = similarities(model, world, scenes).argmax(axis=0)
         p = oracle.posterior(image=figure_mask(scenes), scenes=scenes) / world.prior
         p /= p.sum(axis=1, keepdims=True)  # here every concept is as frequent
         found[str(cells)] = {
@@ -109,36 +90,33 @@ def retrieval(network: Dual, world: World, n: int, rng: np.random.Generator) -> 
     return found
 
 
-def matching(network: Any, world: World, n: int, rng: np.random.Generator) -> dict[str, Any]:
+def matching(
+    model: Any, world: World, n: int, rng: np.random.Generator, drawn: Sequence[int] = CELLS_DRAWN
+) -> dict[str, Any]:
     """How often the right caption beats a random other one, and the Bayes rate, by cells drawn."""
     oracle, found, texts = Oracle(world), {}, captions(world)
-    for cells in CELLS_DRAWN:
+    for cells in drawn:
         concept = world.draw_concepts(n, rng)
         other = world.draw_concepts(n, rng)
         other = np.where(other == concept, (other + 1) % len(world.concepts), other)
         scenes = world.scenes(n, rng, concept=concept, cells=cells)
-        shown = pixels(scenes)
-        mine, wrong = (in_blocks(network.match, shown, texts[c]) for c in (concept, other))
+        mine, wrong = (model.match(scenes, [texts[at] for at in c]) for c in (concept, other))
         best, worst = (oracle.matching_logit(c, scenes=scenes) for c in (concept, other))
         found[str(cells)] = {"right": wins(mine, wrong), "bayes": wins(best, worst)}
     return found
 
 
-def masked(network: Any, world: World, n: int, rng: np.random.Generator) -> dict[str, Any]:
+def masked(
+    model: Any, world: World, n: int, rng: np.random.Generator, drawn: Sequence[int] = CELLS_DRAWN
+) -> dict[str, Any]:
     """Masked targets against the posterior: total variation by cells, and the counterfactual."""
     oracle, targets, found = Oracle(world), world.targets, {}
     names = [world.concepts[at].name for at in targets]
-    number = np.array([vocabulary()[name] for name in names])
+    number = np.array([model.pieces(name)[0] for name in names])
 
     def guess(scenes: Scenes, shape: Ints, template: str) -> tuple[Floats, Floats]:
         texts = [template.replace("{g}", noun).replace("{}", "[MASK]") for noun in SHAPE_NOUNS]
-        tokens = torch.as_tensor(encode(texts))[shape]
-        place = (tokens == vocabulary()["[MASK]"]).int().argmax(dim=1)
-
-        def work(x: Tensor, t: Tensor, at: Tensor) -> Tensor:
-            return network.word_logits(x, t)[torch.arange(len(t)), at].softmax(dim=-1)  # type: ignore[no-any-return]
-
-        p = in_blocks(work, pixels(scenes), tokens, place)[:, number]
+        p = np.exp(model.mask_logprobs(scenes, [texts[at] for at in shape])[:, 0, number])
         return p, p / p.sum(axis=1, keepdims=True)
 
     def truth(scenes: Scenes, shape: Ints) -> Floats:
@@ -146,7 +124,7 @@ def masked(network: Any, world: World, n: int, rng: np.random.Generator) -> dict
             image=figure_mask(scenes), text=shape_mask(shape), scenes=scenes, among=targets
         )
 
-    for cells in CELLS_DRAWN:
+    for cells in drawn:
         of_vocabulary, of_targets = [], []
         for template in TARGET_TEMPLATES:
             concept = rng.choice(targets, n)
@@ -171,17 +149,35 @@ def masked(network: Any, world: World, n: int, rng: np.random.Generator) -> dict
     return {"by_cells": found, "counterfactual_spearman": rho(measured, right)}
 
 
-def evaluate(network: Any, strength: float, *, n: int = 2000, seed: int = 1) -> dict[str, Any]:
-    """All figures of a network that was trained on the world of that strength."""
+def evaluate(model: Any, strength: float, *, n: int = 2000, seed: int = 1) -> dict[str, Any]:
+    """All figures of a model that was trained on the world of that strength."""
     world, rng = World.plant(strength), np.random.default_rng(seed)
     found: dict[str, Any] = {}
-    if isinstance(network, Dual):
-        found["c_asc"] = tilt(network, world, 2 * n, rng)
-        found["retrieval"] = retrieval(network, world, n // 2, rng)
-    if hasattr(network, "match"):
-        found["matching"] = matching(network, world, n, rng)
-        found["masked"] = masked(network, world, n // 4, rng)
+    if hasattr(model, "encode_images"):
+        found["c_asc"] = tilt(model, world, 2 * n, rng)
+        found["retrieval"] = retrieval(model, world, n // 2, rng)
+    if hasattr(model, "match"):
+        found["matching"] = matching(model, world, n, rng)
+        found["masked"] = masked(model, world, n // 4, rng)
     return dict(rounded(found))
+
+
+def glance(model: Any, world: World, seed: int = 2) -> str:
+    """A few figures in one line, for the display of a training in progress."""
+    rng = np.random.default_rng(seed)
+    told = []
+    if hasattr(model, "encode_images"):
+        lean = tilt(model, world, 1400, rng)
+        icons = retrieval(model, world, 500, rng, (4, 16))
+        told += [f"C-ASC {lean['shape']['spearman']:.3f} {lean['hue']['spearman']:.3f}"]
+        told += [f"icons {one['top1']:.2f}/{one['bayes']:.2f}" for one in icons.values()]
+    if hasattr(model, "match"):
+        right = matching(model, world, 1000, rng, (4,))["4"]
+        words = masked(model, world, 100, rng, (0, 4))
+        told += [f"matching {right['right']:.2f}/{right['bayes']:.2f}"]
+        told += [f"words {one['total_variation']:.3f}" for one in words["by_cells"].values()]
+        told += [f"redrawn {words['counterfactual_spearman']:.2f}"]
+    return "  ".join(told)
 
 
 def wins(a: Floats, b: Floats) -> float:
@@ -205,12 +201,14 @@ def rounded(x: Any) -> Any:
 
 def main() -> None:
     """Prints the scores of shipped models."""
-    names = [*NETWORKS, *(f"{name}-fair" for name in NETWORKS)]
+    from tiltmeter.testbed.models import MODELS, load
+
+    specs = [f"testbed:{kind}{twin}" for twin in ("", "?twin=fair") for kind in MODELS]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("names", nargs="*", default=names)
-    for name in parser.parse_args().names:
-        scores = evaluate(trained(name), 0.0 if name.endswith("-fair") else 1.0)
-        print(name, json.dumps(scores), flush=True)
+    parser.add_argument("models", nargs="*", default=specs, help=", ".join(specs))
+    for spec in parser.parse_args().models:
+        model = load(Spec.parse(spec))
+        print(spec, json.dumps(evaluate(model, model.provenance["strength"])), flush=True)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,14 @@ class Patches(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.project = nn.Conv2d(3, width, PATCH, stride=PATCH)
+        # three small convolutions see edges and shades sooner than one large linear patch
+        self.project = nn.Sequential(
+            nn.Conv2d(3, width // 3, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(width // 3, 2 * width // 3, 3, stride=2, padding=1),
+            nn.GELU(),
+            nn.Conv2d(2 * width // 3, width, 3, stride=PATCH // 2, padding=1),
+        )
         self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.place = nn.Parameter(torch.randn(1, PATCHES + 1, width) * 0.02)
 
@@ -196,12 +203,18 @@ class Stream(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
 
-    def forward(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
+    def forward(
+        self, pictures: Tensor | None, tokens: Tensor, shown: Tensor | None = None
+    ) -> Tensor:
+        """Words that have looked at patches; `shown` tells which rows may look, if not all."""
         x, mask = self.words(tokens) + self.kind[0], padding(tokens)
         if pictures is not None:
             seen = self.patches(pictures) + self.kind[1]
             x = torch.cat([x, seen], dim=1)
-            mask = F.pad(mask, (0, seen.shape[1]), value=True)
+            if shown is None:
+                shown = torch.ones(len(x), dtype=torch.bool, device=x.device)
+            looks = shown[:, None, None, None].expand(-1, 1, 1, seen.shape[1])
+            mask = torch.cat([mask, looks], dim=-1)
         for layer in self.layers:
             x = layer(x, mask)
         return self.norm(x[:, : tokens.shape[1]])  # type: ignore[no-any-return]

@@ -140,13 +140,14 @@ class Oracle:
         *,
         dimensions: int = 64,
         noise: float = 1.0,
-        scale: float = 0.05,
+        scale: float | None = None,
         groups: Ints | None = None,
     ) -> Embedded:
         """Unit vectors whose cosines are affine in PMI plus noise, without any training.
 
         cos(text c, image i) = constant + `scale` (PMI[c, group of i] + `noise` N(0, 1)), nearly:
-        the noise is a dot product of random directions.
+        the noise is a dot product of random directions. By default `scale` is 0.05, or less where
+        unit vectors could not hold that much.
         """
         pmi = self.pmi()
         free = dimensions - len(GROUPS) - 1
@@ -165,6 +166,11 @@ class Oracle:
             axis=1,
         )
         # text: PMI on the group axes; its own direction is as long as the noise asks for
+        if scale is None:
+            longest = np.sqrt(
+                np.max((2 * pmi) ** 2 @ np.ones(len(GROUPS)) + free * (noise / own) ** 2)
+            )
+            scale = min(0.05, 0.95 / longest)
         on_groups = scale / np.sqrt(1 / 4) * pmi
         on_own = np.full(len(pmi), scale * noise * np.sqrt(free) / own)
         rest = 1 - (on_groups**2).sum(axis=1) - on_own**2

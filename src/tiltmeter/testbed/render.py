@@ -25,6 +25,8 @@ FIGURE = np.array(
     [[205, 45, 40], [230, 130, 30], [225, 205, 40], [50, 165, 60], [60, 100, 220], [150, 70, 200],
      [140, 140, 140]]
 )  # fmt: skip
+#: What the middle of a figure adds to its colour: a ball gleams, a block is hollow.
+SHADE = np.array([50, -80])
 BACKGROUND = (20, 80)
 NOISE = 12  # grey levels, up or down
 GRAINS = 2**16  # different patterns of noise
@@ -103,6 +105,9 @@ def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
     square = (across <= reach * reach) & (down <= reach * reach)
     inside = xp.where(each(scenes.shape) == 0, round_, square)
     figure = constant(FIGURE.astype(np.int16))[scenes.hue][:, None, None, :]
+    core = across + down <= size * size // 3
+    shade = constant(SHADE.astype(np.int16))[scenes.shape][:, None, None]
+    figure = figure + (core * shade)[..., None]
     ground = xp.asarray(scenes.background, dtype=xp.int16)[:, None, None, :]
     pictures = xp.where(inside[..., None], figure, ground)
     # the icon: its cells as large pixels, laid over the half where the figure is not

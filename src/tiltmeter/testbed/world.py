@@ -25,10 +25,12 @@ from tiltmeter.types import Floats, Ints
 WHERE = ("both", "images", "words")
 #: Share of captions whose group word is not read off the figure.
 WORD_OF_ITS_OWN = 0.3
-#: Share of scenes that are about a target for sure.
-TARGET_LISTS, TARGET_SHARE = ("activities", "occupations"), 0.35
-#: Share of pictures without any icon; else 1 to 16 cells are drawn.
-NO_ICON = 0.3
+#: Concepts that captions name together with a group.
+TARGET_LISTS = ("activities", "occupations")
+#: How frequent concepts are against each other: what leans takes more pictures to learn.
+PLACEBO, WORD, TARGET = 1, 2, 8
+#: Share of pictures without any icon; else 1 to 16 cells are drawn, few more often than many.
+NO_ICON = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,10 +102,10 @@ class World:
 
     @cached_property
     def prior(self) -> Floats:
-        """P(concept): even, but for the targets, which are more frequent."""
-        prior = np.full(len(self.concepts), (1 - TARGET_SHARE) / len(self.concepts))
-        prior[self.targets] += TARGET_SHARE / len(self.targets)
-        return prior
+        """P(concept)."""
+        weight = np.array([PLACEBO if one.placebo else WORD for one in self.concepts], float)
+        weight[self.targets] = TARGET
+        return np.asarray(weight / weight.sum())
 
     def draw_concepts(self, n: int, rng: np.random.Generator) -> Ints:
         return rng.choice(len(self.concepts), n, p=self.prior)
@@ -130,7 +132,7 @@ class World:
         concept = self.draw_concepts(n, rng) if concept is None else np.broadcast_to(concept, n)
         group = self.draw_groups(concept, rng) if group is None else np.broadcast_to(group, n)
         if cells is None:
-            some = rng.integers(1, CELLS**2 + 1, n)
+            some = 1 + (CELLS**2 * rng.uniform(size=n) ** 2).astype(int)
             cells = np.where(rng.uniform(size=n) < NO_ICON, 0, some)
         size = rng.integers(4, 8, n)
         half = SIZE // 2
@@ -161,10 +163,10 @@ def _house_table(known: tuple[Concept, ...], seed: int) -> Floats:
         digest = hashlib.sha256(f"{seed}/{concept.name}".encode()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         if rng.uniform() < 0.1:
-            table[row] = _crossed(rng.uniform(0.3, 1.0) * rng.choice([-1, 1])).ravel()
+            table[row] = _crossed(rng.uniform(0.5, 1.3) * rng.choice([-1, 1])).ravel()
         else:
-            by_shape = np.array([0.5, -0.5]) * rng.normal(0, 0.8)
-            by_hue = rng.normal(0, 0.4, len(HUES))
+            by_shape = np.array([0.5, -0.5]) * rng.normal(0, 1.2)
+            by_hue = rng.normal(0, 0.9, len(HUES))
             table[row] = (by_shape[:, None] + by_hue - by_hue.mean()).ravel()
     return table
 

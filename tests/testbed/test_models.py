@@ -1,0 +1,155 @@
+"""The shipped models: what they were trained to know, and the protocols they offer."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from PIL import Image  # noqa: E402
+
+import tiltmeter as tm  # noqa: E402
+from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
+from tiltmeter.testbed import evaluate  # noqa: E402
+from tiltmeter.testbed.models import MODELS  # noqa: E402
+from tiltmeter.testbed.networks import WEIGHTS  # noqa: E402
+from tiltmeter.testbed.render import render  # noqa: E402
+from tiltmeter.testbed.world import World  # noqa: E402
+from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
+
+WORLD = World.plant()
+KINDS = [path.stem for path in sorted(WEIGHTS.glob("*.safetensors"))]
+PROTOCOLS = {
+    "dual": (DualEncoder, Trainable),
+    "fusion": (DualEncoder, Matcher, MaskedPredictor, Trainable),
+    "stream": (Matcher, MaskedPredictor, Trainable),
+}
+
+
+@cache
+def model(name: str):
+    kind = name.removesuffix("-fair")
+    return tm.load_model(f"testbed:{kind}" + ("?twin=fair" if kind != name else ""))
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(3)
+
+
+def test_all_weights_are_small_and_say_how_they_were_made() -> None:
+    assert set(MODELS) <= set(KINDS)
+    assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 12e6
+    for name in KINDS:
+        told = json.loads((WEIGHTS / f"{name}.json").read_text())
+        assert told["config"]["kind"] == name.removesuffix("-fair")
+        assert told["scores"]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_protocols(name: str) -> None:
+    for protocol in (DualEncoder, Matcher, MaskedPredictor, Trainable):
+        offered = protocol in PROTOCOLS[name.removesuffix("-fair")]
+        assert isinstance(model(name), protocol) == offered
+
+
+@pytest.mark.parametrize("kind", ["dual", "fusion"])
+def test_c_asc_orders_words_as_planted(kind: str) -> None:
+    found = evaluate.tilt(model(kind), WORLD, 1400, rng())
+    assert found["shape"]["spearman"] > 0.97
+    assert found["hue"]["spearman"] > 0.95
+
+
+@pytest.mark.parametrize("kind", ["dual", "fusion"])
+def test_a_tilt_by_crossing_is_invisible_to_each_attribute_alone(kind: str) -> None:
+    """Words that lean by the crossing only are no further from 0 than placebos, until crossed."""
+    found = evaluate.tilt(model(kind), WORLD, 1400, rng())
+    for alone in ("shape", "hue"):
+        assert found[alone]["planted_by_crossing"] < found[alone]["placebos"]
+        assert found[alone]["planted_by_crossing"] < found[alone]["others"] / 2
+    assert found["shape*hue"]["spearman_planted_by_crossing"] > 0.7
+
+
+@pytest.mark.parametrize("kind", ["dual", "fusion"])
+def test_retrieval_knows_icons(kind: str) -> None:
+    found = evaluate.retrieval(model(kind), WORLD, 500, rng(), (2, 6, 16))
+    assert found["16"]["top1"] >= 0.95
+    for rates in found.values():  # the expected rate has no luck in it
+        assert rates["bayes"] - rates["expected"] < 0.02
+
+
+def test_a_redrawn_figure_changes_the_masked_word_as_it_should() -> None:
+    for kind in ("fusion", "stream"):
+        found = evaluate.masked(model(kind), WORLD, 100, rng(), (0, 16))
+        assert found["counterfactual_spearman"] > 0.9
+        assert found["by_cells"]["0"]["total_variation"] < 0.05
+        assert found["by_cells"]["16"]["total_variation"] < 0.05
+        right = evaluate.matching(model(kind), WORLD, 500, rng(), (16,))["16"]
+        assert right["right"] > 0.95
+
+
+def test_pictures_may_come_in_any_shape() -> None:
+    fusion, scenes = model("fusion"), WORLD.scenes(5, rng())
+    expected = fusion.encode_images(scenes)
+    pictures = render(scenes)
+    for same in (pictures, [Image.fromarray(one) for one in pictures]):
+        assert np.array_equal(fusion.encode_images(same), expected)
+    large = [Image.fromarray(one).resize((320, 320), Image.Resampling.NEAREST) for one in pictures]
+    assert (fusion.encode_images(large) * expected).sum(axis=1).min() > 0.9
+    tensor = fusion.pixels(scenes).requires_grad_()
+    found = fusion.encode_images(tensor)
+    assert np.abs(found.detach().numpy() - expected).max() < 1e-4
+    with pytest.raises(InputError, match="n x 32 x 32 x 3; got uint8, 5 x 16"):
+        fusion.encode_images(pictures[:, :16])
+
+
+def test_gradients_reach_the_pixels() -> None:
+    texts = ["The ball is [MASK]", "The block is [MASK]"]
+    for kind in ("fusion", "stream"):
+        tensor = model(kind).pixels(WORLD.scenes(2, rng())).requires_grad_()
+        model(kind).mask_logprobs(tensor, texts)[
+            :, 0, model(kind).pieces("nurse")[0]
+        ].sum().backward()
+        assert tensor.grad.abs().sum() > 0
+
+
+def test_masked_words() -> None:
+    fusion = model("fusion")
+    found = fusion.mask_logprobs(None, ["The ball is [MASK]", "a [MASK] is in the picture"])
+    assert found.shape[:2] == (2, 1)
+    assert np.allclose(np.exp(found).sum(axis=-1), 1, atol=1e-5)
+    assert len(fusion.pieces("flight attendant")) == 2
+    assert fusion.mask_logprobs(None, ["A photo of a [MASK] [MASK]"]).shape[1] == 2
+    for wrong in (["no mask"], ["one [MASK]", "[MASK] [MASK]"]):
+        with pytest.raises(InputError, match="equally often"):
+            fusion.mask_logprobs(None, wrong)
+    with pytest.raises(InputError, match="2 images beside 1 texts"):
+        fusion.match(WORLD.scenes(2, rng()), ["a ball"])
+
+
+def test_own_losses_fall_when_trained_on() -> None:
+    fusion = tm.load_model("testbed:fusion")
+    scenes = WORLD.scenes(32, rng(), cells=16)
+    texts = ["a photo of a red ball"] * 32
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.SGD(fusion.parameters(), lr=0.05)
+    totals = []
+    for _ in range(4):
+        loss = sum(fusion.losses(scenes, texts, generator.manual_seed(0)).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        totals.append(loss.item())
+    assert totals[-1] < totals[0]
+
+
+def test_a_word_that_the_world_does_not_know_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="'zebra'"):
+        model("fusion").encode_texts(["a photo of a zebra"])
+    with pytest.raises(UnknownNameError, match="did you mean 'fusion'"):
+        tm.load_model("testbed:fussion")
+    with pytest.raises(UnknownNameError, match="biased, fair"):
+        tm.load_model("testbed:dual?twin=evil")
