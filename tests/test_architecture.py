@@ -17,10 +17,10 @@ FLOORS = [
     {"errors"},
     {"registry", "types"},
     {"results", "specs", "metrics"},
-    {"inputs", "stats"},
+    {"inputs", "images", "stats"},
     {"stimuli", "datasets", "models", "testbed"},
     {"probes"},
-    {"auditing", "gate", "planning", "doctor", "catalogue"},
+    {"auditing", "calibration", "gate", "planning", "doctor", "catalogue"},
     {"show"},
     {"cli"},
 ]
@@ -36,7 +36,7 @@ SHUT = {
 #: Files that are about tensors, imported only when these are asked for.
 OF_TORCH = {
     "metrics/torch_kernels.py", "testbed/networks.py", "testbed/losses.py", "testbed/train.py",
-    "testbed/evaluate.py", "testbed/models.py",
+    "testbed/models.py", "models/network.py", "models/hf/pictured.py", "models/hf/dual.py",
 }  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE

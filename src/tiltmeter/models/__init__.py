@@ -11,6 +11,7 @@ MODELS = Registry(
     "model",
     {
         "embeddings": "tiltmeter.models.embeddings:load",
+        "hf": "tiltmeter.models.hf:load",
         "python": "tiltmeter.models.python:load",
         "testbed": "tiltmeter.testbed.models:load",
     },

@@ -1,0 +1,120 @@
+"""A checkpoint of transformers: its config, processor, tokenizer and weights, loaded with care."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.results import content_hash
+from tiltmeter.specs import Spec
+
+OPTIONS = ("revision", "device", "trust_remote_code")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """Where a checkpoint is, and how its parts are loaded: by the library's own loaders."""
+
+    name: str  # a directory, or a name on the hub
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+    @classmethod
+    def of(cls, spec: Spec) -> Checkpoint:
+        spec.only(*OPTIONS)
+        if not spec.rest:
+            raise InputError("hf: names no checkpoint: write hf:DIR or hf:OWNER/NAME")
+        trust = spec.options.get("trust_remote_code", "no")
+        if trust not in ("yes", "no"):
+            raise UnknownNameError("answer to trust_remote_code", trust, ("yes", "no"))
+        return cls(spec.rest, spec.options.get("revision"), trust == "yes")
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        return {
+            "pretrained_model_name_or_path": self.name,
+            "revision": self.revision or "main",
+            "trust_remote_code": self.trust_remote_code,
+        }
+
+    @cached_property
+    def config(self) -> Any:
+        from transformers import AutoConfig
+
+        with self._explained("config"):
+            return AutoConfig.from_pretrained(**self._where)
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config.model_type)
+
+    @property
+    def architecture(self) -> str:
+        """The class that the checkpoint was saved from."""
+        return str((self.config.architectures or [""])[0])
+
+    @cached_property
+    def image_processor(self) -> Any:
+        """Pillow's, with or without torchvision: the same pixels on every machine."""
+        from transformers import AutoImageProcessor
+
+        with self._explained("image processor"):
+            return AutoImageProcessor.from_pretrained(  # type: ignore[no-untyped-call]
+                **self._where, backend="pil"
+            )
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        with self._explained("tokenizer"):
+            return AutoTokenizer.from_pretrained(**self._where)
+
+    def network(self, kind: type) -> Any:
+        """The weights in a class of the library; all of that class's weights must be there."""
+        import torch
+
+        with self._explained("weights"):
+            network, told = kind.from_pretrained(  # type: ignore[attr-defined]
+                **self._where, output_loading_info=True, dtype=torch.float32
+            )
+        if told["missing_keys"]:
+            some = ", ".join(sorted(told["missing_keys"])[:3])
+            raise InputError(
+                f"hf:{self.name} has no weights for {len(told['missing_keys'])} parts of "
+                f"{kind.__name__} ({some}): it was saved from {self.architecture or 'another'}"
+            )
+        return network
+
+    def provenance(self, network: Any) -> dict[str, Any]:
+        """What tells this checkpoint from any other: a hash of the weights, whatever the files."""
+        return {
+            "spec": f"hf:{self.name}",
+            "revision": self.revision or getattr(self.config, "_commit_hash", None),
+            "class": type(network).__name__,
+            "weights": weights_hash(network),
+        }
+
+    @contextmanager
+    def _explained(self, part: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+            first = str(error).strip().partition("\n")[0]
+            raise InputError(
+                f"hf:{self.name}: its {part} cannot be loaded: {first}. Expected a directory that "
+                "save_pretrained wrote, or a name that the hub knows"
+            ) from error
+
+
+def weights_hash(network: Any) -> str:
+    """A hash of every parameter and buffer with its name."""
+    parts = []
+    for name, value in sorted(network.state_dict().items()):
+        parts.append(name)
+        parts.append(content_hash(value.detach().cpu().float().numpy()))
+    return content_hash(parts)

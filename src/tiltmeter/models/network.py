@@ -1,0 +1,111 @@
+"""A torch module as a model: what every backend with a network has in common.
+
+Images are whatever the backend can make pixels of, or a tensor of pixels from 0 to 1. What a tensor
+goes into comes out whole, as a tensor with gradients; all else goes through in blocks and comes out
+as NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from tiltmeter.errors import InputError
+from tiltmeter.types import Array
+
+
+class Network:
+    """A module with a name, the record of where it came from, and its ways with images and texts.
+
+    `preprocessing` holds all that decides how an image becomes pixels: with the hash of the weights
+    it says whether a stored vector is still this model's.
+    """
+
+    preprocessing: dict[str, Any] = {}  # noqa: RUF012
+    block = 64  # rows at a time where no gradients are asked for
+
+    def __init__(self, network: nn.Module, name: str, provenance: dict[str, Any]) -> None:
+        self.network: Any = network.eval()
+        self.name = name
+        self.provenance = provenance
+
+    @property
+    def device(self) -> torch.device:
+        return next(iter(self.parameters())).device
+
+    def to(self, device: str | torch.device) -> Self:
+        """The same model, moved."""
+        self.network.to(device)
+        return self
+
+    def parameters(self) -> Iterable[Tensor]:
+        return self.network.parameters()  # type: ignore[no-any-return]
+
+    def pixels(self, images: Any) -> Tensor:
+        """Images as a tensor, n x 3 x height x width, from 0 to 1, on the CPU."""
+        raise NotImplementedError
+
+    def tokens(self, texts: Sequence[str]) -> Any:
+        """Texts as the network takes them: something with `.to(device)`."""
+        raise NotImplementedError
+
+    def run(
+        self, work: Callable[..., Tensor], images: Any | None, texts: Sequence[str] | None
+    ) -> Array:
+        """`work` on pixels, on tokens, or on both, whichever are given."""
+        given = [x for x in (images, texts) if x is not None]
+        if len({len(x) for x in given}) > 1:
+            raise InputError(f"{len(given[0])} images beside {len(given[1])} texts: one text each")
+        if isinstance(images, Tensor):
+            return self._step(work, images, texts)
+        with torch.inference_mode():
+            done = [
+                self._step(work, *(None if x is None else x[at : at + self.block] for x in
+                                   (images, texts)))
+                for at in range(0, len(given[0]), self.block)
+            ]  # fmt: skip
+            return torch.cat(done).float().cpu().numpy()
+
+    def _step(
+        self, work: Callable[..., Tensor], images: Any | None, texts: Sequence[str] | None
+    ) -> Tensor:
+        ready = []
+        if images is not None:
+            ready.append(images if isinstance(images, Tensor) else self.pixels(images))
+        if texts is not None:
+            ready.append(self.tokens(texts))
+        return work(*(x.to(self.device) for x in ready))
+
+
+class Masked(Network):
+    """Guesses hidden words."""
+
+    mask_token: str
+    mask_id: int
+
+    def pieces(self, word: str) -> tuple[int, ...]:
+        """The numbers of a word's pieces."""
+        raise NotImplementedError
+
+    def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        """Log-odds of every piece at every place of the texts, and the numbers of the texts."""
+        raise NotImplementedError
+
+    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
+        """Log-probabilities of every piece at every mask, texts x masks x pieces."""
+        counts = {text.count(self.mask_token) for text in texts}
+        if len(counts) != 1 or 0 in counts:
+            raise InputError(
+                f"every text must hold {self.mask_token}, all of them equally often; got texts "
+                f"with {', '.join(str(count) for count in sorted(counts))}"
+            )
+
+        def work(*ready: Any) -> Tensor:
+            logits, ids = self.word_logits(ready[0] if len(ready) == 2 else None, ready[-1])
+            found = logits[ids == self.mask_id].log_softmax(dim=-1)
+            return torch.unflatten(found, 0, (len(ids), -1))
+
+        return self.run(work, images, texts)
