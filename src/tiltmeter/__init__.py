@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tiltmeter import metrics, stats, stimuli
     from tiltmeter.auditing import audit
+    from tiltmeter.calibration import calibrate
     from tiltmeter.datasets import load_data
     from tiltmeter.gate import compare
     from tiltmeter.models import load_model
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Groups", "Run", "audit", "compare", "load_data", "load_model", "metrics", "stats", "stimuli",
+    "Groups", "Run", "audit", "calibrate", "compare", "load_data", "load_model", "metrics", "stats",
+    "stimuli",
 ]  # fmt: skip
 
 _WHERE = {
     "Groups": "types",
     "Run": "results",
     "audit": "auditing",
+    "calibrate": "calibration",
     "compare": "gate",
     "load_data": "datasets",
     "load_model": "models",

@@ -196,7 +196,7 @@ class Run:
             )
         if path.exists() and any(path.iterdir()) and not (path / "run.json").exists():
             raise InputError(f"{path} is not a run of tiltmeter and will not be replaced")
-        with _written_beside(path) as place:
+        with written_beside(path) as place:
             _write_parquet(self.table, place / "results.parquet")
             for name, table in self.instances.items():
                 (place / "instances").mkdir(exist_ok=True)
@@ -274,7 +274,7 @@ def _write_parquet(table: pa.Table, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path) -> Iterator[Path]:
+def written_beside(path: Path) -> Iterator[Path]:
     """A new directory that becomes `path` when all went well, and vanishes when not."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
