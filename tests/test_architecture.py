@@ -19,8 +19,9 @@ FLOORS = [
     {"results", "specs", "metrics"},
     {"inputs", "images", "stats"},
     {"stimuli", "datasets", "models", "testbed"},
+    {"engine", "store"},
     {"probes"},
-    {"auditing", "calibration", "gate", "planning", "doctor", "catalogue"},
+    {"auditing", "embedding", "calibration", "gate", "planning", "doctor", "catalogue"},
     {"show"},
     {"cli"},
 ]
@@ -37,6 +38,10 @@ SHUT = {
 OF_TORCH = {
     "metrics/torch_kernels.py", "testbed/networks.py", "testbed/losses.py", "testbed/train.py",
     "testbed/models.py", "models/network.py", "models/hf/pictured.py", "models/hf/dual.py",
+    "models/hf/blip.py",
+    "models/albef.py", "models/open_clip.py",
+    "models/hf/text.py", "models/hf/vilt.py", "models/hf/flava.py", "models/hf/bridgetower.py",
+    "models/hf/regions.py", "models/hf/regioned.py",
 }  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE

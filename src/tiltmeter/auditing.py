@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tiltmeter import stimuli
 from tiltmeter.datasets import load_data
+from tiltmeter.embedding import embed
 from tiltmeter.errors import InputError
+from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.ranking import Effort
 from tiltmeter.results import Run, combined, content_hash, environment, versions
+from tiltmeter.store import Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 #: Placebo lists that ship, by the part of speech that they stand for.
@@ -35,6 +39,9 @@ def audit(
     permutations: int = 1000,
     bootstraps: int = 400,
     seed: int = 0,
+    store: str | Path | None = None,
+    device: str = "auto",
+    strict: bool = False,
     progress: Progress | None = None,
 ) -> Run:
     """Measures `model` on `faces` and returns the run.
@@ -42,7 +49,8 @@ def audit(
     `model` and `faces` are objects or specs; a model `embeddings:DIR` brings its own images, and
     one of the testbed is shown figures of the world that it was trained in.
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
-    `berg` by default) in its templates, beside placebos of the same parts of speech.
+    `berg` by default) in its templates, beside placebos of the same parts of speech. Photographs
+    are embedded, or read from the `store`; those that cannot be read are left out, unless `strict`.
     """
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
@@ -61,12 +69,16 @@ def audit(
         "permutations": int(permutations),
         "bootstraps": int(bootstraps),
         "seed": int(seed),
+        "strict": strict,
     }
     spec = model if isinstance(model, str) else None
-    tower: Any = load_model(model) if isinstance(model, str) else model
+    tower: Any = load_model(model, device=device) if isinstance(model, str) else model
     if faces is None:
         faces = _own_images(spec, tower)
     data = load_data(faces, attributes=attributes, cross=cross) if isinstance(faces, str) else faces
+    if data.vectors is None and isinstance(data.images, Pictures | Made):
+        kept = None if store is None else Store(Path(store))
+        data = embed(tower, data, store=kept, strict=strict, progress=progress).faces
     prompts = audit_prompts(tower, words, placebo, templates)
     names = [*(data.groups if attributes is None else attributes), *cross]
     tables, instances = [], {}

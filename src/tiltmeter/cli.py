@@ -45,6 +45,15 @@ TopK = Annotated[
     list[int] | None,
     typer.Option("--k", min=1, help="Top k; again for more. Default: the convention's"),
 ]
+StorePlace = Annotated[
+    Path | None,
+    typer.Option("--store", metavar="DIR", help="Where vectors of photographs are kept and found"),
+]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Stop at a picture that cannot be read; else it is left out"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
 
 
@@ -90,6 +99,9 @@ def audit(
         int, typer.Option(min=0, help="Resamples for intervals; 0 leaves them out")
     ] = 400,
     seed: Annotated[int, typer.Option(min=0, help="Same inputs and seed, same bytes")] = 0,
+    store: StorePlace = None,
+    device: Device = "auto",
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Measure a model: one bias table, every number with its noise."""
@@ -121,6 +133,9 @@ def audit(
             permutations=permutations,
             bootstraps=bootstraps,
             seed=seed,
+            store=store,
+            device=device,
+            strict=strict,
             progress=progress,
         )
     run.save(place, replace=force)
@@ -129,6 +144,102 @@ def audit(
     else:
         show.run(run)
         show.saved(place)
+
+
+@app.command(epilog="Example:  tiltmeter embed hf:DIR --images fairface:DIR --store store")
+def embed(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="tiltmeter list models")],
+    images: Annotated[
+        str, typer.Option("--images", metavar="SPEC", help="Photographs: tiltmeter list datasets")
+    ],
+    store: Annotated[
+        Path, typer.Option("--store", metavar="DIR", help="Where the vectors are kept")
+    ],
+    device: Device = "auto",
+    batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time")] = None,
+    workers: Annotated[int | None, typer.Option(min=0, help="Processes that decode")] = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Make a model's vectors of photographs and keep them; what is there already is not made again.
+
+    It may be stopped at any moment: the next call goes on from what was kept.
+    """
+    from tiltmeter import show
+    from tiltmeter.datasets import load_data
+    from tiltmeter.embedding import embed as run_embed
+    from tiltmeter.engine.local import Effort
+    from tiltmeter.models import load_model
+    from tiltmeter.store import Store
+
+    tower = load_model(model, device=device)
+    with _progress(quiet=as_json) as progress:
+        done = run_embed(
+            tower,
+            load_data(images),
+            store=Store(store),
+            effort=Effort(batch, workers),
+            strict=strict,
+            progress=progress,
+        )
+    if as_json:
+        told = {"images": len(done.faces), "embedded": done.new, "unreadable": done.unreadable}
+        print(json.dumps({**told, "seconds": round(done.seconds, 3)}, indent=2))
+    else:
+        show.embedded(done, store)
+
+
+store_app = typer.Typer(help="Look after stored vectors.", no_args_is_help=True)
+app.add_typer(store_app, name="store")
+StoreArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A store")]
+
+
+@store_app.command("info")
+def store_info(store: StoreArgument, as_json: Json = False) -> None:
+    """Models, pictures and bytes of a store."""
+    from tiltmeter import show
+    from tiltmeter.store import Store
+
+    found = [space.info() for space in Store(store).spaces()]
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show.spaces(found)
+
+
+@store_app.command("verify")
+def store_verify(store: StoreArgument) -> None:
+    """Check every file against its checksum; exit code 1 where something is wrong."""
+    from tiltmeter.store import Store
+
+    spaces = Store(store).spaces()
+    problems = [f"{space.path}: {what}" for space in spaces for what in space.problems()]
+    for problem in problems:
+        print(problem)
+    shards = sum(len(space.shards()) for space in spaces)
+    print(f"{shards:,} shards of {len(spaces):,} models looked at, {len(problems):,} damaged.")
+    if problems:
+        raise typer.Exit(1)
+
+
+@store_app.command("merge")
+def store_merge(
+    store: StoreArgument,
+    others: Annotated[list[Path], typer.Argument(metavar="OTHER...", help="Stores to take from")],
+) -> None:
+    """Take over the vectors of other stores; those stay as they are."""
+    from tiltmeter.store import Store
+
+    for other in others:
+        print(f"{Store(store).merge(Store(other)):,} shards taken from {other}.")
+
+
+@store_app.command("gc")
+def store_gc(store: StoreArgument) -> None:
+    """Remove leftovers of killed writers, and shards whose pictures others hold too."""
+    from tiltmeter.store import Store
+
+    print(f"{len(Store(store).gc()):,} files removed.")
 
 
 @app.command(
@@ -171,6 +282,53 @@ def plan(
         print(json.dumps([asdict(one) for one in plans], indent=2))
     else:
         show.plan(plans, images=len(data), words=words, power=power, convention=chosen)
+
+
+@app.command(
+    epilog="Example:  tiltmeter calibrate --metric c_asc --metric max_skew --out calibration"
+)
+def calibrate(
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="Metric; again for more. Default: all")
+    ] = None,
+    doses: Annotated[
+        str | None,
+        typer.Option("--doses", metavar="0,0.5,1,...", help="Strengths of the planted world"),
+    ] = None,
+    replicates: Annotated[int, typer.Option(help="Data sets a dose")] = 16,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to keep the table, page and figures")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Same arguments and seed, same bytes")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Try every metric on a bias of known size: what it finds, and when it cries wolf."""
+    from dataclasses import asdict
+
+    from tiltmeter import show
+    from tiltmeter.calibration import calibrate as run_calibration
+    from tiltmeter.calibration import pages
+    from tiltmeter.calibration.measuring import DOSES
+
+    if out is not None:
+        pages.check_place(out, replace=force)
+    with _progress(quiet=as_json) as progress:
+        found = run_calibration(
+            metric,
+            doses=DOSES if doses is None else _numbers("--doses", doses),
+            replicates=replicates,
+            seed=seed,
+            progress=progress,
+        )
+    lacking = None if out is None else pages.save(found, out, replace=force)
+    if as_json:
+        summaries = [asdict(one) for one in found.summaries]
+        print(json.dumps({"out": out and str(out), "metrics": summaries}, indent=2))
+    else:
+        show.calibration(found.summaries)
+        if out is not None and lacking is not None:
+            show.calibration_saved(out, lacking)
 
 
 @app.command("list", epilog="Example:  tiltmeter list conventions")
@@ -240,6 +398,14 @@ def _fail(message: str) -> None:
 
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(2)
+
+
+def _numbers(option: str, text: str) -> list[float]:
+    """Numbers that were written with commas between them."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{option} takes numbers with commas between; got {text!r}") from None
 
 
 def _next_run() -> Path:

@@ -8,17 +8,24 @@ any photograph has.
 from __future__ import annotations
 
 import hashlib
+import io
+import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, overload
+
+import numpy as np
 
 from tiltmeter.errors import InputError, TiltmeterError
 
 #: More pixels than this are taken for a decompression bomb.
 MOST_PIXELS = 150_000_000
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+#: What Pillow may take a file for, whatever its name says. Left to itself it would try dozens of
+#: formats, and hand PostScript to an interpreter.
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
 
 class Unreadable(TiltmeterError):
@@ -27,7 +34,10 @@ class Unreadable(TiltmeterError):
 
 @dataclass(frozen=True, eq=False)
 class Pictures(Sequence[Any]):
-    """Picture files under a root, decoded when asked for: pictures[3] is a PIL image."""
+    """Picture files under a root, decoded when asked for: pictures[3] is a PIL image.
+
+    A slice, or an array of rows or of yes and no, gives the Pictures of those rows.
+    """
 
     paths: tuple[Path, ...]
     root: Path
@@ -39,10 +49,10 @@ class Pictures(Sequence[Any]):
     def __getitem__(self, at: int) -> Any: ...
     @overload
     def __getitem__(self, at: slice) -> Pictures: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        if isinstance(at, slice):
-            return Pictures(self.paths[at], self.root)
-        return decode(self.paths[at])
+    def __getitem__(self, at: Any) -> Any:
+        if is_one(at):
+            return decode(self.paths[at])
+        return Pictures(tuple(self.paths[row] for row in rows_of(at, len(self))), self.root)
 
     def __iter__(self) -> Iterator[Any]:
         return (decode(path) for path in self.paths)
@@ -50,6 +60,44 @@ class Pictures(Sequence[Any]):
     def hash(self, at: int) -> str:
         """A hash of a file's bytes: a changed picture is another picture."""
         return hashlib.sha256(self.paths[at].read_bytes()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class Made(Sequence[Any]):
+    """Pictures that lie in no files of their own: `make` gives that of a row when asked for."""
+
+    make: Callable[[int], Any]
+    rows: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> Any: ...
+    @overload
+    def __getitem__(self, at: slice) -> Made: ...
+    def __getitem__(self, at: Any) -> Any:
+        if is_one(at):
+            return self.make(self.rows[at])
+        return Made(self.make, [self.rows[row] for row in rows_of(at, len(self))])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.make(row) for row in self.rows)
+
+    def hash(self, at: int) -> str:
+        """A hash of the pixels."""
+        picture = self[at]
+        return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
+
+
+def is_one(at: Any) -> bool:
+    """Whether an index asks for one row, not for several."""
+    return not isinstance(at, slice) and np.ndim(at) == 0
+
+
+def rows_of(at: Any, count: int) -> list[int]:
+    """The rows that a slice, or an array of rows or of yes and no, asks for."""
+    return [int(row) for row in np.arange(count)[at]]
 
 
 def within(root: Path, name: str) -> Path:
@@ -60,41 +108,87 @@ def within(root: Path, name: str) -> Path:
     ...
     tiltmeter.errors.InputError: '../etc/passwd' leads out of /data: ...
     """
-    path = (root / name).resolve()
-    if not path.is_relative_to(root.resolve()):
-        raise InputError(f"{name!r} leads out of {root}: images must lie under their root")
-    return path
+    plain = PurePosixPath(name)
+    bad = plain.is_absolute() or ".." in plain.parts or "\0" in name
+    bad = bad or bool(PureWindowsPath(name).drive)  # C:\file, on whatever system
+    real = os.path.realpath(root)
+    path = real if bad else os.path.realpath(os.path.join(real, name))  # noqa: PTH118
+    if bad or not Path(path).is_relative_to(real):
+        raise InputError(
+            f"{name!r} leads out of {root}: images must lie under their root, and be named from "
+            "there, without `..`"
+        )
+    return Path(path)
 
 
-def decode(path: Path) -> Any:
-    """The picture of a file, upright and RGB; of an animation, its first frame."""
-    from PIL import Image, ImageOps
+def all_within(root: Path, names: Sequence[str]) -> Iterator[Path]:
+    """`within` for many names: quicker, since each folder is resolved once."""
+    folders: dict[str, Path] = {}
+    for name in names:
+        folder, _, last = name.rpartition("/")
+        if not folder or last in ("", ".", "..") or "\0" in name:
+            yield within(root, name)
+            continue
+        if folder not in folders:
+            folders[folder] = within(root, folder)
+        path = folders[folder] / last
+        yield within(root, name) if path.is_symlink() else path
 
+
+def decode(source: Path | bytes) -> Any:
+    """The picture of a file, or of its bytes: upright and RGB.
+
+    Of an animation it is the first frame; what is transparent lies on white; deep grey is scaled
+    to 8 bits. Half a picture is none.
+    """
+    from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+    name = "picture" if isinstance(source, bytes) else str(source)
+    if isinstance(source, Path) and not source.is_file():  # nor a pipe, on which one would wait
+        raise Unreadable(f"{name}: no such file")
+    # some libraries turn this on for the whole process, and half a picture would pass for one
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    Image.init()  # Pillow knows only some formats before
+    opened = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what matters is raised or reported by us
-            with Image.open(path) as image:
+            with Image.open(opened, formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
-                    raise Unreadable(
-                        f"{path}: {image.width:,} x {image.height:,} pixels, more than the "
-                        f"{MOST_PIXELS:,} that are read"
-                    )
-                return ImageOps.exif_transpose(_eight_bits(image)).convert("RGB")
+                    raise Unreadable(_too_many(name, f"{image.width:,} x {image.height:,}"))
+                upright: Any = ImageOps.exif_transpose(image)
+                return _on_white(_eight_bits(upright)).convert("RGB")
     except Unreadable:
         raise
-    except FileNotFoundError:
-        raise Unreadable(f"{path}: no such file") from None
+    except Image.DecompressionBombError:  # Pillow's own limit, which a bomb meets first
+        raise Unreadable(_too_many(name, "far too many")) from None
+    except UnidentifiedImageError:
+        raise Unreadable(f"{name}: not a picture ({', '.join(FORMATS)})") from None
     except Exception as error:  # Pillow's decoders raise whatever they like
-        raise Unreadable(f"{path}: {type(error).__name__}: {error}") from error
+        raise Unreadable(f"{name}: {type(error).__name__}: {error}") from error
+
+
+def _too_many(name: str, size: str) -> str:
+    return f"{name}: {size} pixels, more than the {MOST_PIXELS:,} that are read"
 
 
 def _eight_bits(image: Any) -> Any:
     """Deep grey pictures scaled to 8 bits: Pillow alone would cut off what is brighter."""
     if image.mode not in ("I", "I;16", "I;16B", "I;16L", "F"):
         return image
-    import numpy as np
     from PIL import Image
 
-    deep = np.asarray(image, dtype=np.float64)
-    top = 65535.0 if image.mode.startswith("I") else max(float(deep.max()), 1.0)
+    deep = np.nan_to_num(np.asarray(image, dtype=np.float32))
+    least = 65535.0 if image.mode.startswith("I") else 1.0
+    top = max(float(deep.max()), least)
     return Image.fromarray((np.clip(deep / top, 0, 1) * 255).round().astype(np.uint8))
+
+
+def _on_white(image: Any) -> Any:
+    """Without its transparency: the colours that hide behind it are anything, often black."""
+    if not image.has_transparency_data:
+        return image
+    from PIL import Image
+
+    over = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over)

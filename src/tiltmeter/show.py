@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tiltmeter.doctor import Finding
+from tiltmeter.embedding import Embedded
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.planning import AttributePlan
 from tiltmeter.results import Run
@@ -22,6 +23,9 @@ from tiltmeter.stats.placebo import (
     NOT_ESTABLISHED,
     PERMUTATION_ONLY,
 )
+
+if TYPE_CHECKING:
+    from tiltmeter.calibration.verdict import Summary
 
 STRONGEST = 8  # findings shown for each attribute
 SHORT = {ESTABLISHED: "yes", PERMUTATION_ONLY: "perm.", NOT_ESTABLISHED: "no"}
@@ -70,6 +74,29 @@ def run(run: Run) -> None:
 def saved(place: Path) -> None:
     """Where the run is kept."""
     _console(soft_wrap=True).print(f"Kept in {place} (results.parquet, run.json).")
+
+
+def embedded(done: Embedded, store: Path) -> None:
+    """What an embedding did."""
+    console = _console(soft_wrap=True)
+    count = len(done.faces)
+    console.print(
+        f"{count:,} pictures of {done.faces.name}: {done.new:,} embedded at {done.rate:,.0f} a "
+        f"second, {count - done.new:,} found in {store}."
+    )
+    if done.unreadable:
+        console.print(f"{len(done.unreadable):,} could not be read and are left out:")
+        for reason in list(done.unreadable.values())[:STRONGEST]:
+            console.print(f"  {reason}")
+
+
+def spaces(found: Sequence[Mapping[str, Any]]) -> None:
+    """What a store holds."""
+    table = _table("store", "model", "space", "pictures", "dimensions", "MB", left=2)
+    for one in found:
+        table.add_row(one["model"], one["space"], f"{one['pictures']:,}", str(one["dimensions"]),
+                      f"{one['bytes'] / 1e6:,.1f}")  # fmt: skip
+    _console().print(table)
 
 
 def plan(
@@ -126,6 +153,29 @@ def findings(found: Sequence[Finding]) -> None:
     for finding in found:
         table.add_row(signs[finding.ok], finding.name, finding.detail)
     console.print(table)
+
+
+def calibration(summaries: Sequence[Summary]) -> None:
+    """A line for each metric, and what it means in words."""
+    from tiltmeter.calibration import pages
+
+    console = _console()
+    table = _table("calibration", "metric", "order", "saturates", "false alarms", "at zero",
+                   "quiet", "images")  # fmt: skip
+    for one in summaries:
+        table.add_row(*pages.cells(one))
+    console.print(table)
+    console.print()
+    for one in summaries:
+        console.print(Text.assemble((one.metric, "bold"), ": ", one.verdict))
+
+
+def calibration_saved(place: Path, lacking: Sequence[str]) -> None:
+    """Where the calibration is kept, and what it lacks."""
+    console = _console(soft_wrap=True)
+    console.print(f"Kept in {place} (calibration.parquet, calibration.md, figures).")
+    if lacking:
+        console.print(f"No figures: these need {' and '.join(lacking)}, not installed here.")
 
 
 def _console(**options: Any) -> Console:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -135,6 +135,17 @@ class Faces:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def only(self, rows: Sequence[int]) -> Faces:
+        """The same data, some of the rows."""
+        at = np.asarray(rows, dtype=np.int64)
+        return replace(
+            self,
+            ids=tuple(self.ids[row] for row in at),
+            groups={name: groups[at] for name, groups in self.groups.items()},
+            vectors=None if self.vectors is None else self.vectors[at],
+            images=None if self.images is None else self.images[at],
+        )
 
     def attribute(self, name: str) -> Groups:
         """Groups by one attribute, or by a crossing written `race*gender`."""

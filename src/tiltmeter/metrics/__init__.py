@@ -47,9 +47,11 @@ _ALSO = {
     "by_group": "disparity",
     "c_asc_bound": "association",
     "get_convention": "convention",
+    "recall_hits": "utility",
     "tied_share": "ranking",
     "top_counts": "ranking",
     "top_k": "retrieval",
+    "zero_shot_hits": "utility",
 }
 
 __all__ = sorted([*METRICS, *_ALSO, "METRICS"])

@@ -1,0 +1,1 @@
+"""Where batches run. `local` runs them here."""

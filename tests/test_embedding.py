@@ -1,0 +1,217 @@
+"""Photographs through a model: in order, resumable, whatever the files hold."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tiltmeter.embedding import embed
+from tiltmeter.engine.local import Effort
+from tiltmeter.engine.local import embed as chunks
+from tiltmeter.errors import InputError
+from tiltmeter.images import Pictures
+from tiltmeter.store import Store
+from tiltmeter.types import Faces, Groups
+
+MODEL = '''
+"""A model that starts fast: mean colours of nine parts of a picture."""
+import time
+import numpy as np
+
+class Colours:
+    name, fingerprint = "colours", "one"
+
+    def __init__(self, pause=0.0):
+        self.pause, self.seen = float(pause), 0
+
+    def encode_images(self, images):
+        time.sleep(self.pause)
+        self.seen += len(images)
+        small = [np.asarray(image.resize((3, 3)), np.float32).ravel() + 1 for image in images]
+        return np.stack([x / np.linalg.norm(x) for x in small])
+'''
+space: dict = {}
+exec(MODEL, space)
+Colours = space["Colours"]
+
+
+def album(root: Path, count: int, seed: int = 0) -> Faces:
+    root.mkdir(exist_ok=True)
+    rng = np.random.default_rng(seed)
+    paths = []
+    for at in range(count):
+        paths.append(root / f"{at:04d}.png")
+        if not paths[-1].exists():
+            Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(paths[-1])
+    return Faces(
+        ids=tuple(path.name for path in paths),
+        groups={"half": Groups(np.arange(count) % 2, ("even", "odd"), "half")},
+        images=Pictures(tuple(paths), root),
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_vectors_are_the_models_own_in_order(tmp_path: Path, workers: int) -> None:
+    faces = album(tmp_path / "a", 90)
+    done = embed(Colours(), faces, effort=Effort(batch=7, workers=workers))
+    assert np.allclose(done.faces.vectors, Colours().encode_images(list(faces.images)))
+    assert done.faces.ids == faces.ids
+    assert done.new == 90
+
+
+def test_a_second_call_reads_and_a_changed_picture_is_made_again(tmp_path: Path) -> None:
+    faces, store = album(tmp_path / "a", 40), Store(tmp_path / "store")
+    first = embed(Colours(), faces, store=store)
+    again = embed(model := Colours(), faces, store=store)
+    assert (first.new, again.new, model.seen) == (40, 0, 0)
+    assert np.array_equal(first.faces.vectors, again.faces.vectors)
+    Image.new("RGB", (8, 8), "red").save(faces.images.paths[3])
+    third = embed(Colours(), faces, store=store)
+    assert third.new == 1
+    changed = np.abs(third.faces.vectors - first.faces.vectors).max(axis=1) > 1e-3
+    assert np.flatnonzero(changed).tolist() == [3]
+    other = Colours()
+    other.fingerprint = "two"
+    assert embed(other, faces, store=store).new == 40
+
+
+def test_the_same_picture_twice_is_embedded_once(tmp_path: Path) -> None:
+    faces = album(tmp_path / "a", 10)
+    faces.images.paths[7].write_bytes(faces.images.paths[2].read_bytes())
+    for store in (None, Store(tmp_path / "store")):
+        done = embed(model := Colours(), faces, store=store)
+        assert model.seen == done.new == 9
+        assert np.array_equal(done.faces.vectors[7], done.faces.vectors[2])
+
+
+def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
+    faces = album(tmp_path / "a", 12)
+    faces.images.paths[4].write_bytes(b"no picture at all")
+    faces.images.paths[9].unlink()
+    done = embed(Colours(), faces)
+    assert list(done.unreadable) == ["0004.png", "0009.png"]
+    assert len(done.faces) == len(done.faces.vectors) == 10
+    assert "0004.png" not in done.faces.ids
+    assert done.faces.groups["half"].counts.tolist() == [5, 5]
+    with pytest.raises(InputError, match=r"0004\.png"):
+        embed(Colours(), faces, strict=True)
+    for path in faces.images.paths:
+        path.write_bytes(b"")
+    with pytest.raises(InputError, match="none of the 12 pictures"):
+        embed(Colours(), faces)
+
+
+def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> None:
+    class Small(Colours):
+        sizes: list[int] = []
+
+        def encode_images(self, images):
+            self.sizes.append(len(images))
+            if len(images) > 5:
+                raise RuntimeError("CUDA out of memory. Tried to allocate ...")
+            return super().encode_images(images)
+
+    faces = album(tmp_path / "a", 60)
+    done = embed(model := Small(), faces, effort=Effort(batch=32, workers=0))
+    assert np.allclose(done.faces.vectors, Colours().encode_images(list(faces.images)))
+    assert model.sizes[:4] == [32, 16, 8, 4]
+    assert set(model.sizes[3:]) <= {4}
+
+
+def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
+    class Broken(Colours):
+        def encode_images(self, images):
+            raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes do not fit"):
+        embed(Broken(), album(tmp_path / "a", 3))
+
+
+def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:
+    faces = album(tmp_path / "a", 50)
+    known = {faces.images.hash(at) for at in range(10, 20)}
+    found = list(chunks(Colours(), faces.images, known=known.__contains__, effort=Effort(chunk=10)))
+    assert [chunk.start for chunk in found] == [0, 10, 20, 30, 40]
+    assert [len(chunk.new) for chunk in found] == [10, 0, 10, 10, 10]
+    assert found[1].vectors is None
+
+
+WORK = """
+import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(sys.argv[1])))
+from tests.test_embedding import Colours, album
+from tiltmeter.embedding import embed
+from tiltmeter.engine.local import Effort
+from tiltmeter.store import Store
+root = Path(sys.argv[2])
+embed(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
+      effort=Effort(batch=8, workers=1, chunk=16))
+"""
+
+
+def killed(root: Path, times: int, rng: random.Random) -> int:
+    """Runs an embedding that is killed so many times, then one to its end; how often it had run."""
+    command = [sys.executable, "-c", WORK, str(Path(__file__).parents[1]), str(root)]
+    hits = 0
+    for _ in range(times):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        store, before = root / "killed", len(list((root / "killed").rglob("*.parquet")))
+        deadline = time.monotonic() + 20
+        # wait until it writes, then some moments more: most kills then fall into the work
+        while process.poll() is None and time.monotonic() < deadline:
+            if len(list(store.rglob("*.parquet"))) > before:
+                break
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.05))
+        hits += process.poll() is None
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run(command, check=True)
+    return hits
+
+
+def check_killed(root: Path, times: int) -> None:
+    faces = album(root / "album", 320)
+    assert killed(root, times, random.Random(0)) >= min(times, 5)
+    kept = Store(root / "killed").spaces()[0]
+    assert list(kept.problems()) == []
+    items = [faces.images.hash(at) for at in range(320)]
+    whole = Store(root / "whole")
+    for chunk in chunks(Colours(), faces.images, effort=Effort(batch=8, workers=0, chunk=16)):
+        whole.space(Colours()).add([items[at] for at in chunk.new], chunk.vectors)
+    undisturbed = whole.space(Colours())
+    assert np.array_equal(kept.vectors(items), undisturbed.vectors(items))
+    # nothing was embedded twice, and the shards are the same to the byte
+    assert sum(len(kept.items(shard)) for shard in kept.shards()) == 320
+    assert kept.shards() == undisturbed.shards()
+    for shard in kept.shards():
+        name = f"{shard}.npy"
+        assert (kept.path / name).read_bytes() == (undisturbed.path / name).read_bytes()
+
+
+def test_killed_a_few_times(tmp_path: Path) -> None:
+    check_killed(tmp_path, 6)
+
+
+@pytest.mark.slow
+def test_killed_fifty_times(tmp_path: Path) -> None:
+    check_killed(tmp_path, 50)
+
+
+def test_two_writers_at_once(tmp_path: Path) -> None:
+    album(tmp_path / "album", 320)
+    command = [sys.executable, "-c", WORK, str(Path(__file__).parents[1]), str(tmp_path)]
+    both = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    kept = Store(tmp_path / "killed").spaces()[0]
+    assert list(kept.problems()) == []
+    assert len(kept) == 320
