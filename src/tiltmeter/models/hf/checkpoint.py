@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pickle import UnpicklingError
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.results import content_hash
 from tiltmeter.specs import Spec
 
-OPTIONS = ("revision", "device", "trust_remote_code")
+OPTIONS = ("revision", "trust_remote_code")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,8 @@ class Checkpoint:
             some = ", ".join(sorted(told["missing_keys"])[:3])
             raise InputError(
                 f"hf:{self.name} has no weights for {len(told['missing_keys'])} parts of "
-                f"{kind.__name__} ({some}): it was saved from {self.architecture or 'another'}"
+                f"{type(network).__name__} ({some}): it was saved from "
+                f"{self.architecture or 'another'}"
             )
         return network
 
@@ -103,6 +105,11 @@ class Checkpoint:
     def _explained(self, part: str) -> Iterator[None]:
         try:
             yield
+        except UnpicklingError as error:
+            raise InputError(
+                f"hf:{self.name}: its {part} cannot be loaded: a pickle that asks for more than "
+                "tensors could run code, so it was not opened. Save the model as safetensors"
+            ) from error
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
             first = str(error).strip().partition("\n")[0]
             raise InputError(

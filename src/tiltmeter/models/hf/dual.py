@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tiltmeter.errors import InputError
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.pictured import Pictured
 from tiltmeter.types import Array
 
 
 class Dual(Pictured):
-    """CLIP: the projected vectors, made unit."""
+    """CLIP, MetaCLIP 2, AltCLIP, Chinese-CLIP: the projected vectors, made unit."""
+
+    padding: bool | str = True  # to the longest text of a block
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         from transformers import AutoModel
@@ -25,14 +28,127 @@ class Dual(Pictured):
     def logit_scale(self) -> float:
         return float(self.network.logit_scale.detach().exp())
 
+    @property
+    def longest(self) -> int:
+        """How many tokens a text may have: some tokenizers name no limit, but networks have one."""
+        places: int = self.network.config.text_config.max_position_embeddings
+        return min(places, int(self.tokenizer.model_max_length))
+
+    def tokens(self, texts: Sequence[str]) -> Any:
+        return self.tokenizer(
+            list(texts),
+            padding=self.padding,
+            truncation=True,
+            max_length=self.longest,
+            return_tensors="pt",
+        )
+
+    def seen(self, pixels: Tensor) -> dict[str, Tensor]:
+        """Pixels from 0 to 1 as the network takes them."""
+        return {"pixel_values": self.normal(pixels)}
+
     def encode_images(self, images: Any) -> Array:
         def work(pixels: Tensor) -> Tensor:
-            return unit(self.network.get_image_features(pixel_values=self.normal(pixels)))
+            return unit(self.network.get_image_features(**self.seen(pixels)))
 
         return self.run(work, images, None)
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
         return self.run(lambda tokens: unit(self.network.get_text_features(**tokens)), None, texts)
+
+
+class Align(Dual):
+    """ALIGN: similarities are divided by a temperature, and pixels run from -1 to 1."""
+
+    padding = "max_length"
+
+    @property
+    def logit_scale(self) -> float:
+        return 1 / float(self.network.temperature.detach())
+
+    @property
+    def longest(self) -> int:
+        return min(64, super().longest)  # 64: as its own processor has it
+
+    def pixels(self, images: Any) -> Tensor:
+        made = self.processor(
+            list(images), return_tensors="pt", do_normalize=False, include_top=False,
+            rescale_factor=1 / 255, rescale_offset=False,
+        )  # fmt: skip
+        return made["pixel_values"]  # type: ignore[no-any-return]
+
+    def normal(self, pixels: Tensor) -> Tensor:
+        """The steps of EfficientNet's processor: stretch, shift, and normalise up to twice."""
+        pixels = pixels * (255 * self.processor.rescale_factor)
+        pixels = super().normal(pixels - 1 if self.processor.rescale_offset else pixels)
+        if not self.processor.include_top:
+            return pixels
+        return pixels / pixels.new_tensor(self.processor.image_std)[:, None, None]
+
+
+class Siglip(Dual):
+    """SigLIP, and SigLIP 2 of a fixed size: texts are lower-cased, and padded to full length."""
+
+    padding = "max_length"  # the vector is read off at the last place
+
+    @property
+    def logit_bias(self) -> float:
+        return float(self.network.logit_bias.detach())
+
+    def tokens(self, texts: Sequence[str]) -> Any:
+        # SigLIP 2 was trained on lower case; Gemma's tokenizer, which it borrows, keeps capitals
+        lower = getattr(self.tokenizer, "do_lower_case", True)
+        return super().tokens([text.lower() for text in texts] if lower else texts)
+
+
+class Naflex(Siglip):
+    """SigLIP 2 for pictures of any shape, which are cut into patches.
+
+    Pictures of different shapes fit into one tensor of `pixels`: a row is the patches of a picture,
+    each with two marks behind its values: 1 where there is a patch, and 1 where a line of patches
+    begins. Tensors of plain pixels, n x 3 x height x width, are taken as well.
+    """
+
+    def pixels(self, images: Any) -> Tensor:
+        made = self.processor(list(images), return_tensors="pt", do_normalize=False)
+        return marked(made["pixel_values"], made["spatial_shapes"])
+
+    def seen(self, pixels: Tensor) -> dict[str, Tensor]:
+        if pixels.ndim == 4:
+            pixels = cut(pixels, self.network.config.vision_config.patch_size)
+        patches, here, begins = pixels[..., :-2], pixels[..., -2], pixels[..., -1]
+        high = begins.sum(dim=1)
+        shapes = torch.stack([high, here.sum(dim=1) / high], dim=1).round().long()
+        colours = torch.unflatten(patches, -1, (-1, 3)).mT[..., None]  # as `normal` takes them
+        normal = self.normal(colours)[..., 0].mT.flatten(-2)
+        return {
+            "pixel_values": normal * here[..., None],
+            "pixel_attention_mask": here.round().long(),
+            "spatial_shapes": shapes,
+        }
+
+
+def cut(pixels: Tensor, side: int) -> Tensor:
+    """Plain pixels as rows of marked patches."""
+    count, colours, height, width = pixels.shape
+    if height % side or width % side:
+        raise InputError(
+            f"pixels of {height} x {width} cannot be cut into patches of {side} x {side}: "
+            f"both sides must be multiples of {side}"
+        )
+    high, wide = height // side, width // side
+    blocks = pixels.reshape(count, colours, high, side, wide, side)
+    patches = blocks.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
+    return marked(patches, torch.tensor([[high, wide]] * count))
+
+
+def marked(patches: Tensor, shapes: Tensor) -> Tensor:
+    """Patches with their two marks, given how many lines and how many in a line there are."""
+    shapes = shapes.to(patches.device)
+    place = torch.arange(patches.shape[1], device=patches.device)
+    here = place < shapes.prod(dim=1, keepdim=True)
+    begins = here & (place % shapes[:, 1:] == 0)
+    return torch.cat([patches, here[..., None], begins[..., None]], dim=-1)
 
 
 def unit(found: Any) -> Tensor:

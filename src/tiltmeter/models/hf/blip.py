@@ -1,0 +1,120 @@
+"""BLIP and BLIP-2: contrastive vectors, and a head that says whether image and text match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize, pad
+
+from tiltmeter.errors import UnknownNameError
+from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.hf.pictured import Pictured
+from tiltmeter.types import Array
+
+#: What a pair of image and text can be scored by.
+HEADS = ("itm", "itc")
+
+
+class Retriever(Pictured):
+    """What both have in common: the library scores their contrast by the bare cosine."""
+
+    logit_scale = 1.0  # the checkpoints keep no temperature
+
+    def see(self, pixels: Tensor) -> Tensor:
+        """Images as the vision tower's vectors, one a patch."""
+        found = self.network.vision_model(pixel_values=self.normal(pixels))
+        return found.last_hidden_state  # type: ignore[no-any-return]
+
+
+class Blip(Retriever):
+    """BLIP: unit vectors from its two projections, and its matching head."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        from transformers import BlipForImageTextRetrieval
+
+        super().__init__(checkpoint, BlipForImageTextRetrieval)
+
+    def read(self, tokens: Any, seen: Tensor | None = None) -> Tensor:
+        """Each text's first vector, read alone or with an eye on what is seen."""
+        found = self.network.text_encoder(
+            input_ids=tokens["input_ids"],
+            attention_mask=tokens["attention_mask"],
+            encoder_hidden_states=seen,
+        )
+        return found.last_hidden_state[:, 0]  # type: ignore[no-any-return]
+
+    def encode_images(self, images: Any) -> Array:
+        def work(pixels: Tensor) -> Tensor:
+            return normalize(self.network.vision_proj(self.see(pixels)[:, 0]), dim=-1)
+
+        return self.run(work, images, None)
+
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        def work(tokens: Any) -> Tensor:
+            return normalize(self.network.text_proj(self.read(tokens)), dim=-1)
+
+        return self.run(work, None, texts)
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        """The logit of a match minus the logit of none."""
+
+        def work(pixels: Tensor, tokens: Any) -> Tensor:
+            return odds(self.network.itm_head(self.read(tokens, self.see(pixels))))
+
+        return self.run(work, images, texts)
+
+
+class Blip2(Retriever):
+    """BLIP-2: a matcher, by its matching head or by its contrast.
+
+    It is no dual encoder: an image has one unit vector for each of its query tokens (32 in the
+    published checkpoints), and a text is compared with whichever comes closest. No single vector
+    of an image has those similarities, so none is given out.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        from transformers import Blip2ForImageTextRetrieval
+
+        super().__init__(checkpoint, Blip2ForImageTextRetrieval)
+
+    def match(self, images: Any, texts: Sequence[str], head: str = "itm") -> Array:
+        """`itm`: the logit of a match minus that of none; `itc`: the largest cosine."""
+        if head not in HEADS:
+            raise UnknownNameError("head of BLIP-2", head, HEADS)
+        return self.run(self.matched if head == "itm" else self.contrasted, images, texts)
+
+    def matched(self, pixels: Tensor, tokens: Any) -> Tensor:
+        """Queries and text look at the image together; the head's answers are averaged."""
+        queries = self.queries(len(pixels))
+        found = self.network.qformer(
+            query_embeds=self.network.embeddings(tokens["input_ids"], query_embeds=queries),
+            query_length=queries.shape[1],
+            attention_mask=pad(tokens["attention_mask"], (queries.shape[1], 0), value=1),
+            encoder_hidden_states=self.see(pixels),
+        ).last_hidden_state
+        return odds(self.network.itm_head(found[:, : queries.shape[1]]).mean(dim=1))
+
+    def contrasted(self, pixels: Tensor, tokens: Any) -> Tensor:
+        """Queries look at the image, the text is read alone, and the closest query counts."""
+        seen = self.network.qformer(
+            query_embeds=self.queries(len(pixels)), encoder_hidden_states=self.see(pixels)
+        ).last_hidden_state
+        read = self.network.qformer(
+            query_embeds=self.network.embeddings(tokens["input_ids"]),
+            query_length=0,
+            attention_mask=tokens["attention_mask"],
+        ).last_hidden_state[:, 0]
+        images = normalize(self.network.vision_projection(seen), dim=-1)
+        texts = normalize(self.network.text_projection(read), dim=-1)
+        return torch.einsum("nqd,nd->nq", images, texts).amax(dim=1)
+
+    def queries(self, count: int) -> Tensor:
+        return self.network.query_tokens.expand(count, -1, -1)  # type: ignore[no-any-return]
+
+
+def odds(logits: Tensor) -> Tensor:
+    """Two logits, no match and match, as the log-odds of a match."""
+    return logits[..., 1] - logits[..., 0]
