@@ -37,7 +37,7 @@ SHUT = {
 #: Files that are about tensors, imported only when these are asked for.
 OF_TORCH = {
     "metrics/torch_kernels.py", "testbed/networks.py", "testbed/losses.py", "testbed/train.py",
-    "testbed/models.py", "models/network.py", "models/hf/pictured.py", "models/hf/dual.py",
+    "testbed/models.py", "models/network.py", "models/weights.py", "models/albef_network.py", "models/hf/pictured.py", "models/hf/dual.py",
     "models/hf/blip.py",
     "models/albef.py", "models/open_clip.py",
     "models/hf/text.py", "models/hf/vilt.py", "models/hf/flava.py", "models/hf/bridgetower.py",

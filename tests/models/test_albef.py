@@ -20,7 +20,8 @@ transformers = pytest.importorskip("transformers")
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.models.albef import AlbefNetwork, Sizes, caption  # noqa: E402
+from tiltmeter.models.albef import caption  # noqa: E402
+from tiltmeter.models.albef_network import AlbefNetwork, Sizes  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher  # noqa: E402
 
 PATCH, SIDE, IMAGE, IMAGE_LAYERS, IMAGE_MLP = 8, 4, 192, 3, 96

@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.models.albef import fill, read
-from tiltmeter.models.hf.checkpoint import weights_hash
 from tiltmeter.models.network import Network
+from tiltmeter.models.weights import fill, read, weights_hash
 from tiltmeter.specs import Spec
 from tiltmeter.types import Array
 

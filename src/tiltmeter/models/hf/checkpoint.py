@@ -10,7 +10,6 @@ from pickle import UnpicklingError
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.results import content_hash
 from tiltmeter.specs import Spec
 
 OPTIONS = ("revision", "trust_remote_code")
@@ -94,6 +93,8 @@ class Checkpoint:
 
     def provenance(self, network: Any) -> dict[str, Any]:
         """What tells this checkpoint from any other: a hash of the weights, whatever the files."""
+        from tiltmeter.models.weights import weights_hash
+
         return {
             "spec": f"hf:{self.name}",
             "revision": self.revision or getattr(self.config, "_commit_hash", None),
@@ -116,12 +117,3 @@ class Checkpoint:
                 f"hf:{self.name}: its {part} cannot be loaded: {first}. Expected a directory that "
                 "save_pretrained wrote, or a name that the hub knows"
             ) from error
-
-
-def weights_hash(network: Any) -> str:
-    """A hash of every parameter and buffer with its name."""
-    parts = []
-    for name, value in sorted(network.state_dict().items()):
-        parts.append(name)
-        parts.append(content_hash(value.detach().cpu().float().numpy()))
-    return content_hash(parts)
