@@ -105,7 +105,12 @@ class Masked(Network):
 
         def work(*ready: Any) -> Tensor:
             logits, ids = self.word_logits(ready[0] if len(ready) == 2 else None, ready[-1])
-            found = logits[ids == self.mask_id].log_softmax(dim=-1)
+            hidden = ids == self.mask_id
+            if set(hidden.sum(dim=1).tolist()) != counts:
+                raise InputError(
+                    f"a text is too long for {self.name}: a {self.mask_token} is cut off"
+                )
+            found = logits[hidden].log_softmax(dim=-1)
             return torch.unflatten(found, 0, (len(ids), -1))
 
         return self.run(work, images, texts)

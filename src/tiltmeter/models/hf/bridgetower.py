@@ -1,0 +1,83 @@
+"""BridgeTower: two towers, and bridges from their upper layers into a third encoder.
+
+The contrastive head takes what the towers say before any bridge, so an image's vector knows nothing
+of a text. Several released checkpoints hold more heads than one; the first name under
+`architectures` in their config.json says which is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tiltmeter.errors import InputError
+from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.hf.dual import unit
+from tiltmeter.models.hf.pictured import Pictured
+from tiltmeter.models.hf.text import Words, served
+from tiltmeter.types import Array
+
+
+class BridgeTowerWords(Words, Pictured):
+    """Hidden words, always beside a picture: the bridges need one."""
+
+    def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        if pixels is None:
+            raise InputError(
+                f"{self.name} is a BridgeTower, which cannot read without a picture: give an "
+                "image beside each text, such as a white one"
+            )
+        found = self.network(pixel_values=self.normal(pixels), **tokens)
+        return found.logits, tokens["input_ids"]
+
+
+class BridgeTowerMatch(Pictured):
+    """Matching: the log-odds of "match", which is 1 in its head, against "no match"."""
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        def work(pixels: Tensor, tokens: Any) -> Tensor:
+            logits = self.network(pixel_values=self.normal(pixels), **tokens).logits
+            return logits[:, 1] - logits[:, 0]  # type: ignore[no-any-return]
+
+        return self.run(work, images, texts)
+
+
+class BridgeTowerDual(Pictured):
+    """The contrastive vectors of image and text; the third one, of both, is no tower's."""
+
+    @property
+    def logit_scale(self) -> float:
+        return float(self.network.logit_scale.detach().exp())
+
+    def encode_images(self, images: Any) -> Array:
+        towers = self.network.bridgetower
+        eye = towers.vision_model.visual
+
+        def work(pixels: Tensor) -> Tensor:
+            state = eye.forward_pre(self.normal(pixels))
+            # the library walks both towers in step: as many layers as the text has
+            for layer in eye.transformer.resblocks[: len(towers.text_model.encoder.layer)]:
+                state = layer(state)
+            first = towers.cross_modal_image_transform(eye.forward_post(state))[:, 0]
+            return unit(self.network.itc_image_head(first + towers.token_type_embeddings.weight[1]))
+
+        return self.run(work, images, None)
+
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        def work(tokens: Any) -> Tensor:
+            state = self.network.bridgetower.text_model(**tokens).last_hidden_state
+            return unit(self.network.itc_text_head(state[:, 0]))
+
+        return self.run(work, None, texts)
+
+
+def load(checkpoint: Checkpoint) -> Pictured:
+    """BridgeTower with the head for hidden words, for matching, or for contrast."""
+    kinds = {
+        "BridgeTowerForMaskedLM": BridgeTowerWords,
+        "BridgeTowerForImageAndTextRetrieval": BridgeTowerMatch,
+        "BridgeTowerForContrastiveLearning": BridgeTowerDual,
+    }
+    return served(checkpoint, kinds)  # type: ignore[no-any-return]

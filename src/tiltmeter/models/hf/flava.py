@@ -1,0 +1,74 @@
+"""FLAVA: two towers, and a third encoder over both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.hf.dual import unit
+from tiltmeter.models.hf.pictured import Pictured
+from tiltmeter.models.hf.text import Words, served
+from tiltmeter.types import Array
+
+
+class Flava(Pictured):
+    """The towers alone: projected vectors of their first tokens, made unit."""
+
+    @property
+    def towers(self) -> Any:
+        return self.network
+
+    @property
+    def logit_scale(self) -> float:
+        return float(self.towers.logit_scale.detach().exp())
+
+    def encode_images(self, images: Any) -> Array:
+        def work(pixels: Tensor) -> Tensor:
+            found = self.towers.get_image_features(pixel_values=self.normal(pixels))
+            return unit(found.pooler_output[:, 0])
+
+        return self.run(work, images, None)
+
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        def work(tokens: Any) -> Tensor:
+            return unit(self.towers.get_text_features(**tokens).pooler_output[:, 0])
+
+        return self.run(work, None, texts)
+
+
+class FlavaHeads(Words, Flava):
+    """With the heads of pretraining: matching, and hidden words with a picture or without."""
+
+    @property
+    def towers(self) -> Any:
+        return self.network.flava
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        """The log-odds of "match", which is 1 in FLAVA's head, against "no match"."""
+
+        def work(pixels: Tensor, tokens: Any) -> Tensor:
+            logits = self.network.itm_head(self._fused(pixels, tokens))
+            return logits[:, 1] - logits[:, 0]  # type: ignore[no-any-return]
+
+        return self.run(work, images, texts)
+
+    def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        ids = tokens["input_ids"]
+        if pixels is None:
+            return self.network.mlm_head(self.towers.text_model(**tokens).last_hidden_state), ids
+        # the picture's tokens stand before the text's
+        fused = self._fused(pixels, tokens)[:, -ids.shape[1] :]
+        return self.network.mmm_text_head(fused), ids
+
+    def _fused(self, pixels: Tensor, tokens: Any) -> Tensor:
+        found = self.towers(pixel_values=self.normal(pixels), **tokens)
+        return found.multimodal_embeddings  # type: ignore[no-any-return]
+
+
+def load(checkpoint: Checkpoint) -> Flava:
+    """FLAVA's towers, with the heads of pretraining where they were saved."""
+    kinds = {"FlavaForPreTraining": FlavaHeads, "FlavaModel": Flava}
+    return served(checkpoint, kinds)  # type: ignore[no-any-return]

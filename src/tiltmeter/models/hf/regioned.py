@@ -1,0 +1,111 @@
+"""VisualBERT and LXMERT: models that see regions that a detector found, and no pixels.
+
+Their images are `Regions`. Features given as a tensor, bare or within `Regions`, keep gradients: an
+attack acts on features then. uclanlp's VisualBERT comes without a tokenizer; it reads as
+bert-base-uncased does: save that one's tokenizer beside the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tiltmeter.errors import InputError
+from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.hf.regions import Regions
+from tiltmeter.models.hf.text import Reader, Words, served
+from tiltmeter.types import Array
+
+
+class Regioned(Words, Reader):
+    """What both share: regions in the place of pixels, and a head with two logits."""
+
+    width: str  # what the config calls the dimensions of a region
+    matched = 1  # which of the two logits means "match"
+
+    def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        """Log-odds of pieces at every place, and the two logits of matching."""
+        raise NotImplementedError
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        def work(seen: Any, tokens: Any) -> Tensor:
+            logits = self.see(self._checked(seen), tokens)[1]
+            return logits[:, self.matched] - logits[:, 1 - self.matched]
+
+        return self.run(work, images, texts)
+
+    def word_logits(self, pixels: Any | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        ids = tokens["input_ids"]
+        found = self.see(None if pixels is None else self._checked(pixels), tokens)[0]
+        return found[:, : ids.shape[1]], ids  # the regions stand behind the text
+
+    def pixels(self, images: Any) -> Any:
+        """Regions, as they are."""
+        return images if isinstance(images, Regions) else Regions.joined(images)
+
+    def run(
+        self, work: Callable[..., Tensor], images: Any | None, texts: Sequence[str] | None
+    ) -> Array:
+        if isinstance(images, Regions) and isinstance(images.features, Tensor):
+            if texts is not None and len(texts) != len(images):
+                raise InputError(f"{len(images)} images beside {len(texts)} texts: one text each")
+            return self._step(work, images, texts)  # whole, with gradients
+        return super().run(work, images, texts)
+
+    def _checked(self, seen: Tensor | Regions) -> Regions:
+        regions = seen if isinstance(seen, Regions) else Regions(seen)
+        given, expected = regions.features.shape[-1], getattr(self.network.config, self.width)
+        if given != expected:
+            raise InputError(
+                f"{self.name} takes regions of {expected} dimensions; these have {given}: they "
+                "must come from the detector that it was trained with"
+            )
+        return regions
+
+
+class VisualBert(Regioned):
+    """VisualBERT: one stream of words and regions.
+
+    The library's documentation has 0 for "match". The training code of the released weights
+    (uclanlp/visualbert, dataloaders/bert_data_utils.py) writes 1 for a caption that is right: so do
+    we; set `matched` to 0 for weights that were trained by the documentation. The released ones saw
+    two captions, the first always right; here they see one.
+    """
+
+    width = "visual_embedding_dim"
+
+    def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        shown = {} if regions is None else {"visual_embeds": regions.features}
+        found = self.network(**tokens, **shown)
+        return found.prediction_logits, found.seq_relationship_logits
+
+
+class Lxmert(Regioned):
+    """LXMERT: words and regions, each with layers of their own before they meet."""
+
+    width = "visual_feat_dim"
+
+    def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
+        if regions is None:
+            raise InputError(
+                f"{self.name} is an LXMERT, which cannot read without regions: give those of an "
+                "image beside each text"
+            )
+        if regions.boxes is None:
+            raise InputError(
+                f"{self.name} is an LXMERT, which must know where regions lie: give "
+                "Regions(features, boxes)"
+            )
+        found = self.network(**tokens, visual_feats=regions.features, visual_pos=regions.boxes)
+        return found.prediction_logits, found.cross_relationship_score
+
+
+def load(checkpoint: Checkpoint) -> Regioned:
+    """VisualBERT or LXMERT with the heads of pretraining."""
+    kinds: dict[str, dict[str, type]] = {
+        "visual_bert": {"VisualBertForPreTraining": VisualBert},
+        "lxmert": {"LxmertForPreTraining": Lxmert},
+    }
+    return served(checkpoint, kinds[checkpoint.model_type])  # type: ignore[no-any-return]
