@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the examples start: a folder in which `make audit` has been run."""
+    """Where the examples start: a folder in which the example script has been run."""
     home = tmp_path_factory.mktemp("docs")
     example = ROOT / "examples/planted_embeddings.py"
     subprocess.run([sys.executable, example, home / "build/planted"], check=True)

@@ -58,55 +58,59 @@ def album(root: Path, count: int, seed: int = 0) -> Faces:
     )
 
 
+def embedded(model, faces: Faces, **options):
+    return embed(model, faces.images, faces.ids, **options)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_vectors_are_the_models_own_in_order(tmp_path: Path, workers: int) -> None:
     faces = album(tmp_path / "a", 90)
-    done = embed(Colours(), faces, effort=Effort(batch=7, workers=workers))
-    assert np.allclose(done.faces.vectors, Colours().encode_images(list(faces.images)))
-    assert done.faces.ids == faces.ids
+    done = embedded(Colours(), faces, effort=Effort(batch=7, workers=workers))
+    assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
+    assert done.of(faces).ids == faces.ids
     assert done.new == 90
 
 
 def test_a_second_call_reads_and_a_changed_picture_is_made_again(tmp_path: Path) -> None:
     faces, store = album(tmp_path / "a", 40), Store(tmp_path / "store")
-    first = embed(Colours(), faces, store=store)
-    again = embed(model := Colours(), faces, store=store)
+    first = embedded(Colours(), faces, store=store)
+    again = embedded(model := Colours(), faces, store=store)
     assert (first.new, again.new, model.seen) == (40, 0, 0)
-    assert np.array_equal(first.faces.vectors, again.faces.vectors)
+    assert np.array_equal(first.vectors, again.vectors)
     Image.new("RGB", (8, 8), "red").save(faces.images.paths[3])
-    third = embed(Colours(), faces, store=store)
+    third = embedded(Colours(), faces, store=store)
     assert third.new == 1
-    changed = np.abs(third.faces.vectors - first.faces.vectors).max(axis=1) > 1e-3
+    changed = np.abs(third.vectors - first.vectors).max(axis=1) > 1e-3
     assert np.flatnonzero(changed).tolist() == [3]
     other = Colours()
     other.fingerprint = "two"
-    assert embed(other, faces, store=store).new == 40
+    assert embedded(other, faces, store=store).new == 40
 
 
 def test_the_same_picture_twice_is_embedded_once(tmp_path: Path) -> None:
     faces = album(tmp_path / "a", 10)
     faces.images.paths[7].write_bytes(faces.images.paths[2].read_bytes())
     for store in (None, Store(tmp_path / "store")):
-        done = embed(model := Colours(), faces, store=store)
+        done = embedded(model := Colours(), faces, store=store)
         assert model.seen == done.new == 9
-        assert np.array_equal(done.faces.vectors[7], done.faces.vectors[2])
+        assert np.array_equal(done.vectors[7], done.vectors[2])
 
 
 def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
     faces = album(tmp_path / "a", 12)
     faces.images.paths[4].write_bytes(b"no picture at all")
     faces.images.paths[9].unlink()
-    done = embed(Colours(), faces)
+    done = embedded(Colours(), faces)
     assert list(done.unreadable) == ["0004.png", "0009.png"]
-    assert len(done.faces) == len(done.faces.vectors) == 10
-    assert "0004.png" not in done.faces.ids
-    assert done.faces.groups["half"].counts.tolist() == [5, 5]
+    assert len(done.of(faces)) == len(done.vectors) == 10
+    assert "0004.png" not in done.of(faces).ids
+    assert done.of(faces).groups["half"].counts.tolist() == [5, 5]
     with pytest.raises(InputError, match=r"0004\.png"):
-        embed(Colours(), faces, strict=True)
+        embedded(Colours(), faces, strict=True)
     for path in faces.images.paths:
         path.write_bytes(b"")
     with pytest.raises(InputError, match="none of the 12 pictures"):
-        embed(Colours(), faces)
+        embedded(Colours(), faces)
 
 
 def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> None:
@@ -120,8 +124,8 @@ def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> N
             return super().encode_images(images)
 
     faces = album(tmp_path / "a", 60)
-    done = embed(model := Small(), faces, effort=Effort(batch=32, workers=0))
-    assert np.allclose(done.faces.vectors, Colours().encode_images(list(faces.images)))
+    done = embedded(model := Small(), faces, effort=Effort(batch=32, workers=0))
+    assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert model.sizes[:4] == [32, 16, 8, 4]
     assert set(model.sizes[3:]) <= {4}
 
@@ -132,7 +136,7 @@ def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
             raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes do not fit"):
-        embed(Broken(), album(tmp_path / "a", 3))
+        embedded(Broken(), album(tmp_path / "a", 3))
 
 
 def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:
@@ -148,13 +152,12 @@ WORK = """
 import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[1])))
-from tests.test_embedding import Colours, album
-from tiltmeter.embedding import embed
+from tests.test_embedding import Colours, album, embedded
 from tiltmeter.engine.local import Effort
 from tiltmeter.store import Store
 root = Path(sys.argv[2])
-embed(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
-      effort=Effort(batch=8, workers=1, chunk=16))
+embedded(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
+         effort=Effort(batch=8, workers=1, chunk=16))
 """
 
 

@@ -52,7 +52,7 @@ def test_another_seed_changes_draws_but_no_value(embeddings: Path) -> None:
 def test_provenance_says_what_was_given_and_what_was_taken(run: Run) -> None:
     assert run.meta["arguments"]["given"] == {"k": [20], "permutations": 99, "bootstraps": 50}
     assert run.meta["arguments"]["defaulted"]["seed"] == 0
-    assert len(run.meta["model"]["vectors"]) == len(run.meta["data"]["labels"]) == 64
+    assert len(run.meta["model"]["vectors"]) == len(run.meta["data"]["faces"]["labels"]) == 64
     assert run.meta["convention"]["name"] == "tiltmeter+k=20"
     assert "numpy" in run.meta["versions"]
     assert set(run.meta["environment"]) >= {"time", "platform"}

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tiltmeter import stimuli
 from tiltmeter.datasets import load_data
-from tiltmeter.embedding import embed
-from tiltmeter.errors import InputError
+from tiltmeter.embedding import Embedded, embed
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes import PROBES
+from tiltmeter.probes import NEEDS, PROBES
 from tiltmeter.probes.ranking import Effort
 from tiltmeter.results import Run, combined, content_hash, environment, versions
 from tiltmeter.store import Store
@@ -28,7 +30,8 @@ def audit(
     model: str | TextEncoder = "testbed:fusion",
     faces: str | Faces | None = None,
     *,
-    probes: Sequence[str] = ("ranking",),
+    data: Mapping[str, Any] | None = None,
+    probes: Sequence[str] | None = None,
     words: str | None = None,
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
@@ -47,7 +50,9 @@ def audit(
     """Measures `model` on `faces` and returns the run.
 
     `model` and `faces` are objects or specs; a model `embeddings:DIR` brings its own images, and
-    one of the testbed is shown figures of the world that it was trained in.
+    one of the testbed is shown figures of the world that it was trained in. `data` gives other
+    roles their data, objects or specs: captions for the probe `retrieval`, utility for `zero_shot`.
+    By default every probe runs whose data are there; the others are named in the run.
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
     `berg` by default) in its templates, beside placebos of the same parts of speech. Photographs
     are embedded, or read from the `store`; those that cannot be read are left out, unless `strict`.
@@ -58,7 +63,8 @@ def audit(
     if k is not None:
         chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
     given = {
-        "probes": list(probes),
+        "probes": None if probes is None else list(probes),
+        "data": {role: one for role, one in (data or {}).items() if isinstance(one, str)} or None,
         "words": words,
         "placebo": placebo,
         "templates": None if templates is None else list(templates),
@@ -73,26 +79,44 @@ def audit(
     }
     spec = model if isinstance(model, str) else None
     tower: Any = load_model(model, device=device) if isinstance(model, str) else model
-    if faces is None:
-        faces = _own_images(spec, tower)
-    data = load_data(faces, attributes=attributes, cross=cross) if isinstance(faces, str) else faces
-    if data.vectors is None and isinstance(data.images, Pictures | Made):
-        kept = None if store is None else Store(Path(store))
-        data = embed(tower, data, store=kept, strict=strict, progress=progress).faces
-    prompts = audit_prompts(tower, words, placebo, templates)
-    names = [*(data.groups if attributes is None else attributes), *cross]
+    own = _own_images(spec, tower) if faces is None else faces
+    given_data = {"faces": own, **(data or {})}
+    chosen_probes, not_run = _choose(probes, tower, given_data)
+    kept = None if store is None else Store(Path(store))
+
+    def see(images: Any, ids: Sequence[str]) -> Embedded:
+        return embed(tower, images, ids, store=kept, strict=strict, progress=progress)
+
+    shown: dict[str, Any] = {}
+    for role in dict.fromkeys(NEEDS[name] for name in chosen_probes):
+        one = given_data[role]
+        if isinstance(one, str):
+            one = load_data(one, attributes=attributes, cross=cross, role=role)
+        shown[role] = one
+    prompts: list[Prompt] = []
     tables, instances = [], {}
-    for name in probes:
-        table, instances[name] = PROBES[name](
-            tower,
-            data,
-            prompts=prompts,
-            attributes=names,
-            convention=chosen,
-            seed=int(seed),
-            effort=Effort(int(permutations), int(bootstraps)),
-            progress=progress,
-        )
+    for name in chosen_probes:
+        one = shown[NEEDS[name]]
+        if NEEDS[name] == "faces":
+            if one.vectors is None and isinstance(one.images, Pictures | Made):
+                one = shown["faces"] = see(one.images, one.ids).of(one)
+            prompts = prompts or audit_prompts(tower, words, placebo, templates)
+            table, instances[name] = PROBES[name](
+                tower,
+                one,
+                prompts=prompts,
+                attributes=[*(one.groups if attributes is None else attributes), *cross],
+                convention=chosen,
+                seed=int(seed),
+                effort=Effort(int(permutations), int(bootstraps)),
+                progress=progress,
+            )
+        else:
+            found = see(one.images, one.ids)
+            table, instances[name] = PROBES[name](
+                tower, *_with_pictures(one, found.rows), found.vectors, dataset=one.name,
+                seed=int(seed),
+            )  # fmt: skip
         tables.append(table)
     defaults = {
         name: list(p.default) if isinstance(p.default, tuple) else p.default
@@ -104,7 +128,11 @@ def audit(
             "spec": spec,
             **getattr(tower, "provenance", {}),
         },
-        "data": {"name": data.name, "images": len(data), **data.provenance},
+        "data": {
+            role: {"name": one.name, "images": len(one.ids), **one.provenance}
+            for role, one in shown.items()
+        },
+        "not_run": not_run,
         "convention": chosen.as_dict(),
         "seed": int(seed),
         "arguments": {
@@ -122,16 +150,48 @@ def audit(
     return Run(combined(tables), meta, instances)
 
 
-def _own_images(spec: str | None, model: Any) -> str:
+def _own_images(spec: str | None, model: Any) -> str | None:
     """The images that belong to some models."""
     scheme = (spec or "").partition(":")[0]
     if scheme == "testbed":
         return f"testbed:?strength={model.provenance['strength']}"
-    if spec is None or scheme != "embeddings":
-        raise InputError(
-            "no images were given: pass --images SPEC, such as --images embeddings:DIR"
-        )
-    return spec
+    return spec if scheme == "embeddings" else None
+
+
+def _choose(
+    asked: Sequence[str] | None, model: Any, data: Mapping[str, Any]
+) -> tuple[list[str], dict[str, str]]:
+    """Probes that can run, and why the others cannot; one that was asked for must."""
+    for role in data:
+        if role not in NEEDS.values():
+            raise UnknownNameError("role of data", role, set(NEEDS.values()))
+    chosen, reasons = [], {}
+    for name in PROBES if asked is None else asked:
+        if name not in PROBES:
+            raise UnknownNameError("probe", name, PROBES)
+        if not isinstance(model, TextEncoder):
+            reasons[name] = "needs a model that gives vectors (encode_images, encode_texts)"
+        elif data.get(NEEDS[name]) is None:
+            option = "--images" if NEEDS[name] == "faces" else f"--data {NEEDS[name]}="
+            reasons[name] = f"needs data: {option}SPEC (tiltmeter list datasets)"
+        else:
+            chosen.append(name)
+    if reasons and (asked is not None or not chosen):
+        told = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+        raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {told}")
+    return chosen, reasons
+
+
+def _with_pictures(data: Any, rows: Sequence[int]) -> tuple[Any, ...]:
+    """What a probe takes of data whose pictures of these rows could be read."""
+    if hasattr(data, "classes"):
+        return (data.classes[np.asarray(rows)],)
+    place = {row: at for at, row in enumerate(rows)}
+    known = [at for at, picture in enumerate(data.of.tolist()) if picture in place]
+    return (
+        [data.texts[at] for at in known],
+        np.array([place[int(data.of[at])] for at in known], dtype=np.int64),
+    )
 
 
 def audit_prompts(

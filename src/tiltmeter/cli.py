@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,8 +70,13 @@ def audit(
         ),
     ] = None,
     images: Images = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="ROLE=SPEC", help="Other data: captions=..., utility=..."),
+    ] = None,
     probe: Annotated[
-        list[str] | None, typer.Option("--probe", "-p", help="Probe; again for more. Default: all")
+        list[str] | None,
+        typer.Option("--probe", "-p", help="Probe; again for more. Default: all that have data"),
     ] = None,
     words: Annotated[
         str | None,
@@ -107,22 +112,18 @@ def audit(
     """Measure a model: one bias table, every number with its noise."""
     from tiltmeter import show
     from tiltmeter.auditing import audit as run_audit
-    from tiltmeter.probes import PROBES
 
     place = out or _next_run()
     if place.exists() and not force:
         raise InputError(f"{place} exists already: name another --out, or pass --force")
-    probes = probe or list(PROBES)
-    for name in probes:
-        if name not in PROBES:
-            raise UnknownNameError("probe", name, PROBES)
     if model is None and images is None:
         cross = cross or ["shape*hue"]
     with _progress(quiet=as_json) as progress:
         run = run_audit(
             model or "testbed:fusion",
             images,
-            probes=probes,
+            data=_roles(data or ()),
+            probes=probe,
             words=words,
             placebo=placebo,
             templates=template,
@@ -167,26 +168,28 @@ def embed(
     """
     from tiltmeter import show
     from tiltmeter.datasets import load_data
+    from tiltmeter.datasets.looking import describe
     from tiltmeter.embedding import embed as run_embed
     from tiltmeter.engine.local import Effort
     from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
-    tower = load_model(model, device=device)
+    tower, data = load_model(model, device=device), load_data(images)
     with _progress(quiet=as_json) as progress:
         done = run_embed(
             tower,
-            load_data(images),
+            data.images,
+            data.ids,
             store=Store(store),
             effort=Effort(batch, workers),
             strict=strict,
             progress=progress,
         )
     if as_json:
-        told = {"images": len(done.faces), "embedded": done.new, "unreadable": done.unreadable}
+        told = {"images": len(done.rows), "embedded": done.new, "unreadable": done.unreadable}
         print(json.dumps({**told, "seconds": round(done.seconds, 3)}, indent=2))
     else:
-        show.embedded(done, store)
+        show.embedded(done, describe(data), store)
 
 
 store_app = typer.Typer(help="Look after stored vectors.", no_args_is_help=True)
@@ -398,6 +401,15 @@ def _fail(message: str) -> None:
 
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(2)
+
+
+def _roles(given: Sequence[str]) -> dict[str, str]:
+    """Specs by role, from ROLE=SPEC."""
+    pairs = [one.partition("=") for one in given]
+    for one, (role, equals, spec) in zip(given, pairs, strict=True):
+        if not (role and equals and spec):
+            raise InputError(f"--data takes ROLE=SPEC, such as captions=coco:FILE; got {one!r}")
+    return {role: spec for role, _, spec in pairs}
 
 
 def _numbers(option: str, text: str) -> list[float]:

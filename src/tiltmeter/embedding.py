@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +21,10 @@ SHOWN = 5  # unreadable pictures that a message names
 
 @dataclass(frozen=True, eq=False)
 class Embedded:
-    """Faces with their vectors, and how they came about."""
+    """Vectors of the pictures that could be read, and how they came about."""
 
-    faces: Faces  # without the pictures that could not be read
+    rows: list[int]  # of these pictures
+    vectors: Floats
     new: int  # embedded now
     unreadable: Mapping[str, str]  # id -> reason
     seconds: float
@@ -33,20 +34,25 @@ class Embedded:
         """Pictures embedded a second."""
         return self.new / self.seconds if self.seconds else 0.0
 
+    def of(self, faces: Faces) -> Faces:
+        """Faces with their vectors, without those that could not be read."""
+        told = {**faces.provenance, "unreadable": len(self.unreadable)}
+        return replace(faces.only(self.rows), vectors=self.vectors, provenance=told)
+
 
 def embed(
     model: Any,
-    faces: Faces,
+    pictures: Pictures | Made,
+    ids: Sequence[str],
     *,
     store: Store | None = None,
     effort: Effort = Effort(),  # noqa: B008
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Embedded:
-    """The faces with the model's vectors; what cannot be read is left out, or refused."""
-    pictures = faces.images
+    """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`."""
     if not isinstance(pictures, Pictures | Made):
-        raise InputError(f"{faces.name} has no picture files to embed")
+        raise InputError("there are no picture files to embed: tiltmeter list datasets")
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
@@ -59,7 +65,7 @@ def embed(
     known = frozenset() if space is None else frozenset(space)
     for chunk in local.embed(model, pictures, known=known.__contains__, effort=effort):
         hashes += chunk.hashes
-        unreadable |= {faces.ids[at]: reason for at, reason in chunk.unreadable.items()}
+        unreadable |= {ids[at]: reason for at, reason in chunk.unreadable.items()}
         if strict and unreadable:
             raise InputError(f"a picture cannot be read: {next(iter(unreadable.values()))}")
         if chunk.vectors is not None:
@@ -72,16 +78,10 @@ def embed(
         if progress is not None:
             rate = new / (time.perf_counter() - started)
             progress(f"embedding, {rate:,.0f} images/s", len(hashes) / len(pictures))
-    seconds = time.perf_counter() - started
     rows = [row for row, item in enumerate(hashes) if item is not None]
     if not rows:
         some = "; ".join(list(unreadable.values())[:SHOWN])
         raise InputError(f"none of the {len(pictures):,} pictures can be read: {some}")
     items = [str(hashes[row]) for row in rows]
     found = np.stack([vectors[item] for item in items]) if space is None else space.vectors(items)
-    kept = replace(
-        faces.only(rows),
-        vectors=found,
-        provenance={**faces.provenance, "unreadable": len(unreadable)},
-    )
-    return Embedded(kept, new, unreadable, seconds)
+    return Embedded(rows, found, new, unreadable, time.perf_counter() - started)

@@ -2,6 +2,7 @@
 
 TiltmeterError            anything the package says no to; the command line exits with 2
 ├── InputError            data of the wrong shape, values or labels
+│   └── MissingError      a package that is not installed
 ├── UnknownNameError      a name that no registry holds, with the nearest ones
 └── ConventionError       two results that were measured under different conventions
 """
@@ -18,6 +19,15 @@ class TiltmeterError(Exception):
 
 class InputError(TiltmeterError, ValueError):
     """The data given cannot be measured as they are."""
+
+
+class MissingError(InputError):
+    """A package that something needs is not installed."""
+
+    def __init__(self, what: str, package: str) -> None:
+        extra = dict.fromkeys(("torch", "transformers", "safetensors"), "models").get(package)
+        install = f"'tiltmeter[{extra}]'" if extra else package
+        super().__init__(f"{what} needs the package {package}: pip install {install}")
 
 
 class ConventionError(TiltmeterError, ValueError):

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tiltmeter.errors import UnknownNameError
+from tiltmeter.errors import MissingError, UnknownNameError
 
 
 class Registry(Mapping[str, Any]):
@@ -29,7 +29,12 @@ class Registry(Mapping[str, Any]):
         if name not in self.paths:
             raise UnknownNameError(self.kind, name, self.paths)
         module, _, attribute = self.paths[name].partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except ModuleNotFoundError as error:
+            if (error.name or "tiltmeter").partition(".")[0] == "tiltmeter":
+                raise  # a wrong line in the table
+            raise MissingError(f"{self.kind} {name!r}", str(error.name)) from error
 
     def __contains__(self, name: object) -> bool:
         return name in self.paths
@@ -41,5 +46,9 @@ class Registry(Mapping[str, Any]):
         return len(self.paths)
 
     def summary(self, name: str) -> str:
-        """The first line of the docstring of what `name` stands for."""
-        return (self[name].__doc__ or "").strip().partition("\n")[0]
+        """The first line of the docstring of what `name` stands for, or what it needs first."""
+        try:
+            found = self[name]
+        except MissingError as error:
+            return str(error)
+        return (found.__doc__ or "").strip().partition("\n")[0]

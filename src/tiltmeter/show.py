@@ -55,12 +55,14 @@ def run(run: Run) -> None:
     """The tables of an audit."""
     console = _console()
     meta = run.meta
-    console.print(
-        f"{meta['model']['name']} on {meta['data']['name']}: "
-        f"{meta['data']['images']:,} images, {meta['prompts']['words']:,} prompts, "
-        f"{meta['prompts']['placebos']:,} placebos; convention {meta['convention']['name']}",
-        style="bold",
-    )
+    if faces := meta["data"].get("faces"):
+        console.print(
+            f"{meta['model']['name']} on {faces['name']}: "
+            f"{faces['images']:,} images, {meta['prompts']['words']:,} prompts, "
+            f"{meta['prompts']['placebos']:,} placebos; convention {meta['convention']['name']}",
+            style="bold",
+        )
+    _data_notes(console, meta["data"])
     concepts = _concepts(run)
     for attribute in dict.fromkeys(row["attribute"] for row in concepts):
         mine = [row for row in concepts if row["attribute"] == attribute]
@@ -68,7 +70,40 @@ def run(run: Run) -> None:
             _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
         )
         console.print(_strongest(attribute, [row for row in mine if row["metric"] == "c_asc"]))
-    console.print(_counts(concepts))
+    if concepts:
+        console.print(_counts(concepts))
+    if useful := [row for row in run.table.to_pylist() if row["metric"] in ("accuracy", "recall")]:
+        console.print(_usefulness([row for row in useful if row["target"] is None]))
+    for name, reason in meta["not_run"].items():
+        console.print(f"Not run: {name} {reason}.", style="dim")
+
+
+def _data_notes(console: Console, data: Mapping[str, Mapping[str, Any]]) -> None:
+    """Pictures that are missing or could not be read."""
+    for one in data.values():
+        missing = one.get("found", {}).get("missing", {}).get("count", 0)
+        unreadable = one.get("unreadable", 0)
+        if missing or unreadable:
+            console.print(
+                f"{one['name']}: {missing:,} listed pictures are not there, {unreadable:,} could "
+                "not be read; these are left out."
+            )
+
+
+def _usefulness(rows: list[Row]) -> Table:
+    """What the model is good for."""
+    table = _table("utility", "figure", "data", "value", "95% interval", "by chance", "n", left=2)
+    for row in rows:
+        what = f"{row['metric']}@{row['k']} {row['experiment'] or ''}".strip()
+        table.add_row(
+            what if row["metric"] == "recall" else "zero-shot accuracy",
+            row["dataset"],
+            _number(row["value"]),
+            _interval(row["ci_low"], row["ci_high"]),
+            _number(row["null_mean"]),
+            f"{row['n']:,}",
+        )
+    return table
 
 
 def saved(place: Path) -> None:
@@ -76,13 +111,15 @@ def saved(place: Path) -> None:
     _console(soft_wrap=True).print(f"Kept in {place} (results.parquet, run.json).")
 
 
-def embedded(done: Embedded, store: Path) -> None:
+def embedded(done: Embedded, found: Sequence[str], store: Path) -> None:
     """What an embedding did."""
     console = _console(soft_wrap=True)
-    count = len(done.faces)
+    for line in found:
+        console.print(line)
+    count = len(done.rows)
     console.print(
-        f"{count:,} pictures of {done.faces.name}: {done.new:,} embedded at {done.rate:,.0f} a "
-        f"second, {count - done.new:,} found in {store}."
+        f"{done.new:,} pictures embedded at {done.rate:,.1f} a second, {count - done.new:,} found "
+        f"in {store}."
     )
     if done.unreadable:
         console.print(f"{len(done.unreadable):,} could not be read and are left out:")

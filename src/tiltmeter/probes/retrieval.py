@@ -1,0 +1,82 @@
+"""Does a caption still find its picture, and a picture one of its captions? Recall@k.
+
+No bias is measured here: this is what debiasing must not cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.metrics.arrays import to_numpy
+from tiltmeter.metrics.retrieval import top_k
+from tiltmeter.metrics.utility import recall_hits
+from tiltmeter.results import INSTANCES, combined, rows
+from tiltmeter.types import Floats, Ints, TextEncoder
+
+K = (1, 5, 10)
+DRAWS = 1000
+
+
+def retrieval(
+    model: TextEncoder,
+    texts: Sequence[str],
+    of: Ints,
+    vectors: Floats,
+    *,
+    dataset: str,
+    seed: int = 0,
+    **_: Any,
+) -> tuple[pa.Table, pa.Table]:
+    """Recall@1, 5 and 10 both ways; `of` says which picture (row of `vectors`) a text is of.
+
+    Intervals are a bootstrap over pictures, each with all of its captions.
+    """
+    encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
+    pictures, rng = np.arange(len(vectors)), np.random.default_rng(seed)
+    weights = rng.multinomial(len(vectors), np.full(len(vectors), 1 / len(vectors)), DRAWS)
+    tables = []
+    for way, queries, items, asked, there in (
+        ("text to image", encoded, vectors, of, pictures),
+        ("image to text", vectors, encoded, pictures, of),
+    ):
+        ks = [k for k in K if k <= len(items)]
+        hits = recall_hits(top_k(queries, items, max(ks)).ids, asked, there, ks)
+        known = ~np.isnan(hits[:, 0])
+        drawn = weights[:, asked[known]]  # a picture brings its queries along
+        means = (drawn @ hits[known]) / drawn.sum(axis=1, keepdims=True)
+        low, high = np.percentile(means, [2.5, 97.5], axis=0)
+        tables.append(
+            rows(
+                len(ks),
+                probe="retrieval",
+                metric="recall",
+                model=getattr(model, "name", type(model).__name__),
+                dataset=dataset,
+                experiment=way,
+                k=ks,
+                value=hits[known].mean(axis=0),
+                ideal=1.0,
+                null_mean=[_by_chance(there, k) for k in ks],
+                ci_low=low,
+                ci_high=high,
+                ci_method="bootstrap over images",
+                n=int(known.sum()),
+                n_undefined=int((~known).sum()),
+                seed=seed,
+            )
+        )
+    return combined(tables), combined([], INSTANCES)
+
+
+def _by_chance(there: Ints, k: int) -> float:
+    """Recall of a random order: the chance to meet one of those that belong to a query."""
+    counts = np.bincount(there)
+    counts, total = counts[counts > 0], len(there)
+    miss = np.ones(len(counts))
+    for drawn in range(k):
+        miss *= np.clip(total - counts - drawn, 0, None) / (total - drawn)
+    return float(1 - miss.mean())
