@@ -36,12 +36,11 @@ SHUT = {
 }
 #: Files that are about tensors, imported only when these are asked for.
 OF_TORCH = {
-    "metrics/torch_kernels.py", "testbed/networks.py", "testbed/losses.py", "testbed/train.py",
-    "testbed/models.py", "models/network.py", "models/weights.py", "models/albef_network.py", "models/hf/pictured.py", "models/hf/dual.py",
-    "models/hf/blip.py",
-    "models/albef.py", "models/open_clip.py",
-    "models/hf/text.py", "models/hf/vilt.py", "models/hf/flava.py", "models/hf/bridgetower.py",
-    "models/hf/regions.py", "models/hf/regioned.py",
+    "metrics/torch_kernels.py", "models/albef.py", "models/albef_network.py", "models/hf/blip.py",
+    "models/hf/bridgetower.py", "models/hf/dual.py", "models/hf/flava.py",
+    "models/hf/pictured.py", "models/hf/regioned.py", "models/hf/regions.py", "models/hf/text.py",
+    "models/hf/vilt.py", "models/network.py", "models/open_clip.py", "models/weights.py",
+    "testbed/losses.py", "testbed/models.py", "testbed/networks.py", "testbed/train.py",
 }  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE

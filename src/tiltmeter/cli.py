@@ -178,8 +178,8 @@ def embed(
     with _progress(quiet=as_json) as progress:
         done = run_embed(
             tower,
-            data.images,
-            data.ids,
+            getattr(data, "images", None),
+            getattr(data, "ids", ()),
             store=Store(store),
             effort=Effort(batch, workers),
             strict=strict,
@@ -275,7 +275,7 @@ def plan(
     chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
     with _progress(quiet=as_json) as progress:
         progress("reading labels", 0.0)
-        data = load_data(images, attributes=attribute, cross=cross or ())
+        data = load_data(images, attributes=attribute, cross=cross or (), role="faces")
         names = [*(attribute or data.groups), *(cross or ())]
         progress("drawing random rankings", 0.3)
         plans = make_plan(

@@ -42,7 +42,7 @@ class Embedded:
 
 def embed(
     model: Any,
-    pictures: Pictures | Made,
+    pictures: Pictures | Made | None,
     ids: Sequence[str],
     *,
     store: Store | None = None,

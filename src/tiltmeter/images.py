@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath
 from typing import Any, overload
 
 import numpy as np
@@ -108,9 +108,8 @@ def within(root: Path, name: str) -> Path:
     ...
     tiltmeter.errors.InputError: '../etc/passwd' leads out of /data: ...
     """
-    plain = PurePosixPath(name)
-    bad = plain.is_absolute() or ".." in plain.parts or "\0" in name
-    bad = bad or bool(PureWindowsPath(name).drive)  # C:\file, on whatever system
+    plain = PurePath(name)
+    bad = bool(plain.anchor) or ".." in plain.parts or "\0" in name
     real = os.path.realpath(root)
     path = real if bad else os.path.realpath(os.path.join(real, name))  # noqa: PTH118
     if bad or not Path(path).is_relative_to(real):

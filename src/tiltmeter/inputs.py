@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Floats, Groups
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 #: Columns that name an item, the first one present wins.
 ID_COLUMNS = ("id", "file", "path", "image_path", "filepath", "key", "url")
 #: A text column of more distinct values than this is not taken for an attribute unasked.
@@ -24,7 +25,7 @@ TRUTH = ("true", "false", "yes", "no")
 
 
 def read_table(path: Path) -> pa.Table:
-    """A CSV, TSV or Parquet file as a table."""
+    """A CSV, TSV, Parquet or JSONL file as a table."""
     if not path.is_file():
         raise InputError(f"no such table: {path}")
     try:
@@ -37,9 +38,11 @@ def read_table(path: Path) -> pa.Table:
                 parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 convert_options=_as_text(path, delimiter),
             )
+        elif path.suffix == ".jsonl":
+            table = _of_json_lines(path)
         else:
             raise InputError(f"{path} is no table that can be read; expected {', '.join(TABLES)}")
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         first = str(error).partition("\n")[0]
         if "UTF8" in first or "UTF-8" in first:
             raise InputError(
@@ -54,6 +57,22 @@ def read_table(path: Path) -> pa.Table:
     if table.num_rows == 0:
         raise InputError(f"{path} is empty: it has columns {', '.join(names)} but no rows")
     return table.rename_columns(names)
+
+
+def _of_json_lines(path: Path) -> pa.Table:
+    """One object a line; what a line does not name is missing there."""
+    rows = []
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                row = json.loads(line) if line.strip() else {}
+            except ValueError as error:
+                raise InputError(f"{path}, line {number} is not JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise InputError(f"{path}, line {number} is no object with names and values")
+            rows += [row] if row else []
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
 def _as_text(path: Path, delimiter: str) -> pa.csv.ConvertOptions:

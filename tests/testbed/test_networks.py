@@ -50,6 +50,10 @@ def test_a_training_leaves_weights_and_scores_behind(tmp_path, monkeypatch, caps
     stream, dual = network("stream"), train.load_file(tmp_path / "dual-fair.safetensors")
     train.take(stream, tmp_path / "dual-fair.safetensors")
     assert torch.equal(stream.words.word.weight.half(), dual["words.word.weight"])
+    eyes = network("dual")
+    train.take(eyes, tmp_path / "dual-fair.safetensors", "image")
+    assert torch.equal(eyes.image_out.weight.half(), dual["image_out.weight"])
+    assert torch.equal(eyes.words.word.weight, network("dual").words.word.weight)
     assert torch.equal(stream.layers[2].attend.q.weight.half(), dual["image.2.attend.q.weight"])
 
 

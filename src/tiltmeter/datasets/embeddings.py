@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.datasets.looking import counts
 from tiltmeter.errors import InputError
 from tiltmeter.inputs import Columns, find_table, item_ids, label_groups, read_table, read_vectors
 from tiltmeter.results import content_hash, label_hash
@@ -20,7 +21,9 @@ from tiltmeter.types import Faces
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Image vectors with labels, made elsewhere: images.npy + images.csv, or clip-retrieval's.
+    """Faces: vectors and labels made elsewhere, clip-retrieval's too (your own files; your terms).
+
+    images.npy beside images.csv, or img_emb_0.npy beside metadata_0.parquet.
 
     `?attributes=gender,race` names the label columns.
     """
@@ -40,7 +43,11 @@ def load(spec: Spec, columns: Columns) -> Faces:
         groups=groups,
         vectors=vectors,
         name=directory.resolve().name,
-        provenance={"vectors": content_hash(vectors), "labels": label_hash(ids, labels)},
+        provenance={
+            "vectors": content_hash(vectors),
+            "labels": label_hash(ids, labels),
+            "found": {"rows": len(ids), "groups": counts(groups.values())},
+        },
     )
 
 

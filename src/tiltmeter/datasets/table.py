@@ -1,9 +1,13 @@
-"""`table:FILE`: any CSV, TSV or Parquet of labels, one row an image."""
+"""`table:FILE`: any CSV, TSV, Parquet or JSONL of labels, one row an image."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from tiltmeter.datasets.looking import OPTIONS, counts, look
+from tiltmeter.datasets.options import folder
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.inputs import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
 from tiltmeter.specs import Spec
@@ -11,16 +15,35 @@ from tiltmeter.types import Faces
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Labels from a CSV, TSV or Parquet file, one row an image.
+    """Faces: a table of labels, CSV, TSV, Parquet or JSONL (your own files; your own terms).
 
-    `?attributes=gender,race` names the label columns.
+    `?attributes=gender,race` names the label columns; `?path=COLUMN` the column that names each
+    row's picture under `?root=DIR`, by default the table's own folder.
     """
-    spec.only("attributes")
+    spec.only("attributes", "path", "root", *OPTIONS)
     path = Path(spec.rest)
     table = read_table(path)
-    return Faces(
-        ids=item_ids(table, path),
-        groups=label_groups(table, path, columns),
-        name=path.stem,
-        provenance={"labels": file_hash(path)},
+    ids = item_ids(table, path)
+    data = Faces(ids, {}, name=path.stem, provenance={"labels": file_hash(path)})
+    if "path" not in spec.options:
+        if unused := [name for name in ("root", *OPTIONS) if name in spec.options]:
+            raise InputError(f"table: ?{unused[0]} is about pictures: name their column, ?path=...")
+        groups = label_groups(table, path, columns)
+        found = {"rows": len(ids), "groups": counts(groups.values())}
+        return replace(data, groups=groups, provenance={**data.provenance, "found": found})
+    column = spec.options["path"]
+    if column not in table.column_names:
+        raise UnknownNameError(f"path column of {path}:", column, table.column_names)
+    names = [str(name or "") for name in table[column].to_pylist()]
+    looked = look(spec, folder(spec, "root") or path.parent, names)
+    labels = table.drop_columns([column]) if column not in (columns.names or ()) else table
+    wanted = list(label_groups(labels, path, columns))  # whatever pictures are missing
+    groups = label_groups(labels.take(looked.rows), path, Columns(wanted))
+    found = {**looked.found, "groups": counts(groups.values())}
+    return replace(
+        data,
+        ids=looked.of(ids),
+        groups=groups,
+        images=looked.pictures,
+        provenance={**data.provenance, "found": found},
     )

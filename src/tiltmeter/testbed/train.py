@@ -48,6 +48,7 @@ class Config:
     average: float = 0.999  # of the weights, from step to step
     blind: float = 0.15  # share of masked captions shown without their picture
     start: str | None = None  # file of weights to start from
+    part: str = "all"  # what is taken of it: all, or the image tower, which knows no words
     seed: int = 0
 
 
@@ -103,7 +104,7 @@ def train(config: Config, device: torch.device, place: Path, *, compiled: bool =
     name = config.kind if config.strength else f"{config.kind}-fair"
     network = NETWORKS[config.kind](len(vocabulary())).to(device)
     if config.start:
-        take(network, Path(config.start))
+        take(network, Path(config.start), config.part)
     average = torch.optim.swa_utils.AveragedModel(
         network,
         multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.average),  # type: ignore[no-untyped-call]
@@ -153,12 +154,14 @@ def train(config: Config, device: torch.device, place: Path, *, compiled: bool =
     (place / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
-def take(network: nn.Module, path: Path) -> None:
+def take(network: nn.Module, path: Path, part: str = "all") -> None:
     """Starts from the weights of another network, where the two have parts in common.
 
     As ALBEF starts from a trained image tower and text tower, and ViLT from an image tower.
     """
     given = load_file(path)
+    if part == "image":
+        given = {name: x for name, x in given.items() if name.startswith(("patches.", "image"))}
     if isinstance(network, Stream):
         given = {re.sub(r"^image\.", "layers.", name): x for name, x in given.items()}
     own = network.state_dict()
@@ -182,12 +185,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--rate", type=float, default=Config.learning_rate)
     parser.add_argument("--start", help="a file of weights to start from, of the same kind or dual")
+    parser.add_argument("--part", choices=("all", "image"), default="all", help="of --start")
     parser.add_argument("--compile", action="store_true", help="faster, where torch can")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
     config = Config(
-        given.kind, given.strength, given.steps, given.batch, given.rate, start=given.start
-    )
+        given.kind, given.strength, given.steps, given.batch, given.rate, start=given.start,
+        part=given.part,
+    )  # fmt: skip
     train(config, torch.device(given.device), given.out, compiled=given.compile)
 
 

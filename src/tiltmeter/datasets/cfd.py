@@ -1,0 +1,87 @@
+"""`cfd:DIR`: the Chicago Face Database, whose file names hold codes: CFD-WF-001-003-N.jpg.
+
+Race and gender are those under which the data set lists the person. The norming table may be given
+as CSV, as exported from the sheet that comes with the pictures.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.looking import OPTIONS, listed, look
+from tiltmeter.datasets.options import several
+from tiltmeter.errors import InputError
+from tiltmeter.inputs import Columns
+from tiltmeter.specs import Spec
+from tiltmeter.types import Faces
+
+RACES = {"A": "Asian", "B": "Black", "L": "Latino", "W": "White", "I": "Indian", "M": "Multiracial"}
+GENDERS = {"F": "Female", "M": "Male"}
+EXPRESSIONS = {
+    "N": "neutral", "A": "angry", "F": "fearful", "HC": "happy, mouth closed",
+    "HO": "happy, mouth open",
+}  # fmt: skip
+NAME = re.compile(r"CFD-(([A-Z])([FM])-\d+)-\d+-(N|A|F|HC|HO)\.jpe?g", re.IGNORECASE)
+USUAL = ("gender", "race")
+
+
+def load(spec: Spec, columns: Columns) -> Faces:
+    """Faces: Chicago Face Database (chicagofaces.org; non-commercial research, on request).
+
+    `?expression=N&race=A,B,W&gender=F` leave out all others. `?norms=FILE.csv` adds the columns of
+    the norming table (exported from its sheet as CSV) to what `attributes` can name.
+    """
+    spec.only("attributes", "expression", "race", "gender", "norms", *OPTIONS)
+    wanted = {
+        "race": several(spec, "race", RACES),
+        "gender": several(spec, "gender", GENDERS),
+        "expression": several(spec, "expression", EXPRESSIONS),
+    }
+    directory = spec.directory()
+    names, models, malformed = [], [], []
+    labels: dict[str, list[str | None]] = {name: [] for name in wanted}
+    for name in listed(directory):
+        parsed = NAME.fullmatch(name.rpartition("/")[2])
+        if parsed is None or parsed[2].upper() not in RACES:
+            malformed.append(name)
+            continue
+        race, gender, expression = (parsed[part].upper() for part in (2, 3, 4))
+        codes = {"race": race, "gender": gender, "expression": expression}
+        if all(code in wanted[attribute] for attribute, code in codes.items()):
+            names.append(name)
+            models.append(parsed[1].upper())
+            labels["race"].append(RACES[race])
+            labels["gender"].append(GENDERS[gender])
+            labels["expression"].append(EXPRESSIONS[expression])
+    looked = look(spec, directory, names, malformed=malformed)
+    if "norms" in spec.options:
+        norms = _norms(Path(spec.options["norms"]))
+        for column in dict.fromkeys(column for row in norms.values() for column in row):
+            rated = [norms.get(model, {}).get(column) for model in models]
+            labels.setdefault(column, rated)
+    kept = {name: ",".join(codes) for name, codes in wanted.items()}
+    return faces(looked, names, labels, columns, name="cfd", usual=USUAL, provenance=kept)
+
+
+def _norms(path: Path) -> dict[str, dict[str, str]]:
+    """The norming table by person; what stands above its row of names is skipped."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        raise InputError(f"cfd: norms={path} is no CSV file: export the norming sheet as CSV")
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        rows = list(csv.reader(file))
+    for at, row in enumerate(rows):
+        header = [cell.strip() for cell in row]
+        key = next((name for name in ("Model", "Target") if name in header), None)
+        if key is not None:
+            table = [dict(zip(header, line, strict=False)) for line in rows[at + 1 :]]
+            return {
+                line[key].strip().upper().removeprefix("CFD-"): {
+                    name: value.strip() for name, value in line.items() if name not in ("", key)
+                }
+                for line in table
+                if line.get(key, "").strip()
+            }
+    raise InputError(f"cfd: {path} has no column `Model` (or `Target`) that names the persons")

@@ -1,0 +1,108 @@
+"""`flickr30k:DIR`: Flickr30k (or Flickr8k), in any of the layouts in which its captions go round.
+
+results_20130124.token (picture#0, tab, text), results.csv (picture| number| text), captions.txt
+(picture,text) or Karpathy's dataset_flickr30k.json, which alone knows splits.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.datasets.coco import captions
+from tiltmeter.datasets.looking import OPTIONS
+from tiltmeter.datasets.options import choice
+from tiltmeter.datasets.reading import read_json
+from tiltmeter.datasets.roles import Captions
+from tiltmeter.errors import InputError
+from tiltmeter.inputs import Columns
+from tiltmeter.specs import Spec
+
+FOLDERS = ("flickr30k-images", "flickr30k_images", "images", "Images", "Flicker8k_Dataset")
+Told = tuple[list[tuple[str, str]], list[str]]  # pairs of file and text, and lines not understood
+
+
+def load(spec: Spec, columns: Columns) -> Captions:
+    """Captions: Flickr30k (shannon.cs.illinois.edu/DenotationGraph; non-commercial research).
+
+    The pictures lie in flickr30k-images or images; `?images=no` leaves them alone. `?split=test`
+    (or train, val) needs Karpathy's dataset_flickr30k.json.
+    """
+    del columns  # no groups
+    spec.only("split", "images", *OPTIONS)
+    split = choice(spec, "split", ("all", "train", "val", "test"))
+    wanted = choice(spec, "images", ("yes", "no")) == "yes"
+    directory = spec.directory()
+    known = {name: read for name, read in READERS.items() if (directory / name).is_file()}
+    if split != "all":
+        known = {name: read for name, read in known.items() if name.endswith(".json")}
+    if not known:
+        needed = "dataset_flickr30k.json, for splits" if split != "all" else ", ".join(READERS)
+        raise InputError(f"flickr30k: {directory} has no captions: expected {needed}")
+    name, read = next(iter(known.items()))
+    told, malformed = read(directory / name, split)
+    place = next((directory / one for one in FOLDERS if (directory / one).is_dir()), directory)
+    return captions(
+        spec,
+        directory / name,
+        told,
+        place if wanted else None,
+        malformed=malformed,
+        name="flickr30k" if split == "all" else f"flickr30k-{split}",
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def _sorted_out(pairs: list[tuple[str, str]], lines: list[str]) -> Told:
+    """Pairs that have both a file and a text, and the lines of the others."""
+    good = [pair for pair in pairs if all(pair)]
+    return good, [line for pair, line in zip(pairs, lines, strict=True) if not all(pair)]
+
+
+def _token(path: Path, split: str) -> Told:
+    del split
+    lines = _lines(path)
+    parts = [line.partition("\t") for line in lines]
+    return _sorted_out([(name.partition("#")[0], text.strip()) for name, _, text in parts], lines)
+
+
+def _bars(path: Path, split: str) -> Told:
+    del split
+    lines = _lines(path)[1:]
+    parts = [(*line.split("|", 2), "", "")[:3] for line in lines]
+    return _sorted_out([(name.strip(), text.strip()) for name, _, text in parts], lines)
+
+
+def _commas(path: Path, split: str) -> Told:
+    del split
+    lines = _lines(path)[1:]
+    rows = [(*row, "", "") for row in csv.reader(lines)]
+    return _sorted_out([(row[0].strip(), row[1].strip()) for row in rows], lines)
+
+
+def _karpathy(path: Path, split: str) -> Told:
+    try:
+        images: list[dict[str, Any]] = read_json(path)["images"]
+        return [
+            (image["filename"], sentence["raw"].strip())
+            for image in images
+            if split in ("all", image["split"])
+            for sentence in image["sentences"]
+        ], []
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{path} has not Karpathy's layout") from None
+
+
+READERS: dict[str, Callable[[Path, str], Told]] = {
+    "results_20130124.token": _token,
+    "results.csv": _bars,
+    "captions.txt": _commas,
+    "dataset_flickr30k.json": _karpathy,
+    "dataset_flickr8k.json": _karpathy,
+}

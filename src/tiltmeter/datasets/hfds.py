@@ -1,0 +1,144 @@
+"""`hfds:NAME_OR_DIR`: what the library `datasets` can read, if it is installed.
+
+A directory is one that `save_to_disk` wrote, or one that `load_dataset` understands: folders of
+pictures, Parquet files. A name is a data set of the Hub, which the library fetches, or takes from
+its cache: nothing does so unasked, only `?download=yes`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tiltmeter.datasets.looking import OPTIONS, counts, readable, record
+from tiltmeter.datasets.options import flag
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.images import Made, decode
+from tiltmeter.inputs import Columns, item_ids, label_groups
+from tiltmeter.results import label_hash
+from tiltmeter.specs import Spec
+from tiltmeter.types import Faces
+
+
+def load(spec: Spec, columns: Columns) -> Faces:
+    """Faces: any of the Hugging Face Hub's or a folder (huggingface.co/datasets; see its card).
+
+    `?split=test`, `?image=COLUMN`, `?groups=gender,race`, `?config=NAME`, `?download=yes`.
+    """
+    spec.only("attributes", "split", "image", "groups", "config", "download", *OPTIONS)
+    if columns.names is None and "groups" in spec.options:
+        columns = Columns(spec.options["groups"].split(","), columns.also)
+    data = _split(spec, _open(spec))
+    image = _image_column(spec, data)
+    library = _library()
+    stored = data.select_columns([image]).cast_column(image, library.Image(decode=False))
+    table = _labels(data, image)
+
+    picture = partial(_stored, stored, image, Path(spec.rest))
+    check = flag(spec, "check")
+    bad = [row for row in range(len(data)) if check and not readable(picture(row))]
+    rows = sorted(set(range(len(data))) - set(bad))
+    found = record(spec, len(rows), unreadable=[f"row {row}" for row in bad] if check else None)
+    if not rows:
+        raise InputError(f"hfds: {spec.rest} has no picture that can be read")
+    groups = label_groups(table.take(rows), spec.rest, columns)
+    ids = item_ids(table, spec.rest)
+    kept = tuple(ids[row] for row in rows)
+    labels = {name: [g.names[code] for code in g.codes] for name, g in groups.items()}
+    return Faces(
+        ids=kept,
+        groups=groups,
+        images=Made(partial(_decoded, picture), rows),
+        name=Path(spec.rest).name,
+        provenance={
+            "fingerprint": data._fingerprint,
+            "labels": label_hash(kept, labels),
+            "found": {**found, "images": len(rows), "groups": counts(groups.values())},
+        },
+    )
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("datasets")
+    except ImportError:
+        raise TiltmeterError("hfds: needs the library datasets: pip install datasets") from None
+
+
+def _open(spec: Spec) -> Any:
+    place = Path(spec.rest)
+    local = bool(spec.rest) and place.is_dir()
+    if not local and not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", spec.rest):
+        raise InputError(f"hfds: {spec.rest or 'nothing'} is neither a directory nor a name")
+    if not local and not flag(spec, "download"):
+        raise InputError(
+            f"hfds: {spec.rest} is not a directory; if it names a data set, ?download=yes lets the "
+            "library take it from its cache or from the Hub"
+        )
+    library = _library()
+    try:
+        if (place / "state.json").is_file() or (place / "dataset_dict.json").is_file():
+            return library.load_from_disk(str(place))
+        return library.load_dataset(spec.rest, spec.options.get("config"))
+    except Exception as error:  # the library raises its own and others' errors
+        raise InputError(f"hfds: {spec.rest} cannot be loaded: {error}") from error
+
+
+def _split(spec: Spec, data: Any) -> Any:
+    """One of the splits; which must be told if there are several."""
+    if not hasattr(data, "keys"):
+        if "split" in spec.options:
+            raise InputError(f"hfds: {spec.rest} has no splits; leave ?split out")
+        return data
+    name = spec.options.get("split", next(iter(data)) if len(data) == 1 else "")
+    if name not in data:
+        raise UnknownNameError(f"split of {spec.rest} (?split=...)", name, list(data))
+    return data[name]
+
+
+def _image_column(spec: Spec, data: Any) -> str:
+    kind = _library().Image
+    pictures = [name for name, feature in data.features.items() if isinstance(feature, kind)]
+    wanted = spec.options.get("image", pictures[0] if len(pictures) == 1 else "")
+    if wanted not in pictures:
+        raise UnknownNameError(f"image column of {spec.rest} (?image=...)", wanted, pictures)
+    return wanted
+
+
+def _labels(data: Any, image: str) -> pa.Table:
+    """The other columns, with the names of classes for their numbers."""
+    made: dict[str, Sequence[Any]] = {}
+    for name, feature in data.features.items():
+        if name == image or type(feature).__name__ not in ("Value", "ClassLabel"):
+            continue
+        values = data[name][:]
+        names = getattr(feature, "names", None)
+        made[name] = values if names is None else [_class(names, value) for value in values]
+    if not made:
+        raise InputError("hfds: no column beside the pictures, so no groups")
+    return pa.table(made)
+
+
+def _class(names: Sequence[str], value: int | None) -> str | None:
+    return None if value is None or value < 0 else names[value]  # -1: not labelled
+
+
+def _decoded(picture: Callable[[int], bytes | Path], row: int) -> Any:
+    return decode(picture(row))
+
+
+def _stored(stored: Any, image: str, root: Path, row: int) -> bytes | Path:
+    """A picture's bytes, or its file; of an empty cell no bytes, which give no picture."""
+    cell = stored[row][image] or {}
+    if cell.get("bytes") or not cell.get("path"):
+        return cell.get("bytes") or b""
+    path = Path(cell["path"])
+    if root.is_dir() and not path.resolve().is_relative_to(root.resolve()):
+        raise InputError(f"hfds: {path} leads out of {root}: images must lie under their root")
+    return path

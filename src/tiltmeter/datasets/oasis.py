@@ -1,0 +1,72 @@
+"""`oasis:DIR`: OASIS, 900 pictures with how pleasant people found them, from 1 to 7."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from tiltmeter.datasets.looking import OPTIONS, listed, look
+from tiltmeter.datasets.roles import Valence, to_unit
+from tiltmeter.errors import InputError
+from tiltmeter.inputs import Columns
+from tiltmeter.results import file_hash
+from tiltmeter.specs import Spec
+
+LOW, HIGH = 1, 7
+
+
+def load(spec: Spec, columns: Columns) -> Valence:
+    """Valence: OASIS, pictures rated from 1 to 7 (osf.io/6pnd7; free for research).
+
+    DIR holds OASIS.csv and the pictures, named by their theme, here or in a folder.
+    """
+    del columns  # no groups
+    spec.only(*OPTIONS)
+    directory = spec.directory()
+    rows, malformed = _ratings(directory / "OASIS.csv")
+    on_disk = {_key(Path(name).stem): name for name in listed(directory)}
+    names = [on_disk.get(_key(row["Theme"]), f"{row['Theme']}.jpg") for row in rows]
+    looked = look(spec, directory, names, malformed=malformed)
+    ratings = np.array(looked.of([float(row["Valence_mean"]) for row in rows]))
+    return Valence(
+        ids=looked.of([row["Theme"] for row in rows]),
+        valence=to_unit(ratings, LOW, HIGH),
+        images=looked.pictures,
+        categories=looked.of([row["Category"] for row in rows]),
+        name="oasis",
+        provenance={
+            "ratings": file_hash(directory / "OASIS.csv"),
+            "scale": [LOW, HIGH],
+            "found": looked.found,
+        },
+    )
+
+
+def _key(theme: str) -> str:
+    """Themes and file names differ in case and in blanks at their ends."""
+    return theme.strip().casefold()
+
+
+def _ratings(path: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """The rows, and the names of those without a rating. The release ends its lines with CR."""
+    if not path.is_file():
+        raise InputError(f"oasis: no such file: {path}")
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.DictReader(file)
+        if lacking := {"Theme", "Category", "Valence_mean"} - set(reader.fieldnames or ()):
+            raise InputError(f"{path} lacks the columns {', '.join(sorted(lacking))}")
+        good, bad = [], []
+        for row in reader:
+            try:
+                rated = LOW <= float(row["Valence_mean"] or "nan") <= HIGH
+            except ValueError:
+                rated = False
+            if rated and row["Theme"]:
+                good.append(
+                    row | {"Theme": row["Theme"].strip(), "Category": row["Category"] or ""}
+                )
+            else:
+                bad.append(str(row["Theme"]))
+    return good, bad

@@ -1,0 +1,68 @@
+"""`stereoset:JSON`: StereoSet, three sentences each, without pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tiltmeter.datasets.looking import counts, record
+from tiltmeter.datasets.options import choice, file
+from tiltmeter.datasets.reading import read_json
+from tiltmeter.datasets.roles import Triplets
+from tiltmeter.errors import InputError
+from tiltmeter.inputs import Columns
+from tiltmeter.results import file_hash
+from tiltmeter.specs import Spec
+from tiltmeter.types import Groups
+
+LABELS = ("stereotype", "anti-stereotype", "unrelated")
+
+
+def load(spec: Spec, columns: Columns) -> Triplets:
+    """Triplets: StereoSet, without pictures (github.com/moinnadeem/StereoSet; CC BY-SA 4.0).
+
+    `?part=intrasentence` (or intersentence, whose sentences follow a context).
+    """
+    del columns  # the groups are those of the file
+    spec.only("part", "strict")
+    part = choice(spec, "part", ("intrasentence", "intersentence"))
+    path = file(spec)
+    content = read_json(path)
+    try:
+        entries = content["data"][part]
+    except (KeyError, TypeError):
+        raise InputError(f"{path} is not StereoSet's: it has no data.{part}") from None
+    good, malformed = [], []
+    for at, entry in enumerate(entries):
+        sentences = _sentences(entry)
+        if sentences is None:
+            malformed.append(str(entry.get("id", at)) if isinstance(entry, dict) else str(at))
+        else:
+            good.append((entry, sentences))
+    found = record(spec, len(good), malformed=malformed)
+    if not good:
+        raise InputError(f"stereoset: {path} has no three sentences that belong together")
+    categories = Groups.from_labels([e["bias_type"] for e, _ in good], attribute="category")
+    return Triplets(
+        ids=tuple(str(entry["id"]) for entry, _ in good),
+        stereotypical=tuple(sentences["stereotype"] for _, sentences in good),
+        anti=tuple(sentences["anti-stereotype"] for _, sentences in good),
+        irrelevant=tuple(sentences["unrelated"] for _, sentences in good),
+        targets=tuple(str(entry.get("target", "")) for entry, _ in good),
+        categories=categories,
+        contexts=tuple(str(entry.get("context", "")) for entry, _ in good),
+        name=f"stereoset-{part}",
+        provenance={
+            "captions": file_hash(path),
+            "found": {**found, "groups": counts([categories])},
+        },
+    )
+
+
+def _sentences(entry: Any) -> dict[str, str] | None:
+    """The three sentences by their label, if the entry has each of them once."""
+    try:
+        by_label = {one["gold_label"]: str(one["sentence"]) for one in entry["sentences"]}
+        whole = len(entry["sentences"]) == 3 and entry["id"] and entry["bias_type"]
+    except (KeyError, TypeError):
+        return None
+    return by_label if whole and set(by_label) == set(LABELS) else None

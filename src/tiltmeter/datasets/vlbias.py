@@ -1,0 +1,44 @@
+"""`vlbias:DIR`: VL-Bias, people at an activity or in an occupation, by perceived gender.
+
+The release gives no layout that could be followed (its link is dead), so ours is one folder for
+each concept and gender: cooking/female/1.jpg, or activities/cooking/female/1.jpg.
+"""
+
+from __future__ import annotations
+
+from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.looking import OPTIONS, listed, look
+from tiltmeter.datasets.roles import Scenes
+from tiltmeter.inputs import Columns
+from tiltmeter.specs import Spec
+
+GENDERS = {
+    "female": "female", "woman": "female", "women": "female", "f": "female",
+    "male": "male", "man": "male", "men": "male", "m": "male",
+}  # fmt: skip
+
+
+def load(spec: Spec, columns: Columns) -> Scenes:
+    """Pairs: VL-Bias, activities and occupations (github.com/VL-Bias/VL-Bias; no terms stated).
+
+    CONCEPT/GENDER/FILE, or KIND/CONCEPT/GENDER/FILE; the labels of gender are perceived.
+    """
+    spec.only("attributes", *OPTIONS)
+    directory = spec.directory()
+    names, malformed = [], []
+    genders, concepts, kinds = [], [], []
+    for name in listed(directory):
+        folders = name.split("/")[:-1]
+        if len(folders) not in (2, 3) or folders[-1].lower() not in GENDERS:
+            malformed.append(name)
+            continue
+        names.append(name)
+        genders.append(GENDERS[folders[-1].lower()])
+        concepts.append(folders[-2])
+        kinds.append(folders[0] if len(folders) == 3 else "")
+    looked = look(spec, directory, names, malformed=malformed)
+    return Scenes(
+        **vars(faces(looked, names, {"gender": genders}, columns, name="vlbias")),
+        scenes=looked.of(concepts),
+        kinds=looked.of(kinds),
+    )

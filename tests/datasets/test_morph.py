@@ -1,0 +1,107 @@
+"""Morphs: within groups, seeded, and read back as a folder."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiltmeter as tm
+from tests.datasets.making import photo
+from tiltmeter.datasets.morph import morphs, save
+from tiltmeter.errors import InputError
+from tiltmeter.types import Faces
+
+SHADES = {"black_man": 0, "black_woman": 60, "white_man": 120, "white_woman": 180}
+
+
+def faces(place: Path, each: int = 5) -> Faces:
+    for group, shade in SHADES.items():
+        for at in range(each):
+            photo(place / group / f"{at}.png", (shade + 10 * at, 0, 0))
+    data: Faces = tm.load_data(f"folder:{place}?parts=race_gender")
+    return data
+
+
+def made(data: Faces, each: int = 4, seed: int = 0, attribute: str = "race*gender") -> Faces:
+    return morphs(data, attribute, each=each, rng=np.random.default_rng(seed), size=6)
+
+
+def test_never_across_groups(tmp_path: Path) -> None:
+    found = made(faces(tmp_path))
+    assert len(found) == 16
+    crossed = found.attribute("race*gender")
+    assert crossed.counts.tolist() == [4, 4, 4, 4]
+    for row, (code, name) in enumerate(zip(crossed.codes, found.ids, strict=True)):
+        first, second = name.split("@")[0].split("+")
+        assert first != second
+        group = crossed.names[code].replace(" | ", "_")
+        assert first.split("/")[0] == second.split("/")[0] == group
+        picture = found.images[row]
+        assert picture.size == (6, 6)
+        assert SHADES[group] <= picture.getpixel((3, 3))[0] <= SHADES[group] + 40
+
+
+def test_a_morph_lies_between_its_parents(tmp_path: Path) -> None:
+    data = faces(tmp_path)
+    shade = {name: picture.getpixel((0, 0))[0] for name, picture in zip(data.ids, data.images,
+                                                                        strict=True)}  # fmt: skip
+    found = made(data)
+    for name, picture in zip(found.ids, found.images, strict=True):
+        parents, _, share = name.partition("@")
+        first, second = (shade[parent] for parent in parents.split("+"))
+        expected = first + float(share) * (second - first)
+        assert abs(picture.getpixel((0, 0))[0] - expected) <= 1.5
+
+
+def test_the_same_seed_makes_the_same(tmp_path: Path) -> None:
+    data = faces(tmp_path)
+    assert made(data).ids == made(data).ids != made(data, seed=1).ids
+    pairs = {name.partition("@")[0] for name in made(data, each=10).ids}
+    assert len(pairs) == 40  # each once
+    with pytest.raises(InputError, match="5 pictures, enough for 10 morphs of two; 11 were asked"):
+        made(data, each=11)
+
+
+def test_one_person_is_not_joined_with_herself(tmp_path: Path) -> None:
+    data = faces(tmp_path)
+    persons = [name.partition("/")[0] + str(int(name[-5]) // 2) for name in data.ids]
+    person = dict(zip(data.ids, persons, strict=True))
+    rng = np.random.default_rng(0)
+    found = morphs(data, "gender", each=20, rng=rng, same=persons)
+    assert list(found.groups) == ["gender"]
+    for name in found.ids:
+        first, second = name.split("@")[0].split("+")
+        assert person[first] != person[second]
+
+
+def test_saved_and_read_back(tmp_path: Path) -> None:
+    found = made(faces(tmp_path / "faces"))
+    save(found, "race*gender", tmp_path / "morphs")
+    again = tm.load_data(f"folder:{tmp_path / 'morphs'}?parts=race_gender&strict=yes&check=yes")
+    assert again.attribute("race*gender").counts.tolist() == [4, 4, 4, 4]
+    assert {tuple(np.asarray(p)[0, 0]) for p in again.images} == {
+        tuple(np.asarray(p)[0, 0]) for p in found.images
+    }
+    with pytest.raises(InputError, match="exists already"):
+        save(found, "race*gender", tmp_path / "morphs")
+
+
+def test_without_pictures_there_is_nothing_to_morph(embeddings: Path) -> None:
+    with pytest.raises(InputError, match="no pictures to morph"):
+        made(tm.load_data(f"embeddings:{embeddings}"), attribute="gender")
+
+
+def test_on_real_photographs(shared: Callable[[str], Path]) -> None:
+    data = tm.load_data(f"pairs:{shared('data/pairs')}")
+    found = morphs(data, "race*gender", each=2, rng=np.random.default_rng(0))
+    assert [picture.size for picture in found.images] == [(224, 224)] * 8
+
+
+def test_it_can_travel_to_another_process(tmp_path: Path) -> None:
+    found = made(faces(tmp_path))
+    again = pickle.loads(pickle.dumps(found.images))
+    assert np.array_equal(again[3], found.images[3])

@@ -1,0 +1,116 @@
+"""Any table of labels, with or without pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import tiltmeter as tm
+from tests.datasets.making import photos, text
+from tiltmeter.errors import InputError, UnknownNameError
+
+ROWS = [
+    {"name": "a/1.png", "gender": "woman", "rating": 1},
+    {"name": "a/2.png", "gender": "man", "rating": 2},
+    {"name": "b/1.png", "gender": "man", "rating": 3},
+]
+
+
+def write(path: Path, rows: list[dict[str, object]] = ROWS) -> Path:
+    table = pa.Table.from_pylist(rows)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        options = pa.csv.WriteOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+        pa.csv.write_csv(table, path, options)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
+def test_a_path_column_gives_pictures(tmp_path: Path, ending: str) -> None:
+    photos(tmp_path, "a/1.png", "b/1.png")
+    table = write(tmp_path / f"labels.{ending}")
+    faces = tm.load_data(f"table:{table}?path=name")
+    assert list(faces.groups) == ["gender"]
+    assert faces.groups["gender"].codes.tolist() == [1, 0]
+    assert faces.ids == ("0", "2")
+    assert [path.name for path in faces.images.paths] == ["1.png", "1.png"]
+    assert faces.provenance["found"]["missing"] == {"count": 1, "first": ["a/2.png"]}
+    with pytest.raises(InputError, match="1 missing: a/2.png"):
+        tm.load_data(f"table:{table}?path=name&strict=yes")
+
+
+def test_another_root(tmp_path: Path) -> None:
+    photos(tmp_path / "pictures", "a/1.png", "a/2.png", "b/1.png")
+    table = write(tmp_path / "labels.csv")
+    faces = tm.load_data(f"table:{table}?path=name&root={tmp_path / 'pictures'}&strict=yes")
+    assert len(faces.images) == 3
+    for root in ("/no/such", ""):
+        with pytest.raises(InputError, match="is not a directory"):
+            tm.load_data(f"table:{table}?path=name&root={root}")
+
+
+def test_labels_alone_as_before(tmp_path: Path) -> None:
+    table = write(tmp_path / "labels.csv")
+    faces = tm.load_data(f"table:{table}")
+    assert faces.images is None
+    assert faces.provenance["found"] == {"rows": 3, "groups": {"gender": {"man": 2, "woman": 1}}}
+    with pytest.raises(InputError, match="name their column"):
+        tm.load_data(f"table:{table}?root={tmp_path}")
+    with pytest.raises(UnknownNameError, match="path column"):
+        tm.load_data(f"table:{table}?path=nmae")
+
+
+@pytest.mark.parametrize("name", ["../out.png", "/etc/passwd", "link/1.png", "link.png"])
+def test_what_leads_out_is_refused(tmp_path: Path, name: str) -> None:
+    root = photos(tmp_path / "root", "a/1.png", "a/2.png")
+    photos(tmp_path, "out.png", "out/1.png")
+    (root / "link").symlink_to(tmp_path / "out")
+    (root / "link.png").symlink_to(tmp_path / "out.png")
+    table = write(root / "labels.csv", [*ROWS[:2], {**ROWS[2], "name": name}])
+    with pytest.raises(InputError, match="leads out of"):
+        tm.load_data(f"table:{table}?path=name")
+
+
+def test_a_row_without_a_path_is_missing(tmp_path: Path) -> None:
+    photos(tmp_path, "a/1.png", "a/2.png")
+    table = write(tmp_path / "labels.csv", [*ROWS[:2], {**ROWS[2], "name": None}])
+    faces = tm.load_data(f"table:{table}?path=name")
+    assert (len(faces), faces.provenance["found"]["missing"]["count"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("{", "{}"), "line 1 is not JSON"),
+        (("[1]",), "line 1 is no object"),
+        (('{"a": 1}', '{"a": "x"}'), "cannot be read as a table"),
+        (("",), "is empty"),
+    ],
+)
+def test_json_lines_that_are_none(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        tm.load_data(f"table:{text(tmp_path / 'labels.jsonl', *lines)}")
+
+
+def test_json_lines_may_leave_out_names(tmp_path: Path) -> None:
+    lines = ('{"id": "a", "gender": "man"}', "", '{"id": "b", "gender": "woman", "x": 1}',
+             '{"id": "c", "gender": "man"}')  # fmt: skip
+    faces = tm.load_data(f"table:{text(tmp_path / 'labels.jsonl', *lines)}")
+    assert faces.ids == ("a", "b", "c")
+
+
+def test_the_real_table_of_fairface(shared: Callable[[str], Path]) -> None:
+    data = shared("data/fairface").parent
+    spec = f"table:{data}/fairface/fairface_label_val.csv?path=file&root={data}"
+    faces = tm.load_data(spec)
+    assert faces.provenance["found"]["rows"] == 10_954
+    assert len(faces) == len(faces.images) == 5_000
