@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from tiltmeter.types import Floats
 
 SPACE_FILE = "space.json"
 CHECKSUM = b"vectors"  # the key in a shard's metadata
+STALE = 3600.0  # seconds after which a half-written file has no writer any more
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +177,13 @@ class Store:
                 _copy(theirs.path / SPACE_FILE, mine.path / SPACE_FILE)
         return count
 
-    def gc(self) -> list[Path]:
-        """Removes what no reader uses: leftovers of killed writers, shards that others cover."""
-        removed = []
+    def gc(self, *, older: float = STALE) -> list[Path]:
+        """Removes what no reader uses: leftovers of killed writers, shards that others cover.
+
+        A leftover is one that nobody has touched for `older` seconds: a younger one may belong to a
+        writer at work.
+        """
+        removed, now = [], time.time()
         for space in self.spaces():
             kept: set[str] = set()
             shards = space.shards()
@@ -188,10 +194,9 @@ class Store:
                 kept |= items
             whole = set(shards)
             for path in sorted(space.path.iterdir()):
-                if path.name.endswith(".part") or (
-                    path.suffix == ".npy" and path.stem not in whole
-                ):
-                    removed.append(path)
+                orphan = path.suffix == ".npy" and path.stem not in whole
+                if orphan or path.name.endswith(".part"):
+                    removed += [path] * (now - path.stat().st_mtime >= older)
         for path in removed:
             path.unlink(missing_ok=True)
         return removed
