@@ -118,8 +118,8 @@ def embedded(done: Embedded, found: Sequence[str], store: Path) -> None:
         console.print(line)
     count = len(done.rows)
     console.print(
-        f"{done.new:,} pictures embedded at {done.rate:,.1f} a second, {count - done.new:,} found "
-        f"in {store}."
+        f"{done.new:,} pictures embedded at {done.rate:,.1f} a second and kept in {store}; "
+        f"{count - done.new:,} were there already."
     )
     if done.unreadable:
         console.print(f"{len(done.unreadable):,} could not be read and are left out:")
@@ -302,7 +302,7 @@ def _concepts(run: Run) -> list[Row]:
 
 
 def _overall(run: Run) -> list[Row]:
-    return run.where(concept=None, category=None)
+    return run.where(concept=None, category=None, factor=None, target=None)
 
 
 def _present(row: Row) -> Row:

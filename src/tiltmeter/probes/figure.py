@@ -154,6 +154,8 @@ class Layout:
     kinds: dict[Kind, Level]  # placebos
     kind_of: list[list[Kind]]  # of each unit of each level; empty where there is no one concept
     shown: list[Kind]  # placebos that concepts are compared with: they are listed too
+    #: Prompts of words that all stand in the same templates, words x templates.
+    grids: dict[Kind, Ints]
 
     @classmethod
     def of(cls, prompts: Sequence[Prompt]) -> Layout:
@@ -177,8 +179,15 @@ class Layout:
             [_kind(unit, prompts) for unit in level] if level[0].concept else [] for level in levels
         ]
         placebos = {kind: placebos_of(kind, prompts) for of in kinds for kind in dict.fromkeys(of)}
-        shown = list(dict.fromkeys(_kind(unit, prompts) for unit in words))
-        return cls(levels, placebos, kinds, shown)
+        alike: dict[Kind, Level] = {}
+        for unit in words:
+            alike.setdefault(_kind(unit, prompts), []).append(unit)
+        grids = {
+            kind: np.stack([unit.prompts[np.argsort(unit.templates)] for unit in units])
+            for kind, units in alike.items()
+            if len(kind[1]) > 1
+        }
+        return cls(levels, placebos, kinds, list(alike), grids)
 
 
 def tabulate(

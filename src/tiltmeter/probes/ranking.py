@@ -27,6 +27,7 @@ from tiltmeter.metrics.ranking import (
 )
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.wording import wording
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import small_sample_stretch, stratified_weights
@@ -146,6 +147,7 @@ def ranking(
             for figure in _figures(part, sample.groups[name], convention, words, labels, rng):
                 truth = faces.truth and faces.truth(figure.metric, prompts, figure.groups)
                 tables.append(tabulate(figure, layout, rng=rng, constants=constants, truth=truth))
+                tables.append(wording(figure, layout, rng=rng, constants=constants))
     progress("done", 1.0)
     return combined(tables), combined(instances, INSTANCES)
 

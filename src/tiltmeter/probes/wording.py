@@ -1,0 +1,76 @@
+"""How much of a measure's spread is the word, the wording, and the sample of images?
+
+Berg et al. (2022, App. C) ask how sensitive a measure is to the syntax of its prompts. Words that
+all stand in the same templates make a table, words x templates; the shares of its variance are rows
+of their own, one a factor.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.probes.figure import Figure, Layout
+from tiltmeter.results import combined, rows
+from tiltmeter.stats.variance import Shares, variance_shares
+from tiltmeter.types import Floats, Ints
+
+FEWEST_WORDS = 5
+DRAWS = 200  # of words, for intervals
+
+
+def wording(
+    figure: Figure, layout: Layout, *, rng: np.random.Generator, constants: dict[str, object]
+) -> pa.Table:
+    """Shares of the variance by word, template, their interaction and the images."""
+    tables = []
+    for (pos, _), prompts in layout.grids.items():
+        if len(prompts) < FEWEST_WORDS or figure.boot is None:
+            continue
+        values = figure.values[prompts]  # words x templates x columns
+        noise = figure.boot[:, prompts].var(axis=0, ddof=1, dtype=np.float64)
+        drawn = rng.integers(0, len(prompts), (DRAWS, len(prompts)))
+        for column in range(values.shape[2]):
+            tables.append(
+                _rows(
+                    figure, column, values[..., column], noise[..., column], pos, drawn, constants
+                )
+            )
+    return combined(tables)
+
+
+def _rows(
+    figure: Figure,
+    column: int,
+    values: Floats,
+    noise: Floats,
+    pos: str,
+    drawn: Ints,
+    constants: dict[str, object],
+) -> pa.Table:
+    known = ~np.isnan(values).any(axis=1)
+    found: Floats = np.full(len(Shares._fields), np.nan)
+    low, high = found, found
+    if known.sum() >= FEWEST_WORDS:
+        found = np.array(variance_shares(values[known], noise[known]))
+        again = drawn % known.sum()  # the same draws, of the words that are left
+        shares = [variance_shares(values[known][row], noise[known][row]) for row in again]
+        low, high = np.nanpercentile(np.array(shares), [2.5, 97.5], axis=0)
+    return rows(
+        len(Shares._fields),
+        **constants,
+        metric=figure.metric,
+        experiment=pos or None,
+        attribute=figure.groups.attribute,
+        group=figure.groups.names[column] if figure.by_group else None,
+        k=figure.k,
+        factor=list(Shares._fields),
+        value=found,
+        ci_low=low,
+        ci_high=high,
+        ci_method="bootstrap over words",
+        n=int(known.sum()),
+        n_undefined=int((~known).sum()),
+        note=["nothing varies, or too few words are defined" if np.isnan(x) else None
+              for x in found],
+    )  # fmt: skip
