@@ -34,7 +34,9 @@ def compare(before: Run, after: Run) -> Comparison:
 
     Runs of different conventions measured different things: that is an error.
     """
-    convention = same_convention([*before.conventions, *after.conventions])
+    # utility is measured under no convention
+    named = [*before.conventions, *after.conventions]
+    convention = same_convention(named) if named else None
     key = list(KEY)
     old = {tuple(row[name] for name in key): row for row in before.table.to_pylist()}
     new = {tuple(row[name] for name in key): row for row in after.table.to_pylist()}

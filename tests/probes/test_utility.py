@@ -62,6 +62,8 @@ def test_zero_shot(folder: Path) -> None:
     assert set(run.meta["not_run"]) == {"ranking", "retrieval"}
     blind = tm.audit(Painter(blind=True), data={"utility": f"imagefolder:{folder}"})
     assert blind.where(target=None)[0]["value"] == pytest.approx(1 / 3)
+    worse = tm.compare(run, blind).worse.to_pylist()
+    assert [row["target"] for row in worse][0] is None  # less accurate is worse
 
 
 def test_retrieval_both_ways(folder: Path) -> None:

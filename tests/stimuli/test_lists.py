@@ -12,6 +12,7 @@ KINDS = {
     "activities": "words",
     "berg": "words",
     "berg-train": "words",
+    "caption-groups": "table",
     "counterbias": "templates",
     "group-nouns": "table",
     "harms": "classes",
