@@ -70,6 +70,11 @@ def run(run: Run) -> None:
             _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
         )
         console.print(_strongest(attribute, [row for row in mine if row["metric"] == "c_asc"]))
+        for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
+            console.print(
+                f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "
+                f"{row['value']:.3f} ({_interval(row['ci_low'], row['ci_high'])})"
+            )
     if concepts:
         console.print(_counts(concepts))
     if useful := [row for row in run.table.to_pylist() if row["metric"] in ("accuracy", "recall")]:
@@ -302,7 +307,8 @@ def _concepts(run: Run) -> list[Row]:
 
 
 def _overall(run: Run) -> list[Row]:
-    return run.where(concept=None, category=None, factor=None, target=None)
+    rows = run.where(concept=None, category=None, factor=None, target=None)
+    return [row for row in rows if row["probe"] == "ranking" and row["metric"] != "spearman"]
 
 
 def _present(row: Row) -> Row:

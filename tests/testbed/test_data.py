@@ -49,6 +49,9 @@ def test_what_was_planted_is_measured() -> None:
         rows = words(run, attribute)
         found = spearmanr([r["value"] for r in rows], [r["truth"] for r in rows]).statistic
         assert found > 0.95
+        [said] = run.where(metric="spearman", attribute=attribute)
+        assert said["value"] == pytest.approx(found)
+        assert said["ci_low"] <= found <= said["ci_high"]
     placebos = run.where(metric="c_asc", attribute="shape", group="round", category="placebo")
     assert len({round(row["truth"], 9) for row in placebos}) == 1  # none leans more than another
     assert run.where(metric="max_skew")[0]["truth"] is None
@@ -59,6 +62,7 @@ def test_a_world_of_strength_zero_establishes_nothing() -> None:
     rows = words(run, "shape") + words(run, "hue")
     assert max(abs(row["truth"]) for row in rows) < 1e-12
     assert not any(row["verdict"] == "established" for row in rows)
+    assert not run.where(metric="spearman")  # where nothing is planted there is no order
 
 
 def test_spec() -> None:

@@ -26,6 +26,7 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.metrics.summary import Moments, check_k
+from tiltmeter.probes.agreement import agreement
 from tiltmeter.probes.figure import Figure, Layout, tabulate
 from tiltmeter.probes.wording import wording
 from tiltmeter.results import INSTANCES, combined
@@ -148,6 +149,7 @@ def ranking(
                 truth = faces.truth and faces.truth(figure.metric, prompts, figure.groups)
                 tables.append(tabulate(figure, layout, rng=rng, constants=constants, truth=truth))
                 tables.append(wording(figure, layout, rng=rng, constants=constants))
+                tables.append(agreement(figure, layout, truth, rng=rng, constants=constants))
     progress("done", 1.0)
     return combined(tables), combined(instances, INSTANCES)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from tiltmeter.probes.figure import Figure, Layout
 from tiltmeter.results import combined, rows
+from tiltmeter.stats import defined
 from tiltmeter.stats.variance import Shares, variance_shares
 from tiltmeter.types import Floats, Ints
 
@@ -55,7 +56,7 @@ def _rows(
         found = np.array(variance_shares(values[known], noise[known]))
         again = drawn % known.sum()  # the same draws, of the words that are left
         shares = [variance_shares(values[known][row], noise[known][row]) for row in again]
-        low, high = np.nanpercentile(np.array(shares), [2.5, 97.5], axis=0)
+        low, high = defined.quantile(np.array(shares), (0.025, 0.975))
     return rows(
         len(Shares._fields),
         **constants,
