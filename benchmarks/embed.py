@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from tiltmeter.engine.local import Effort, embed
+from tiltmeter.engine.local import Pace, embed
 from tiltmeter.images import Pictures
 from tiltmeter.models.network import Network
 
@@ -89,16 +89,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int)
     given = parser.parse_args(arguments)
-    effort = Effort(workers=given.workers)
-    batch, workers = effort.batch_on(given.device), effort.workers_on(given.device)
+    pace = Pace(workers=given.workers)
+    batch, workers = pace.batch_on(given.device), pace.workers_on(given.device)
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder), given.images)
         for name in given.models:
             tower = Tower(name).to(given.device)
             alone = bare(tower, given.images, batch, given.device)
-            list(embed(tower, pictures[:64], effort=effort))  # warm
+            list(embed(tower, pictures[:64], pace=pace))  # warm
             started = time.perf_counter()
-            for _ in embed(tower, pictures, effort=effort):
+            for _ in embed(tower, pictures, pace=pace):
                 pass
             rate = given.images / (time.perf_counter() - started)
             print(

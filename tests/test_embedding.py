@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tiltmeter.embedding import embed
-from tiltmeter.engine.local import Effort
+from tiltmeter.engine.local import Pace
 from tiltmeter.engine.local import embed as chunks
 from tiltmeter.errors import InputError
 from tiltmeter.images import Pictures
@@ -65,7 +65,7 @@ def embedded(model, faces: Faces, **options):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_vectors_are_the_models_own_in_order(tmp_path: Path, workers: int) -> None:
     faces = album(tmp_path / "a", 90)
-    done = embedded(Colours(), faces, effort=Effort(batch=7, workers=workers))
+    done = embedded(Colours(), faces, pace=Pace(batch=7, workers=workers))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert done.of(faces).ids == faces.ids
     assert done.new == 90
@@ -124,10 +124,77 @@ def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> N
             return super().encode_images(images)
 
     faces = album(tmp_path / "a", 60)
-    done = embedded(model := Small(), faces, effort=Effort(batch=32, workers=0))
+    done = embedded(model := Small(), faces, pace=Pace(batch=32, workers=0))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert model.sizes[:4] == [32, 16, 8, 4]
     assert set(model.sizes[3:]) <= {4}
+
+
+def test_a_real_checkpoint_gives_what_it_gives_alone(tmp_path: Path) -> None:
+    """Flat, noisy, narrow and wide pictures together: the engine hands pixels over whole."""
+    pytest.importorskip("transformers")
+    import tiltmeter as tm
+    from tests.models import tiny
+
+    tiny.clip(tmp_path / "clip")
+    model = tm.load_model(f"hf:{tmp_path / 'clip'}")
+    rng, paths = np.random.default_rng(0), []
+    for at, (height, width) in enumerate([(32, 32), (40, 90), (90, 40), (33, 31), (64, 64)] * 8):
+        flat = np.full((height, width, 3), 5 * at, np.uint8)
+        noisy = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
+        paths.append(tmp_path / f"{at:02d}.png")
+        Image.fromarray(flat if at % 3 == 0 else noisy).save(paths[-1])
+    pictures = Pictures(tuple(paths), tmp_path)
+    expected = model.encode_images(list(pictures))
+    for workers in (0, 2):
+        done = embed(model, pictures, [p.name for p in paths], pace=Pace(batch=7, workers=workers))
+        assert np.abs(done.vectors - expected).max() < 1e-5
+
+
+def test_pixels_of_two_kinds_in_one_batch(tmp_path: Path) -> None:
+    """Whole steps of 1/255 travel as bytes, others do not; both come out as they were."""
+    torch = pytest.importorskip("torch")
+
+    class Raw:
+        name, fingerprint = "raw", "raw"
+
+        def pixels(self, images):
+            means = [np.asarray(image, np.float32).mean() / 255 for image in images]
+            return torch.tensor(means).reshape(-1, 1, 1, 1).expand(-1, 3, 2, 2) * 1.5 - 0.2
+
+        def encode_images(self, pixels):
+            return pixels.flatten(1)
+
+    faces = album(tmp_path / "a", 20)
+    for at in (3, 4, 9):
+        Image.new("RGB", (8, 8), (at * 20,) * 3).save(faces.images.paths[at])
+    expected = Raw().pixels(list(faces.images)).flatten(1).numpy()
+    assert np.abs(embedded(Raw(), faces).vectors - expected).max() < 1e-6
+
+
+def test_half_precision_is_another_space_and_still_of_length_one(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    import tiltmeter as tm
+
+    faces, model, store = album(tmp_path / "a", 12), tm.load_model("testbed:dual"), tmp_path / "s"
+    whole = embedded(model, faces, store=Store(store))
+    half = embedded(model, faces, store=Store(store), pace=Pace(precision="bfloat16"))
+    assert whole.new == half.new == 12
+    assert 0 < np.abs(whole.vectors - half.vectors).max() < 0.05
+    assert np.allclose(np.linalg.norm(half.vectors, axis=1), 1, atol=1e-6)
+    assert (whole.record["precision"], half.record["precision"]) == ("float32", "bfloat16")
+    assert whole.record["pictures"] == half.record["pictures"]
+
+
+def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
+    class Deadly(Colours):
+        def pixels(self, images):
+            import os
+
+            os._exit(1)
+
+    with pytest.raises(InputError, match="a process that decodes pictures died"):
+        embedded(Deadly(), album(tmp_path / "a", 40), pace=Pace(workers=1))
 
 
 def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
@@ -142,7 +209,7 @@ def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
 def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:
     faces = album(tmp_path / "a", 50)
     known = {faces.images.hash(at) for at in range(10, 20)}
-    found = list(chunks(Colours(), faces.images, known=known.__contains__, effort=Effort(chunk=10)))
+    found = list(chunks(Colours(), faces.images, known=known.__contains__, pace=Pace(chunk=10)))
     assert [chunk.start for chunk in found] == [0, 10, 20, 30, 40]
     assert [len(chunk.new) for chunk in found] == [10, 0, 10, 10, 10]
     assert found[1].vectors is None
@@ -153,11 +220,11 @@ import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[1])))
 from tests.test_embedding import Colours, album, embedded
-from tiltmeter.engine.local import Effort
+from tiltmeter.engine.local import Pace
 from tiltmeter.store import Store
 root = Path(sys.argv[2])
 embedded(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
-         effort=Effort(batch=8, workers=1, chunk=16))
+         pace=Pace(batch=8, workers=1, chunk=16))
 """
 
 
@@ -189,7 +256,7 @@ def check_killed(root: Path, times: int) -> None:
     assert list(kept.problems()) == []
     items = [faces.images.hash(at) for at in range(320)]
     whole = Store(root / "whole")
-    for chunk in chunks(Colours(), faces.images, effort=Effort(batch=8, workers=0, chunk=16)):
+    for chunk in chunks(Colours(), faces.images, pace=Pace(batch=8, workers=0, chunk=16)):
         whole.space(Colours()).add([items[at] for at in chunk.new], chunk.vectors)
     undisturbed = whole.space(Colours())
     assert np.array_equal(kept.vectors(items), undisturbed.vectors(items))

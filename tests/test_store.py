@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import tiltmeter as tm
 from tiltmeter.errors import InputError
-from tiltmeter.store import Space, Store, fingerprint
+from tiltmeter.store import Space, Store, identity
 
 
 class Model:
@@ -17,7 +19,7 @@ class Model:
 
     def __init__(self, weights: str = "w", **preprocessing: object) -> None:
         self.name = "model"
-        self.provenance = {"weights": weights}
+        self.fingerprint = weights
         self.preprocessing = preprocessing
 
 
@@ -77,13 +79,20 @@ def test_damage_is_found(space: Space) -> None:
         file.write(b"x")
     (space.path / f"{shards[1]}.npy").unlink()
     (space.path / f"{shards[2]}.parquet").write_bytes(b"no table")
-    problems = sorted(space.problems())
+    problems = sorted(what for _, what in space.problems())
     assert len(problems) == 3
     assert sum("checksum differs" in problem for problem in problems) == 1
     assert sum("is missing" in problem for problem in problems) == 1
     assert sum("cannot be read" in problem for problem in problems) == 1
     with pytest.raises(InputError, match="tiltmeter store verify"):
         len(Space(space.path))
+    for shard in shards:
+        space.remove(shard)
+    assert len(Space(space.path)) == 0
+    shard = space.add(items(2), vectors(2))
+    (space.path / f"{shard}.npy").write_bytes(b"x")
+    with pytest.raises(InputError, match="is damaged"):
+        space.vectors(items(2))
 
 
 def test_merge_takes_what_is_new_and_refuses_what_is_damaged(tmp_path: Path) -> None:
@@ -114,20 +123,90 @@ def test_gc_removes_leftovers_and_covered_shards_only(space: Space) -> None:
     assert Store(space.path.parent).gc(older=0) == []
 
 
-def test_fingerprints() -> None:
+def test_a_damaged_shard_covers_nothing_and_is_replaced(tmp_path: Path) -> None:
+    mine, theirs = Store(tmp_path / "mine"), Store(tmp_path / "theirs")
+    whole = mine.space(Model()).add(items(4), vectors(4))
+    part = mine.space(Model()).add(items(2), vectors(2, seed=5))
+    theirs.space(Model()).add(items(4), vectors(4))
+    space = mine.space(Model())
+    (space.path / f"{whole}.npy").write_bytes(b"x")
+    assert mine.gc(older=0) == []
+    assert part in space.shards()
+    assert mine.merge(theirs) == 1
+    assert list(space.problems()) == []
+
+
+class Tower:
+    """A model of somebody's own, which holds its weights in one of several places."""
+
+    def __init__(self, value: float, where: str) -> None:
+        import torch
+
+        module = torch.nn.Linear(2, 2)
+        torch.nn.init.constant_(module.weight, value)
+        torch.nn.init.zeros_(module.bias)
+        held = {"attribute": module, "list": [module], "dictionary": {"a": {"b": module}},
+                "model": module, "array": np.full(3, value),
+                "tensor": torch.full((3,), value)}  # fmt: skip
+        setattr(self, "model" if where == "model" else "held", held[where])
+
+
+@pytest.mark.parametrize("where", ["attribute", "list", "dictionary", "model", "array", "tensor"])
+def test_what_a_model_has_learned_is_found(where: str) -> None:
+    pytest.importorskip("torch")
+    same, again, other = (identity(Tower(value, where)) for value in (1.0, 1.0, 2.0))
+    assert same == again != other
+
+
+def test_a_module_itself_is_a_model() -> None:
     torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    assert identity(torch.nn.Linear(2, 2)) != identity(torch.nn.Linear(2, 2))
 
-    class Theirs:
-        def __init__(self, value: float) -> None:
-            self.tower = torch.nn.Linear(2, 2)
-            torch.nn.init.constant_(self.tower.weight, value)
-            torch.nn.init.zeros_(self.tower.bias)
 
-    assert fingerprint(Theirs(1.0)) == fingerprint(Theirs(1.0)) != fingerprint(Theirs(2.0))
+def test_a_model_without_weights_is_refused() -> None:
     with pytest.raises(InputError, match="does not tell which weights"):
-        fingerprint(object.__new__(type("Bare", (), {"name": "bare"})))
+        identity(object.__new__(type("Bare", (), {"name": "bare"})))
+
+
+def test_training_a_model_makes_it_another() -> None:
+    pytest.importorskip("torch")
+    model = tm.load_model("testbed:dual")
+    before = identity(model)
+    next(iter(model.parameters())).data.add_(0.01)
+    assert identity(model) != before
+    assert identity(tm.load_model("testbed:dual")) == before
+
+
+def test_options_and_factories_of_one_file_are_different_models(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "class Model:\n"
+        "    fingerprint = 'same'\n"
+        "    def __init__(self, flip='no'): self.flip = flip\n"
+        "    def encode_texts(self, texts): ...\n"
+        "other = Model\n"
+    )
+    specs = (f"python:{file}:Model", f"python:{file}:Model?flip=yes", f"python:{file}:other")
+    assert len({str(identity(tm.load_model(spec))) for spec in specs}) == 3
+
+
+def test_settings_tell_checkpoints_of_equal_weights_apart(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.models import tiny
+
+    for name in ("one", "two"):
+        tiny.clip(tmp_path / name)
+    same = [identity(tm.load_model(f"hf:{tmp_path / name}")) for name in ("one", "two")]
+    assert same[0] == same[1]  # wherever it lies
+    config = json.loads((tmp_path / "two/config.json").read_text())
+    config["vision_config"]["hidden_act"] = "gelu"
+    (tmp_path / "two/config.json").write_text(json.dumps(config))
+    assert identity(tm.load_model(f"hf:{tmp_path / 'two'}")) != same[0]
 
 
 def test_no_store_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no store at"):
         Store(tmp_path / "nothing").spaces()
+    with pytest.raises(InputError, match="is no store"):
+        Store(tmp_path).spaces()

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine import local
-from tiltmeter.engine.local import Effort
+from tiltmeter.engine.local import Pace, device_of
 from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
+from tiltmeter.results import content_hash
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Floats, Progress
 
@@ -28,6 +29,7 @@ class Embedded:
     new: int  # embedded now
     unreadable: Mapping[str, str]  # id -> reason
     seconds: float
+    record: dict[str, Any]  # which pictures, how many could not be read, in which precision
 
     @property
     def rate(self) -> float:
@@ -36,7 +38,7 @@ class Embedded:
 
     def of(self, faces: Faces) -> Faces:
         """Faces with their vectors, without those that could not be read."""
-        told = {**faces.provenance, "unreadable": len(self.unreadable)}
+        told = {**faces.provenance, **self.record}
         return replace(faces.only(self.rows), vectors=self.vectors, provenance=told)
 
 
@@ -46,7 +48,7 @@ def embed(
     ids: Sequence[str],
     *,
     store: Store | None = None,
-    effort: Effort = Effort(),  # noqa: B008
+    pace: Pace = Pace(),  # noqa: B008
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Embedded:
@@ -56,14 +58,15 @@ def embed(
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
-    space = None if store is None else store.space(model)
+    precision = pace.precision_on(device_of(model))
+    space = None if store is None else store.space(model, precision)
     started = time.perf_counter()
     hashes: list[str | None] = []
     unreadable: dict[str, str] = {}
     vectors: dict[str, Floats] = {}  # of the pictures embedded now, where nothing is stored
     new = 0
     known = frozenset() if space is None else frozenset(space)
-    for chunk in local.embed(model, pictures, known=known.__contains__, effort=effort):
+    for chunk in local.embed(model, pictures, known=known.__contains__, pace=pace):
         hashes += chunk.hashes
         unreadable |= {ids[at]: reason for at, reason in chunk.unreadable.items()}
         if strict and unreadable:
@@ -76,12 +79,17 @@ def embed(
             else:
                 space.add(items, chunk.vectors)
         if progress is not None:
-            rate = new / (time.perf_counter() - started)
-            progress(f"embedding, {rate:,.0f} images/s", len(hashes) / len(pictures))
+            rate = new / max(time.perf_counter() - started, 1e-9)
+            progress(f"embedding, {rate:,.0f} images/s", len(hashes) / max(len(pictures), 1))
     rows = [row for row, item in enumerate(hashes) if item is not None]
     if not rows:
         some = "; ".join(list(unreadable.values())[:SHOWN])
         raise InputError(f"none of the {len(pictures):,} pictures can be read: {some}")
     items = [str(hashes[row]) for row in rows]
     found = np.stack([vectors[item] for item in items]) if space is None else space.vectors(items)
-    return Embedded(rows, found, new, unreadable, time.perf_counter() - started)
+    record = {
+        "pictures": content_hash(items),
+        "precision": precision,
+        "unreadable": {"count": len(unreadable), "first": list(unreadable)[:SHOWN]},
+    }
+    return Embedded(rows, found, new, unreadable, time.perf_counter() - started, record)

@@ -22,6 +22,8 @@ from tiltmeter.errors import InputError, TiltmeterError
 
 #: More pixels than this are taken for a decompression bomb.
 MOST_PIXELS = 150_000_000
+#: A side more than so many times the other is a strip: scaled up for a model it would fill memory.
+LONGEST = 50
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 #: What Pillow may take a file for, whatever its name says. Left to itself it would try dozens of
 #: formats, and hand PostScript to an interpreter.
@@ -155,6 +157,10 @@ def decode(source: Path | bytes) -> Any:
             with Image.open(opened, formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise Unreadable(_too_many(name, f"{image.width:,} x {image.height:,}"))
+                if max(image.size) > LONGEST * max(min(image.size), 1):
+                    raise Unreadable(
+                        f"{name}: a strip of {image.width:,} x {image.height:,} pixels"
+                    )
                 upright: Any = ImageOps.exif_transpose(image)
                 return _on_white(_eight_bits(upright)).convert("RGB")
     except Unreadable:

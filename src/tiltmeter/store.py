@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError
+from tiltmeter.models.python import learned
 from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import Floats
 
@@ -83,11 +84,21 @@ class Space:
             by_shard.setdefault(self._rows[item][0], []).append(place)
         out: Floats | None = None
         for shard, places in by_shard.items():
-            stored = np.load(self.path / f"{shard}.npy", mmap_mode="r", allow_pickle=False)
+            stored = self._array(shard)
             if out is None:
                 out = np.empty((len(items), stored.shape[1]), stored.dtype)
             out[places] = stored[[self._rows[items[place]][1] for place in places]]
         return np.empty((0, 0), np.float32) if out is None else out
+
+    def _array(self, shard: str) -> Floats:
+        path = self.path / f"{shard}.npy"
+        try:
+            return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path} is damaged ({error}): tiltmeter store verify --remove removes such "
+                "shards, and their pictures are embedded again"
+            ) from error
 
     def add(self, items: Sequence[str], vectors: Floats) -> str:
         """Keeps the vectors of some items as a shard, whose name is its content."""
@@ -107,9 +118,7 @@ class Space:
     def info(self) -> dict[str, Any]:
         """Whose vectors these are, and how many."""
         shards = self.shards()
-        first = (
-            np.load(self.path / f"{shards[0]}.npy", mmap_mode="r") if shards else np.empty((0, 0))
-        )
+        first = self._array(shards[0]) if shards else np.empty((0, 0))
         about = json.loads((self.path / SPACE_FILE).read_text(encoding="utf-8"))
         return {
             "model": about["model"],
@@ -119,19 +128,25 @@ class Space:
             "bytes": sum(path.stat().st_size for path in self.path.iterdir()),
         }
 
-    def problems(self) -> Iterator[str]:
-        """Whatever is wrong with the files of this space."""
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Whatever is wrong with the files of this space: shards, each with what it is."""
         for shard in self.shards():
             place = self.path / f"{shard}.npy"
             try:
                 table = pq.read_table(self.path / f"{shard}.parquet")
             except (OSError, pa.ArrowException) as error:
-                yield f"{shard}.parquet cannot be read: {error}"
+                yield shard, f"{shard}.parquet cannot be read: {error}"
                 continue
             if not place.is_file():
-                yield f"{shard}.npy is missing"
+                yield shard, f"{shard}.npy is missing"
             elif file_hash(place).encode() != (table.schema.metadata or {}).get(CHECKSUM):
-                yield f"{shard}.npy is not what was written: its checksum differs"
+                yield shard, f"{shard}.npy is not what was written: its checksum differs"
+
+    def remove(self, shard: str) -> None:
+        """Forgets a shard; its pictures will be embedded again."""
+        for suffix in (".parquet", ".npy"):  # in the order in which they stop to count
+            (self.path / f"{shard}{suffix}").unlink(missing_ok=True)
+        self.__dict__.pop("_rows", None)
 
 
 @dataclass(frozen=True)
@@ -140,34 +155,41 @@ class Store:
 
     root: Path
 
-    def space(self, model: Any) -> Space:
-        """The space of a model, made if it is not there."""
+    def space(self, model: Any, precision: str = "float32") -> Space:
+        """The space of a model's vectors, computed in some precision; made if it is not there."""
         about = {
-            "weights": fingerprint(model),
+            **identity(model),
             "preprocessing": getattr(model, "preprocessing", {}),
+            "precision": precision,
         }
         text = json.dumps(about, sort_keys=True, default=str)
         path = self.root / hashlib.sha256(text.encode()).hexdigest()[:16]
         path.mkdir(parents=True, exist_ok=True)
         if not (path / SPACE_FILE).is_file():
-            told = json.dumps({"model": model.name, **json.loads(text)}, indent=2) + "\n"
+            told = (
+                json.dumps({"model": getattr(model, "name", ""), **json.loads(text)}, indent=2)
+                + "\n"
+            )
             _atomically(path / SPACE_FILE, lambda to: to.write_text(told))
         return Space(path)
 
     def spaces(self) -> list[Space]:
         if not self.root.is_dir():
             raise InputError(f"no store at {self.root}: tiltmeter embed makes one")
-        return [Space(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
+        found = [Space(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
+        if not found:
+            raise InputError(f"{self.root} is no store: no {SPACE_FILE} is in any folder of it")
+        return found
 
     def merge(self, other: Store) -> int:
         """Takes over the shards of another store; the number of those that were new."""
         count = 0
         for theirs in other.spaces():
-            for problem in theirs.problems():
+            for _, problem in theirs.problems():
                 raise InputError(f"{theirs.path}: {problem}; nothing was merged from it")
             mine = Space(self.root / theirs.path.name)
             mine.path.mkdir(parents=True, exist_ok=True)
-            had = set(mine.shards())
+            had = set(mine.shards()) - {shard for shard, _ in mine.problems()}
             for shard in theirs.shards():
                 if shard not in had:
                     for suffix in (".npy", ".parquet"):  # in the order in which they count
@@ -186,8 +208,9 @@ class Store:
         removed, now = [], time.time()
         for space in self.spaces():
             kept: set[str] = set()
-            shards = space.shards()
-            for shard in sorted(shards, key=lambda name: (-len(space.items(name)), name)):
+            shards, damaged = space.shards(), {shard for shard, _ in space.problems()}
+            sound = [shard for shard in shards if shard not in damaged]  # only they can cover
+            for shard in sorted(sound, key=lambda name: (-len(space.items(name)), name)):
                 items = set(space.items(shard))
                 if items <= kept:
                     removed += [space.path / f"{shard}.parquet", space.path / f"{shard}.npy"]
@@ -202,33 +225,16 @@ class Store:
         return removed
 
 
-def fingerprint(model: Any) -> str:
-    """A hash of what a model has learned.
-
-    That of its record, or its own attribute `fingerprint`, or of all torch modules that it holds.
-    """
-    known = getattr(model, "provenance", {}).get("weights") or getattr(model, "fingerprint", None)
-    if known:
-        return str(known)
-    import torch
-
-    held = vars(getattr(model, "model", model))
-    parts = [
-        content_hash(value.detach().cpu().float().numpy())
-        for name, part in sorted(held.items())
-        if isinstance(part, torch.nn.Module)
-        for _, value in sorted(part.state_dict().items())
-    ]
-    parts += [
-        content_hash(x.numpy()) for _, x in sorted(held.items()) if isinstance(x, torch.Tensor)
-    ]
-    if not parts:
+def identity(model: Any) -> dict[str, Any]:
+    """What tells a model from all others that would give other vectors."""
+    known = getattr(model, "identity", None) or {"weights": learned(model)}
+    if not known["weights"]:
         raise InputError(
             f"{getattr(model, 'name', type(model).__name__)} does not tell which weights it has, "
             "so nothing can be stored for it: give it an attribute `fingerprint` (a string that "
             "changes when its weights do)"
         )
-    return content_hash([getattr(model, "provenance", {}).get("source", ""), *parts])
+    return dict(known)
 
 
 def _save(path: Path, vectors: Floats) -> None:

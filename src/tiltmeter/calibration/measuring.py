@@ -22,6 +22,7 @@ from tiltmeter.calibration.verdict import LEVEL, Summary, summarize
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.propagation import spearman
+from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Floats, Progress
@@ -222,7 +223,7 @@ def _figures(
     yield same | {"figure": "order", "n": images, **_order(lab, name, away, images)}
     yield same | {"figure": "false alarms", "dose": 0.0, "n": images,
                   **_fired(lab.of(name, 0.0, images))}  # fmt: skip
-    full = float(np.mean(away[1.0]))
+    full = float(defined.mean(away[1.0]))
     yield same | {"figure": "floor", "dose": 0.0, "n": images, **_ratio(away[0.0], full)}
     quiet = _away(lab.of(name, QUIET, images, QUIET))
     yield same | {"figure": "quiet", "dose": QUIET, "n": images, **_ratio(quiet, full),

@@ -15,16 +15,20 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures, Unreadable, decode
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Floats
 
 BATCH = {"cpu": 32, "cuda": 512}
+CHUNK = {"cpu": 256, "cuda": 4096}
+PRECISIONS = ("auto", "float32", "bfloat16")
 BLOCK = 16  # pictures that a worker prepares at a time
 AHEAD = 4  # blocks a worker
 
@@ -33,15 +37,26 @@ Prepared = tuple[str | None, Any, str | None]
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How the work is spread; none of it changes which vectors come out, but for rounding."""
+class Pace:
+    """How the work is spread; only `precision` changes what comes out by more than rounding."""
 
     batch: int | None = None  # None: by device
     workers: int | None = None  # processes that decode; None: by device and cores
-    chunk: int = 1024  # pictures that are kept together or not at all
+    chunk: int | None = None  # pictures that are kept together or not at all; None: by device
+    precision: str = "auto"  # float32, bfloat16; auto: the second on a GPU
 
     def batch_on(self, device: str) -> int:
         return self.batch or BATCH.get(device, BATCH["cpu"])
+
+    def chunk_on(self, device: str) -> int:
+        return self.chunk or CHUNK.get(device, CHUNK["cpu"])
+
+    def precision_on(self, device: str) -> str:
+        if self.precision not in PRECISIONS:
+            raise UnknownNameError("precision", self.precision, PRECISIONS)
+        if self.precision == "auto":
+            return "bfloat16" if device == "cuda" else "float32"
+        return self.precision
 
     def workers_on(self, device: str) -> int:
         if self.workers is not None:
@@ -67,16 +82,17 @@ def embed(
     pictures: Pictures | Made,
     *,
     known: Callable[[str], bool] = lambda item: False,
-    effort: Effort = Effort(),  # noqa: B008
+    pace: Pace = Pace(),  # noqa: B008
 ) -> Iterator[Chunk]:
     """Goes over the pictures chunk by chunk; those `known` by their hash are not embedded."""
-    device = str(getattr(model, "device", "cpu")).partition(":")[0]
-    encode = _Encoder(model, device, effort.batch_on(device))
+    device = device_of(model)
+    chunk = pace.chunk_on(device)
+    encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
     prepare = _Prepare(pictures, getattr(model, "pixels", None), known)
     current = Chunk(0)
     seen: set[str] = set()
-    for place, (item, prepared, reason) in enumerate(_prepared(prepare, effort.workers_on(device))):
-        if place - current.start == effort.chunk:
+    for place, (item, prepared, reason) in enumerate(_prepared(prepare, pace.workers_on(device))):
+        if place - current.start == chunk:
             current.vectors = encode.finish()
             yield current
             current = Chunk(place)
@@ -94,8 +110,8 @@ def embed(
 class _Encoder:
     """Gathers prepared pictures into batches; one too large for the memory is halved for good."""
 
-    def __init__(self, model: Any, device: str, batch: int) -> None:
-        self.model, self.device, self.batch = model, device, batch
+    def __init__(self, model: Any, device: str, batch: int, precision: str) -> None:
+        self.model, self.device, self.batch, self.precision = model, device, batch, precision
         self.waiting: list[Any] = []
         self.done: list[Floats] = []
 
@@ -130,15 +146,26 @@ class _Encoder:
             return np.asarray(to_numpy(self.model.encode_images(pictures)), np.float32)
         import torch
 
+        if len({one.dtype for one in prepared}) > 1:  # some in bytes, some not
+            prepared = [one / np.float32(255) if one.dtype == np.uint8 else one for one in prepared]
         pixels = torch.from_numpy(np.stack(list(prepared)))
+        half = self.precision == "bfloat16"
         with (
             torch.inference_mode(),
-            torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"),
+            torch.autocast(self.device, torch.bfloat16, enabled=half),
         ):
             pixels = pixels.to(self.device, non_blocking=True)
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
-            return np.asarray(self.model.encode_images(pixels).float().cpu().numpy())
+            vectors = self.model.encode_images(pixels).float()
+            if half:  # their length was made one in half precision
+                vectors = torch.nn.functional.normalize(vectors, dim=-1)
+            return np.asarray(vectors.cpu().numpy())
+
+
+def device_of(model: Any) -> str:
+    """cpu or cuda."""
+    return str(getattr(model, "device", "cpu")).partition(":")[0]
 
 
 def _out_of_memory(error: Exception) -> bool:
@@ -166,7 +193,10 @@ class _Prepare:
             return None, None, f"{error.filename}: {error.strerror}"
         except Unreadable as error:
             return None, None, str(error).replace("picture", self._name(at), 1)
-        pixels = np.asarray(picture) if self.pixels is None else _packed(self.pixels([picture]))
+        try:
+            pixels = np.asarray(picture) if self.pixels is None else _packed(self.pixels([picture]))
+        except Exception as error:  # a processor's own; it must not end the whole run
+            return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
         return item, pixels, None
 
     def _name(self, at: int) -> str:
@@ -177,7 +207,8 @@ def _packed(pixels: Any) -> Floats:
     """A quarter of the bytes, where pixels are whole steps of 1/255."""
     one = np.asarray(pixels[0], np.float32)
     steps = np.rint(one * 255)
-    return steps.astype(np.uint8) if np.abs(one * 255 - steps).max() < 1e-3 else one
+    bytes_only = steps.min() >= 0 and steps.max() <= 255
+    return steps.astype(np.uint8) if bytes_only and np.abs(one * 255 - steps).max() < 1e-3 else one
 
 
 def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
@@ -189,13 +220,19 @@ def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
     # forked, so that the model's processor need not travel
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pending: deque[Any] = deque()
-    with ProcessPoolExecutor(workers, context, _begin, (prepare,)) as pool:
-        for start in range(0, count, BLOCK):
-            pending.append(pool.submit(_work, start, min(start + BLOCK, count)))
-            if len(pending) > AHEAD * workers:
+    try:
+        with ProcessPoolExecutor(workers, context, _begin, (prepare,)) as pool:
+            for start in range(0, count, BLOCK):
+                pending.append(pool.submit(_work, start, min(start + BLOCK, count)))
+                if len(pending) > AHEAD * workers:
+                    yield from pending.popleft().result()
+            while pending:
                 yield from pending.popleft().result()
-        while pending:
-            yield from pending.popleft().result()
+    except BrokenProcessPool:
+        raise InputError(
+            "a process that decodes pictures died, perhaps for want of memory: fewer of them "
+            "(--workers 1), or none (--workers 0)"
+        ) from None
 
 
 _prepare: _Prepare | None = None  # of this worker process

@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.models.albef_network import HEAD, AlbefNetwork, Sizes
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.network import Masked, Network
-from tiltmeter.models.weights import State, fill, read, weights_hash
+from tiltmeter.models.weights import State, fill, read
 from tiltmeter.specs import Spec
 from tiltmeter.types import Array
 
@@ -156,7 +156,6 @@ def load(spec: Spec) -> Albef:
     tokenizer = _tokenizer(name, network.bert.embeddings["word_embeddings"].num_embeddings)
     provenance = {
         "spec": f"{spec.scheme}:{spec.rest}",
-        "weights": weights_hash(network),
         "tokenizer": name,
     }
     kind = AlbefWithWords if "cls" in network.text_encoder else Albef

@@ -14,7 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from tiltmeter.errors import InputError
+from tiltmeter.models.weights import weights_hash
+from tiltmeter.results import content_hash
 from tiltmeter.types import Array
+
+#: Settings that say where a checkpoint lay and what wrote it, not what it computes.
+PLACES = ("_name_or_path", "name_or_path", "transformers_version", "_commit_hash")
 
 
 class Network:
@@ -30,7 +35,29 @@ class Network:
     def __init__(self, network: nn.Module, name: str, provenance: dict[str, Any]) -> None:
         self.network: Any = network.eval()
         self.name = name
-        self.provenance = provenance
+        self._provenance = provenance
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """All that decides which vectors come out of pixels: class, settings and weights.
+
+        Weights are hashed anew each time: a model that was trained is another one.
+        """
+        config: Any = getattr(self.network, "config", None)
+        if hasattr(config, "to_dict"):
+            settings: Any = {k: v for k, v in config.to_dict().items() if k not in PLACES}
+        else:
+            settings = repr(self.network)  # its layers, with their kinds and sizes
+        return {
+            "class": type(self.network).__name__,
+            "settings": content_hash(settings),
+            "weights": weights_hash(self.network),
+        }
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """Where it came from, and which weights it has now."""
+        return {**self._provenance, "weights": weights_hash(self.network)}
 
     @property
     def device(self) -> torch.device:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.network import Network
-from tiltmeter.models.weights import fill, read, weights_hash
+from tiltmeter.models.weights import fill, read
 from tiltmeter.specs import Spec
 from tiltmeter.types import Array
 
@@ -31,7 +31,7 @@ class OpenClip(Network):
     """Two towers, one space."""
 
     def __init__(self, network: Any, name: str, spec: str, tokenizer: Any, transform: Any) -> None:
-        super().__init__(network, name, {"spec": spec, "weights": weights_hash(network)})
+        super().__init__(network, name, {"spec": spec})
         self.tokenizer = tokenizer
         *self.steps, self.normal = transform.transforms
         self.preprocessing = dict(network.visual.preprocess_cfg)

@@ -14,10 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
-from tiltmeter.results import file_hash
+from tiltmeter.results import content_hash, file_hash
 from tiltmeter.specs import Spec
 from tiltmeter.types import Array, TextEncoder
+
+DEEPEST = 8  # lists and dictionaries within each other that are looked through for arrays
 
 
 class FromPython:
@@ -28,14 +32,55 @@ class FromPython:
         self.name = name
         self.provenance = provenance
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """How it was made, and what it has learned: its `fingerprint`, or all arrays it holds."""
+        return {**self.provenance, "weights": learned(self.model)}
+
     def encode_texts(self, texts: Sequence[str]) -> Array:
         with _theirs(self.name, "encode_texts failed"):
             return self.model.encode_texts(texts)
 
+    def _encode_images(self, images: Any) -> Array:
+        with _theirs(self.name, "encode_images failed"):
+            return self.model.encode_images(images)  # type: ignore[attr-defined]
+
     def __getattr__(self, name: str) -> Any:
         if name == "model":  # not there yet: a copy is being made
             raise AttributeError(name)
-        return getattr(self.model, name)
+        found = getattr(self.model, name)
+        return self._encode_images if name == "encode_images" else found
+
+
+def learned(model: Any) -> str | None:
+    """A hash of what a model has learned: its own `fingerprint`, or every array that it holds.
+
+    None where it holds none.
+    """
+    if getattr(model, "fingerprint", None):
+        return str(model.fingerprint)
+    parts = [[name, content_hash(array)] for name, array in _arrays("", model, 0)]
+    return content_hash(parts) if parts else None
+
+
+def _arrays(name: str, held: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Arrays and tensors in a module, in an object's attributes, in lists and dictionaries."""
+    if depth > DEEPEST:
+        return
+    if isinstance(held, np.ndarray):
+        yield name, held
+    elif hasattr(held, "detach") and hasattr(held, "numpy"):
+        yield name, held.detach().cpu().float().numpy()
+    elif hasattr(held, "state_dict"):
+        yield from _arrays(name, dict(held.state_dict()), depth + 1)
+    elif isinstance(held, list | tuple):
+        for at, part in enumerate(held):
+            yield from _arrays(f"{name}.{at}", part, depth + 1)
+    elif isinstance(held, dict):
+        for key, part in sorted(held.items(), key=lambda pair: str(pair[0])):
+            yield from _arrays(f"{name}.{key}", part, depth + 1)
+    elif depth == 0 and hasattr(held, "__dict__"):
+        yield from _arrays(name, vars(held), depth + 1)
 
 
 @contextmanager

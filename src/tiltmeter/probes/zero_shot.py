@@ -29,7 +29,7 @@ def zero_shot(
     dataset: str,
     templates: Sequence[str] = TEMPLATES,
     seed: int = 0,
-    **_: Any,
+    **_: Any,  # what other probes of an audit are told
 ) -> tuple[pa.Table, pa.Table]:
     """Top-1 accuracy over all images and for each class."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in classes.names

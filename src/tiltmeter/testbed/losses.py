@@ -27,7 +27,9 @@ class Batch:
     masked: Tensor
 
 
-def losses(network: Any, batch: Batch, blind: float = 0.0) -> dict[str, Tensor]:
+def losses(
+    network: Any, batch: Batch, blind: float = 0.0, generator: torch.Generator | None = None
+) -> dict[str, Tensor]:
     """The network's own losses on a batch; no shape depends on values, so that it can compile.
 
     The first quarter of the rows asks whether caption and picture belong together (every second
@@ -37,14 +39,14 @@ def losses(network: Any, batch: Batch, blind: float = 0.0) -> dict[str, Tensor]:
     found = {}
     pictures, tokens = batch.pictures, batch.tokens
     n, device = len(tokens), tokens.device
-    row, cut = torch.arange(n, device=device), n // 4
+    row, cut = torch.arange(n, device=device), max(min(2, n - 1), n // 4)
     other = torch.where(row % 2 == 0, row, (row + 1) % n)[:cut]
     truth = (row[:cut] == other).to(pictures)
     masked = batch.masked[cut:]
     hidden = masked != tokens[cut:]
     at = hidden.int().topk(MOST_HIDDEN, dim=1).indices
     answer = torch.where(hidden, tokens[cut:], -100).gather(1, at)
-    shown = torch.rand(n - cut, device=device) >= blind
+    shown = torch.rand(n - cut, device=device, generator=generator) >= blind
     if isinstance(network, Dual):
         seen, read = network.see(pictures), network.read(tokens)
         scale = network.log_scale.clamp(max=math.log(100.0)).exp()

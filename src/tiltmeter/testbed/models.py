@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.network import Masked, Network
-from tiltmeter.results import file_hash
 from tiltmeter.specs import Spec
 from tiltmeter.testbed.language import SPECIAL, encode, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
@@ -54,11 +53,14 @@ class Testbed(Network):
         self, images: Any, texts: Sequence[str], generator: torch.Generator | None = None
     ) -> dict[str, Tensor]:
         """The network's own losses on pictures and their captions; one word of each is hidden."""
+        if len(texts) < 2:
+            raise InputError("losses take at least two captions: matching needs a wrong one")
         tokens = self.tokens(texts)
         chance = torch.rand(tokens.shape, generator=generator) * (tokens >= len(SPECIAL))
         masked = tokens.scatter(1, chance.argmax(dim=1)[:, None], vocabulary()["[MASK]"])
         pixels = images if isinstance(images, Tensor) else self.pixels(images)
-        return losses(self.network, Batch(*(x.to(self.device) for x in (pixels, tokens, masked))))
+        batch = Batch(*(x.to(self.device) for x in (pixels, tokens, masked)))
+        return losses(self.network, batch, generator=generator)
 
 
 class DualTestbed(Testbed):
@@ -101,7 +103,7 @@ MODELS: dict[str, type[Testbed]] = {
 
 
 def load(spec: Spec) -> Testbed:
-    """Small trained models of the built-in world: dual, fusion, stream; ?twin=fair."""
+    """Small trained models of the built-in world: dual, fusion, stream."""
     spec.only("twin")
     kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
     if kind not in MODELS:
@@ -111,11 +113,7 @@ def load(spec: Spec) -> Testbed:
     name = kind if twin == "biased" else f"{kind}-fair"
     network = trained(name)
     config = json.loads((WEIGHTS / f"{name}.json").read_text())["config"]
-    provenance = {
-        "weights": file_hash(WEIGHTS / f"{name}.safetensors"),
-        "strength": config["strength"],
-    }
-    return MODELS[kind](network, f"testbed:{name}", provenance)
+    return MODELS[kind](network, f"testbed:{name}", {"strength": config["strength"]})
 
 
 def _shrunk(image: Any) -> Array:

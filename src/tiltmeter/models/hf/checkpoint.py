@@ -92,14 +92,11 @@ class Checkpoint:
         return network
 
     def provenance(self, network: Any) -> dict[str, Any]:
-        """What tells this checkpoint from any other: a hash of the weights, whatever the files."""
-        from tiltmeter.models.weights import weights_hash
-
+        """Where the checkpoint came from, and the class that serves it."""
         return {
             "spec": f"hf:{self.name}",
             "revision": self.revision or getattr(self.config, "_commit_hash", None),
             "class": type(network).__name__,
-            "weights": weights_hash(network),
         }
 
     @contextmanager
