@@ -21,7 +21,7 @@ FLOORS = [
     {"stimuli", "datasets", "models", "testbed"},
     {"engine", "store"},
     {"probes"},
-    {"auditing", "embedding", "calibration", "gate", "planning", "doctor", "catalogue"},
+    {"auditing", "panel", "embedding", "calibration", "corpus", "gate", "planning", "doctor", "catalogue"},
     {"show"},
     {"cli"},
 ]

@@ -1,0 +1,16 @@
+"""Captions that a model may have learned from: which words stand beside which groups.
+
+>>> from tiltmeter.corpus import Vocabulary, count
+>>> import pyarrow as pa
+>>> tally = count(pa.array(["A nurse and her cat.", "The nurse's hat"]), Vocabulary.of(["nurse"]))
+>>> tally.captions[0], tally.holding[0, 1]  # captions with a nurse; with a nurse and "she"
+(np.int64(2), np.int64(1))
+"""
+
+from __future__ import annotations
+
+from tiltmeter.corpus.auditing import audit_captions, count_files
+from tiltmeter.corpus.counting import Tally, count
+from tiltmeter.corpus.vocabulary import Vocabulary
+
+__all__ = ["Tally", "Vocabulary", "audit_captions", "count", "count_files"]

@@ -1,0 +1,312 @@
+"""Captions to counts, in one pass over their bytes; counts of blocks add up to those of the whole.
+
+A word is known by its 64-bit hash, made while its letters are read. That a strange word has the
+hash of one of a thousand known ones happens once in 10^16 words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.corpus.vocabulary import FNV_PRIME, FNV_START, LONGEST, Vocabulary
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.numpy_kernels import jit
+from tiltmeter.types import Ints
+
+SAMPLE = 4  # captions kept for the eye, for each word and sign
+HARD, SOFT, APOSTROPHE = 0, 1, 2  # what stands between words; a letter is its byte
+NO_HASH = np.uint64(0xFFFFFFFFFFFFFFFF)
+_START, _PRIME = np.uint64(FNV_START), np.uint64(FNV_PRIME)
+
+
+def _codes() -> Ints:
+    codes = np.full(128, HARD, np.uint8)
+    for byte in range(128):
+        if chr(byte).isalnum():
+            codes[byte] = ord(chr(byte).lower())
+        elif chr(byte).isspace() or chr(byte) in "-_":
+            codes[byte] = SOFT
+    codes[ord("'")] = APOSTROPHE
+    return codes
+
+
+_CODES = _codes()
+
+
+@dataclass(eq=False)
+class Tally:
+    """Counts of captions: row t is of those that hold term t, the last row is of all."""
+
+    vocabulary: Vocabulary
+    captions: Ints = field(init=False)  # terms + 1
+    holding: Ints = field(init=False)  # terms + 1 x signs: captions that hold the sign too
+    only: Ints = field(init=False)  # likewise, and no other sign of that axis
+    named: Ints = field(init=False)  # terms + 1 x axes: captions that hold any sign of the axis
+    #: (term, sign) -> the captions of smallest hash, each with it: a sample that no order changes.
+    samples: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        terms, signs = len(self.vocabulary.terms), len(self.vocabulary.signs)
+        self.captions = np.zeros(terms + 1, np.int64)
+        self.holding = np.zeros((terms + 1, signs), np.int64)
+        self.only = np.zeros((terms + 1, signs), np.int64)
+        self.named = np.zeros((terms + 1, len(self.vocabulary.axes)), np.int64)
+
+    def add(self, other: Tally) -> Tally:
+        """Takes in the counts of other captions, looked through for the same words."""
+        if other.vocabulary.items != self.vocabulary.items:
+            raise InputError("counts of different words cannot be added up")
+        self.captions += other.captions
+        self.holding += other.holding
+        self.only += other.only
+        self.named += other.named
+        for cell, found in other.samples.items():
+            merged = sorted({*self.samples.get(cell, ()), *found})
+            self.samples[cell] = merged[:SAMPLE]
+        return self
+
+    def limits(self) -> Ints:
+        """Hashes from which on a caption cannot enter the sample of a term and sign."""
+        limits = np.full(self.holding[:-1].shape, NO_HASH)
+        for cell, kept in self.samples.items():
+            if len(kept) == SAMPLE:
+                limits[cell] = kept[-1][0]
+        return limits
+
+
+def count(
+    captions: pa.Array, vocabulary: Vocabulary, *, seed: int = 0, limits: Ints | None = None
+) -> Tally:
+    """Counts one block. `limits` spares the work of samples that would be dropped in a merge.
+
+    >>> words = Vocabulary.of(["nurse"])
+    >>> tally = count(pa.array(["A nurse and her cat", "Two nurses", "He ran"]), words)
+    >>> tally.captions.tolist()  # of nurse, of all
+    [2, 3]
+    >>> tally.holding[0, :2].tolist()  # he, she
+    [0, 1]
+    """
+    tally = Tally(vocabulary)
+    shape = tally.holding[:-1].shape
+    hashes = np.empty((*shape, SAMPLE), np.uint64)
+    hashes[:] = (np.full(shape, NO_HASH) if limits is None else limits)[:, :, None]
+    rows = np.full(hashes.shape, -1, np.int32)
+    captions = captions.drop_null() if captions.null_count else captions
+    _, offsets, data = captions.cast(pa.string()).buffers()
+    if not len(captions) or data is None:
+        return tally
+    at = np.frombuffer(offsets, np.int32)[captions.offset : captions.offset + len(captions) + 1]
+    _count(
+        np.frombuffer(data, np.uint8), at, vocabulary.tables, _axis_masks(vocabulary),
+        tally.captions, tally.holding, tally.only, tally.named,
+        hashes, rows, np.uint64(_salt(seed)),
+    )  # fmt: skip
+    for term, sign in np.argwhere((rows >= 0).any(axis=2)).tolist():
+        tally.samples[term, sign] = sorted(
+            (int(value), captions[int(row)].as_py())
+            for value, row in zip(hashes[term, sign], rows[term, sign], strict=True)
+            if row >= 0
+        )
+    return tally
+
+
+def _salt(seed: int) -> int:
+    return (seed * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & 0xFFFFFFFFFFFFFFFF
+
+
+def _axis_masks(vocabulary: Vocabulary) -> Ints:
+    axes = np.arange(len(vocabulary.axes))[:, None]
+    bits = (vocabulary.sign_axes == axes).astype(np.int64) << np.arange(len(vocabulary.signs))
+    return np.asarray(bits.sum(axis=1))
+
+
+@jit
+def _read(data: Ints, at: Any, start: Any, stop: Any) -> tuple[int, int]:
+    """What a character beyond ASCII is, and its width; letters go byte by byte."""
+    byte = data[at]
+    if byte == 0xC2:  # signs of Latin-1; no-break space and soft hyphen join
+        joins = at + 1 < stop and (data[at + 1] == 0xA0 or data[at + 1] == 0xAD)
+        return (SOFT if joins else HARD), 2
+    if byte == 0xE2 and at + 2 < stop and data[at + 1] < 0xB0:  # punctuation, arrows, symbols
+        if data[at + 1] == 0x80 and data[at + 2] <= 0x91:  # spaces and hyphens
+            return SOFT, 3
+        quote = data[at + 1] == 0x80 and (data[at + 2] == 0x98 or data[at + 2] == 0x99)
+        return (APOSTROPHE if quote else HARD), 3
+    if byte == 0xEF or (byte == 0xE3 and at + 1 < stop and data[at + 1] == 0x80):
+        return HARD, 3  # full-width forms, marks of byte order; punctuation of Chinese and Japanese
+    if byte >= 0xF0:
+        return HARD, 4  # emoji
+    if at > start and data[at - 1] == 0xC3 and byte <= 0x9E and byte != 0x97:
+        return byte + 0x20, 1  # capitals of Latin-1
+    return byte, 1
+
+
+@jit
+def _count(
+    data: Ints,
+    offsets: Ints,
+    tables: Any,
+    axis_masks: Ints,
+    captions: Ints,
+    holding: Ints,
+    only: Ints,
+    named: Ints,
+    hashes: Ints,
+    rows: Ints,
+    salt: Any,
+) -> None:
+    known, ids, edge_at, edges, item_at, items = tables
+    size = np.uint64(len(known) - 1)
+    terms, signs = holding.shape[0] - 1, holding.shape[1]
+    beside, person = terms + signs, terms + 2 * signs
+    seen = np.full(terms, -1, np.int64)
+    hits = np.empty(terms + 1, np.int64)
+    word_of = np.empty(LONGEST, np.int64)  # the last words, and whether they join the one before
+    joined = np.empty(LONGEST, np.bool_)
+    stages = np.empty(LONGEST, np.int64)
+    for row in range(len(offsets) - 1):
+        start, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        at, place, count, mask = start, 0, 0, 0
+        pending, hops, stage = -1, 0, 0
+        soft, after_apostrophe = False, False
+        while at < stop:
+            byte = data[at]
+            if byte < 0x80:  # nearly always
+                code, width = _CODES[byte], 1
+            else:
+                code, width = _read(data, at, start, stop)
+            if code <= APOSTROPHE:
+                soft = soft and code != HARD
+                after_apostrophe = code == APOSTROPHE
+                at += width
+                continue
+            first, value = at, _START
+            while code > APOSTROPHE:
+                value = (value ^ np.uint64(code)) * _PRIME
+                at += width
+                if at >= stop:
+                    break
+                byte = data[at]
+                if byte < 0x80:
+                    code, width = _CODES[byte], 1
+                else:
+                    code, width = _read(data, at, start, stop)
+            if after_apostrophe and at - first == 1 and data[first] | 0x20 == 0x73:
+                after_apostrophe = False  # a possessive s belongs to the word before it
+                continue
+            after_apostrophe = False
+            # which word is it?
+            slot = value & size
+            word = -1
+            while ids[slot] >= 0:
+                if known[slot] == value:
+                    word = ids[slot]
+                    break
+                slot = (slot + np.uint64(1)) & size
+            here = place & (LONGEST - 1)
+            word_of[here], joined[here] = word, soft
+            if not soft:
+                pending, stage = -1, 0
+            soft = True
+            # which terms end with it?
+            alone, adjective, stage_before = -1, -1, 0
+            is_person, is_between, is_who, is_be = False, False, False, False
+            node, back = word, place
+            while node >= 0:
+                for n in range(item_at[node], item_at[node + 1]):
+                    item = items[n]
+                    if item < terms:
+                        if seen[item] != row:
+                            seen[item] = row
+                            hits[count] = item
+                            count += 1
+                    elif item < beside:
+                        alone = item - terms  # the longest one wins: east asians are not asians
+                    elif item < person:
+                        adjective = item - beside
+                        joins = back > 0 and joined[back & (LONGEST - 1)]
+                        stage_before = stages[(back - 1) & (LONGEST - 1)] if joins else 0
+                    else:
+                        is_person |= item == person
+                        is_between |= item == person + 1
+                        is_who |= item == person + 2
+                        is_be |= item == person + 3
+                if back == 0 or place - back == LONGEST - 1 or not joined[back & (LONGEST - 1)]:
+                    break
+                back -= 1
+                before = word_of[back & (LONGEST - 1)]
+                next_node = -1
+                for edge in range(edge_at[node], edge_at[node + 1]):
+                    if edges[edge, 0] == before:
+                        next_node = edges[edge, 1]
+                node = next_node
+            if alone >= 0:
+                mask |= 1 << alone
+            # a race adjective counts before a person, or after one "who is"
+            if adjective >= 0:
+                if stage_before == 3:
+                    mask |= 1 << adjective
+                pending, hops = adjective, 0
+            elif is_person:
+                if pending >= 0:
+                    mask |= 1 << pending
+                pending = -1
+            elif is_between and hops < 2:
+                hops += 1
+            else:
+                pending = -1
+            if is_person:
+                stage = 1
+            elif (is_who and stage == 1) or (is_be and stage == 2):
+                stage += 1
+            else:
+                stage = 0
+            stages[here] = stage
+            place += 1
+        if place == 0:
+            continue  # nothing is said
+        hits[count] = terms  # the row of all captions
+        value = salt
+        if mask and count:
+            for letter in range(start, stop):
+                value = (value ^ np.uint64(data[letter])) * _PRIME
+            value ^= value >> np.uint64(32)  # FNV's low bits are better than its high ones
+            value *= np.uint64(0x9E3779B97F4A7C15)
+            value ^= value >> np.uint64(29)
+        for n in range(count + 1):
+            term = hits[n]
+            captions[term] += 1
+            if mask == 0:
+                continue
+            for axis in range(len(axis_masks)):
+                mine = mask & axis_masks[axis]
+                if mine == 0:
+                    continue
+                named[term, axis] += 1
+                single = mine & (mine - 1) == 0
+                sign = 0
+                while mine:
+                    if mine & 1:
+                        holding[term, sign] += 1
+                        only[term, sign] += single
+                        if term < terms and value < hashes[term, sign, SAMPLE - 1]:
+                            _keep(hashes[term, sign], rows[term, sign], value, row)
+                    mine >>= 1
+                    sign += 1
+
+
+@jit
+def _keep(hashes: Ints, rows: Ints, value: Any, row: int) -> None:
+    """Puts a caption into the sample, in order; one that is there already is not put twice."""
+    for slot in range(SAMPLE):
+        if hashes[slot] == value and rows[slot] >= 0:
+            return
+    slot = SAMPLE - 1
+    while slot > 0 and hashes[slot - 1] > value:
+        hashes[slot], rows[slot] = hashes[slot - 1], rows[slot - 1]
+        slot -= 1
+    hashes[slot], rows[slot] = value, row
