@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tiltmeter import metrics, stats, stimuli
     from tiltmeter.auditing import audit
     from tiltmeter.calibration import calibrate
+    from tiltmeter.corpus import audit_captions
     from tiltmeter.datasets import load_data
     from tiltmeter.gate import compare
     from tiltmeter.models import load_model
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Groups", "Run", "audit", "calibrate", "compare", "load_data", "load_model", "metrics", "stats",
+    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "load_data", "load_model", "metrics", "stats",
     "stimuli",
 ]  # fmt: skip
 
@@ -30,6 +31,7 @@ _WHERE = {
     "Groups": "types",
     "Run": "results",
     "audit": "auditing",
+    "audit_captions": "corpus",
     "calibrate": "calibration",
     "compare": "gate",
     "load_data": "datasets",
