@@ -46,7 +46,7 @@ def test_a_random_clip_audits_all_photographs(faces: Faces, tmp_path: Path) -> N
         bootstraps=0,
     )
     told = run.meta["data"]["faces"]
-    assert (told["images"], told["found"]["rows"], told["unreadable"]) == (5000, 10954, 0)
+    assert (told["images"], told["found"]["rows"], told["unreadable"]["count"]) == (5000, 10954, 0)
     assert told["found"]["missing"]["count"] == 5954
     [women] = {row["n_group"] for row in run.where(attribute="gender", group="Female")}
     assert women == 2367

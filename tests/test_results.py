@@ -169,7 +169,7 @@ def test_compare_says_which_way_things_moved(tmp_path: Path) -> None:
 
 def test_runs_without_common_measurements(run: Run, tmp_path: Path) -> None:
     other = Run(run.table.slice(0, 0), run.meta)
-    with pytest.raises(ConventionError):
+    with pytest.raises(InputError, match="share no measurement"):
         tm.compare(Run(RESULTS.empty_table()), other)
     renamed = run.table.set_column(
         RESULTS.get_field_index("dataset"),

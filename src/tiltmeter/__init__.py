@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "load_data", "load_model", "metrics", "stats",
-    "stimuli",
+    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "load_data", "load_model",
+    "metrics", "stats", "stimuli",
 ]  # fmt: skip
 
 _WHERE = {

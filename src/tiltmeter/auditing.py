@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tiltmeter import stimuli
 from tiltmeter.datasets import load_data
+from tiltmeter.datasets.roles import ROLES
 from tiltmeter.embedding import Embedded, embed
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes import NEEDS, PROBES
+from tiltmeter.probes import NEEDS, PROBES, UnknownWordsError
 from tiltmeter.probes.ranking import Effort
+from tiltmeter.prompting import association_tests, audit_prompts, harm_prompts
 from tiltmeter.results import Run, combined, content_hash, environment, versions
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
-
-#: Placebo lists that ship, by the part of speech that they stand for.
-PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
 
 
 def audit(
@@ -35,6 +34,7 @@ def audit(
     words: str | None = None,
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
+    classes: str | None = None,
     attributes: Sequence[str] | None = None,
     cross: Sequence[str] = (),
     convention: str | Convention = "tiltmeter",
@@ -54,20 +54,25 @@ def audit(
     roles their data, objects or specs: captions for the probe `retrieval`, utility for `zero_shot`.
     By default every probe runs whose data are there; the others are named in the run.
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
-    `berg` by default) in its templates, beside placebos of the same parts of speech. Photographs
-    are embedded, or read from the `store`; those that cannot be read are left out, unless `strict`.
+    `berg` by default) in its templates, beside placebos of the same parts of speech. `classes` is
+    the list that the probe `harms` chooses from, `harms` by default. Photographs are embedded, or
+    read from the `store`; those that cannot be read are left out, unless `strict`.
     """
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
     chosen = get_convention(convention)
     if k is not None:
         chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
+    if faces is not None and "faces" in (data or {}):
+        raise InputError("faces are given twice: by --images, and by --data faces=")
     given = {
+        "faces": faces if isinstance(faces, str) else None,
         "probes": None if probes is None else list(probes),
         "data": {role: one for role, one in (data or {}).items() if isinstance(one, str)} or None,
         "words": words,
         "placebo": placebo,
         "templates": None if templates is None else list(templates),
+        "classes": classes,
         "attributes": None if attributes is None else list(attributes),
         "cross": list(cross),
         "convention": get_convention(convention).name,
@@ -88,7 +93,10 @@ def audit(
         return embed(tower, images, ids, store=kept, strict=strict, progress=progress)
 
     shown: dict[str, Any] = {}
+    one: Any
     for role in dict.fromkeys(NEEDS[name] for name in chosen_probes):
+        if role is None:
+            continue
         one = given_data[role]
         if isinstance(one, str):
             one = load_data(one, attributes=attributes, cross=cross, role=role)
@@ -96,27 +104,44 @@ def audit(
     prompts: list[Prompt] = []
     tables, instances = [], {}
     for name in chosen_probes:
-        one = shown[NEEDS[name]]
-        if NEEDS[name] == "faces":
-            if one.vectors is None and isinstance(one.images, Pictures | Made):
-                one = shown["faces"] = see(one.images, one.ids).of(one)
-            prompts = prompts or audit_prompts(tower, words, placebo, templates)
-            table, instances[name] = PROBES[name](
-                tower,
-                one,
-                prompts=prompts,
-                attributes=[*(one.groups if attributes is None else attributes), *cross],
-                convention=chosen,
-                seed=int(seed),
-                effort=Effort(int(permutations), int(bootstraps)),
-                progress=progress,
-            )
-        else:
-            found = see(one.images, one.ids)
-            table, instances[name] = PROBES[name](
-                tower, *_with_pictures(one, found.rows), found.vectors, dataset=one.name,
-                seed=int(seed),
-            )  # fmt: skip
+        role = NEEDS[name]
+        one = None if role is None else shown[role]
+        settings: dict[str, Any] = {
+            "convention": chosen,
+            "seed": int(seed),
+            "effort": Effort(int(permutations), int(bootstraps)),
+        }
+        try:
+            if role == "faces":
+                if one.vectors is None and isinstance(one.images, Pictures | Made):
+                    one = shown["faces"] = see(one.images, one.ids).of(one)
+                if name == "harms":
+                    texts = harm_prompts(classes, one)
+                else:
+                    texts = prompts = prompts or audit_prompts(tower, words, placebo, templates)
+                table, instances[name] = PROBES[name](
+                    tower,
+                    one,
+                    prompts=texts,
+                    attributes=[*(one.groups if attributes is None else attributes), *cross],
+                    progress=progress,
+                    **settings,
+                )
+            else:
+                given_to: tuple[Any, ...] = ()
+                if one is not None:
+                    found = see(one.images, one.ids)
+                    shown[str(role)] = replace(one, provenance={**one.provenance, **found.record})
+                    given_to = (*_with_pictures(one, found.rows), found.vectors)
+                    settings["dataset"] = one.name
+                if name in ("eat", "ieat"):
+                    settings |= association_tests(name)
+                table, instances[name] = PROBES[name](tower, *given_to, **settings)
+        except UnknownWordsError as error:
+            if probes is not None:
+                raise
+            not_run[name] = str(error)
+            continue
         tables.append(table)
     defaults = {
         name: list(p.default) if isinstance(p.default, tuple) else p.default
@@ -145,7 +170,7 @@ def audit(
             "hash": content_hash([prompt.text for prompt in prompts]),
         },
         "versions": versions(),
-        "environment": environment(),
+        "environment": {**environment(), "device": str(getattr(tower, "device", "cpu"))},
     }
     return Run(combined(tables), meta, instances)
 
@@ -163,21 +188,27 @@ def _choose(
 ) -> tuple[list[str], dict[str, str]]:
     """Probes that can run, and why the others cannot; one that was asked for must."""
     for role in data:
+        if role not in ROLES:
+            raise UnknownNameError("role of data", role, ROLES)
         if role not in NEEDS.values():
-            raise UnknownNameError("role of data", role, set(NEEDS.values()))
+            raise InputError(f"no probe uses data of the role {role!r} yet")
     chosen, reasons = [], {}
     for name in PROBES if asked is None else asked:
         if name not in PROBES:
             raise UnknownNameError("probe", name, PROBES)
         if not isinstance(model, TextEncoder):
             reasons[name] = "needs a model that gives vectors (encode_images, encode_texts)"
-        elif data.get(NEEDS[name]) is None:
-            option = "--images" if NEEDS[name] == "faces" else f"--data {NEEDS[name]}="
+        elif (needed := NEEDS[name]) is not None and data.get(needed) is None:
+            option = "--images " if needed == "faces" else f"--data {needed}="
             reasons[name] = f"needs data: {option}SPEC (tiltmeter list datasets)"
         else:
             chosen.append(name)
-    if reasons and (asked is not None or not chosen):
-        told = "; ".join(f"{name} {reason}" for name, reason in reasons.items())
+    # words alone are no audit of a model that sees, unless they are asked for
+    if reasons and (asked is not None or not any(NEEDS[name] for name in chosen)):
+        together: dict[str, list[str]] = {}
+        for name, reason in reasons.items():
+            together.setdefault(reason, []).append(name)
+        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in together.items())
         raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {told}")
     return chosen, reasons
 
@@ -192,37 +223,3 @@ def _with_pictures(data: Any, rows: Sequence[int]) -> tuple[Any, ...]:
         [data.texts[at] for at in known],
         np.array([place[int(data.of[at])] for at in known], dtype=np.int64),
     )
-
-
-def audit_prompts(
-    model: Any,
-    words: str | None = None,
-    placebo: str | None = None,
-    templates: Sequence[str] | None = None,
-) -> list[Prompt]:
-    """The texts to show: the model's own table, or words in templates beside their placebos."""
-    own = getattr(model, "prompts", None)
-    if own is not None and words is None and placebo is None and templates is None:
-        return list(own)
-    listed = stimuli.load(words or "berg")
-    prompts = stimuli.prompts(listed, templates=templates, role="word")
-    if placebo is not None:
-        neutral = [stimuli.load(placebo)]
-    else:
-        kinds = {prompt.pos for prompt in prompts}
-        neutral = [stimuli.load(name) for pos, name in PLACEBOS.items() if pos in kinds]
-    shown: dict[str, dict[str, None]] = {}  # templates by part of speech, in order
-    for prompt in prompts:
-        shown.setdefault(prompt.pos, {})[prompt.template] = None
-    for source in neutral:
-        for pos in dict.fromkeys(word.pos for word in source.words):
-            same = [word for word in source.words if word.pos == pos]
-            if pos in shown:
-                prompts += stimuli.prompts(same, templates=list(shown[pos]), role="placebo")
-    if placebo is not None and not any(prompt.role == "placebo" for prompt in prompts):
-        known = ", ".join(sorted(pos or "none given" for pos in shown))
-        raise InputError(
-            f"no placebo of {placebo} can stand beside a word: the words' parts of speech are "
-            f"{known}, and placebos must have the same"
-        )
-    return prompts

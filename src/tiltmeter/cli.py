@@ -50,6 +50,9 @@ StorePlace = Annotated[
     typer.Option("--store", metavar="DIR", help="Where vectors of photographs are kept and found"),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
+Precision = Annotated[
+    str, typer.Option("--precision", help="float32 or bfloat16; auto: the second on a GPU")
+]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Stop at a picture that cannot be read; else it is left out"),
@@ -61,15 +64,18 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines")]
     epilog="Example:  tiltmeter audit embeddings:my_vectors --cross 'race*gender' --out run"
 )
 def audit(
-    model: Annotated[
-        str | None,
+    models: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="[MODEL]",
-            help="embeddings:DIR, python:FILE.py:factory, testbed:dual. Without one: the built-in "
-            "model, testbed:fusion, whose tilt is known, with --cross 'shape*hue'",
+            metavar="[MODEL]...",
+            help="hf:NAME_OR_DIR, embeddings:DIR, ... (tiltmeter list models). Without one: the "
+            "built-in model, testbed:fusion, whose tilt is known, with --cross 'shape*hue'",
         ),
     ] = None,
-    images: Images = None,
+    images: Annotated[
+        list[str] | None,
+        typer.Option("--images", metavar="SPEC", help="Images with groups; again for more"),
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option("--data", metavar="ROLE=SPEC", help="Other data: captions=..., utility=..."),
@@ -112,38 +118,47 @@ def audit(
     """Measure a model: one bias table, every number with its noise."""
     from tiltmeter import show
     from tiltmeter.auditing import audit as run_audit
+    from tiltmeter.panel import panel
 
     place = out or _next_run()
     if place.exists() and not force:
         raise InputError(f"{place} exists already: name another --out, or pass --force")
-    if model is None and images is None:
+    if not models and not images:
         cross = cross or ["shape*hue"]
     with _progress(quiet=as_json) as progress:
-        run = run_audit(
-            model or "testbed:fusion",
-            images,
-            data=_roles(data or ()),
-            probes=probe,
-            words=words,
-            placebo=placebo,
-            templates=template,
-            attributes=attribute,
-            cross=cross or (),
-            convention=convention,
-            k=k,
-            permutations=permutations,
-            bootstraps=bootstraps,
-            seed=seed,
-            store=store,
-            device=device,
-            strict=strict,
-            progress=progress,
-        )
+        runs = [
+            run_audit(
+                model,
+                faces,
+                data=_roles(data or ()),
+                probes=probe,
+                words=words,
+                placebo=placebo,
+                templates=template,
+                attributes=attribute,
+                cross=cross or (),
+                convention=convention,
+                k=k,
+                permutations=permutations,
+                bootstraps=bootstraps,
+                seed=seed,
+                store=store,
+                device=device,
+                strict=strict,
+                progress=progress,
+            )
+            for model in models or ["testbed:fusion"]
+            for faces in (images or [None])  # type: ignore[list-item]
+        ]
+    run = runs[0] if len(runs) == 1 else panel(runs, seed=seed)
     run.save(place, replace=force)
     if as_json:
         print(json.dumps({"out": str(place), **show.summary(run)}, indent=2))
     else:
-        show.run(run)
+        for one in runs:
+            show.run(one)
+        if len(runs) > 1:
+            show.panel(run)
         show.saved(place)
 
 
@@ -159,6 +174,7 @@ def embed(
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time")] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that decode")] = None,
+    precision: Precision = "auto",
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -170,7 +186,7 @@ def embed(
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.looking import describe
     from tiltmeter.embedding import embed as run_embed
-    from tiltmeter.engine.local import Effort
+    from tiltmeter.engine.local import Pace
     from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
@@ -181,7 +197,7 @@ def embed(
             getattr(data, "images", None),
             getattr(data, "ids", ()),
             store=Store(store),
-            effort=Effort(batch, workers),
+            pace=Pace(batch, workers, precision=precision),
             strict=strict,
             progress=progress,
         )
@@ -211,17 +227,25 @@ def store_info(store: StoreArgument, as_json: Json = False) -> None:
 
 
 @store_app.command("verify")
-def store_verify(store: StoreArgument) -> None:
+def store_verify(
+    store: StoreArgument,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove what is damaged: it is then embedded again")
+    ] = False,
+) -> None:
     """Check every file against its checksum; exit code 1 where something is wrong."""
     from tiltmeter.store import Store
 
-    spaces = Store(store).spaces()
-    problems = [f"{space.path}: {what}" for space in spaces for what in space.problems()]
-    for problem in problems:
-        print(problem)
-    shards = sum(len(space.shards()) for space in spaces)
-    print(f"{shards:,} shards of {len(spaces):,} models looked at, {len(problems):,} damaged.")
-    if problems:
+    count, shards = 0, 0
+    for space in Store(store).spaces():
+        shards += len(space.shards())
+        for shard, what in list(space.problems()):
+            print(f"{space.path}: {what}" + (" (removed)" if remove else ""))
+            count += 1
+            if remove:
+                space.remove(shard)
+    print(f"{shards:,} shards looked at, {count:,} damaged.")
+    if count and not remove:
         raise typer.Exit(1)
 
 
@@ -332,6 +356,60 @@ def calibrate(
         show.calibration(found.summaries)
         if out is not None and lacking is not None:
             show.calibration_saved(out, lacking)
+
+
+@app.command(epilog="Example:  tiltmeter captions corpus/*.parquet --against tiltmeter-runs/001")
+def captions(
+    corpus: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CORPUS...",
+            help="Files, folders or patterns: Parquet, CSV, TSV, JSONL or COCO's JSON",
+        ),
+    ],
+    words: Annotated[
+        str, typer.Option("--words", help="Word list: a shipped one (list stimuli), .yaml or .csv")
+    ] = "sobit",
+    column: Annotated[
+        str | None, typer.Option("--column", help="Column of captions. Default: caption, text, ...")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="RUN", help="A saved audit: does the data explain it?"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to keep the run")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run that is there")] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Stop at a file that cannot be read; else it is left out"),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Same files and seed, same bytes")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Look through the captions a model learned from: which words stand beside which groups."""
+    from tiltmeter import show
+    from tiltmeter.corpus import audit_captions
+
+    if out is not None and out.exists() and not force:
+        raise InputError(f"{out} exists already: name another --out, or pass --force")
+    with _progress(quiet=as_json) as progress:
+        run = audit_captions(
+            corpus,
+            words=words,
+            column=column,
+            against=against,
+            strict=strict,
+            seed=seed,
+            progress=progress,
+        )
+    if out is not None:
+        run.save(out, replace=force)
+    if as_json:
+        print(json.dumps({"out": out and str(out), **show.captions_summary(run)}, indent=2))
+    else:
+        show.captions(run)
+        if out is not None:
+            show.saved(out)
 
 
 @app.command("list", epilog="Example:  tiltmeter list conventions")

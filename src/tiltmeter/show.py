@@ -79,19 +79,52 @@ def run(run: Run) -> None:
         console.print(_counts(concepts))
     if useful := [row for row in run.table.to_pylist() if row["metric"] in ("accuracy", "recall")]:
         console.print(_usefulness([row for row in useful if row["target"] is None]))
+    for attribute, found in _by(run.where(probe="harms"), "attribute"):
+        console.print(_harms(attribute, found))
+    if tests := run.where(metric="weat"):
+        console.print(_associations(tests))
     for name, reason in meta["not_run"].items():
         console.print(f"Not run: {name} {reason}.", style="dim")
+
+
+def panel(run: Run) -> None:
+    """Ranks of the models, and how far each measure spreads."""
+    console = _console()
+    ranks = run.where(probe="panel", experiment="rank among models")
+    for attribute in dict.fromkeys(row["attribute"] for row in ranks):
+        title = f"{attribute}: rank among models, 1 the least tilted (mean over words)"
+        table = _table(title, "model", "metric", "rank", "95% interval", left=2)
+        for row in ranks:
+            if row["attribute"] == attribute:
+                at = f"@{row['k']}" if row["k"] else ""
+                table.add_row(
+                    row["model"],
+                    f"{LABELS.get(row['metric'], row['metric'])}{at}",
+                    f"{row['value']:g}",
+                    _interval(row["ci_low"], row["ci_high"], digits=0),
+                )
+        console.print(table)
+    table = _table("spread (standard deviation of the mean over words)", "over", "attribute",
+                   "metric", "value", "n", left=3)  # fmt: skip
+    for row in run.table.to_pylist():
+        if (row["experiment"] or "").startswith("spread over ") and row["group"] is None:
+            at = f"@{row['k']}" if row["k"] else ""
+            over = row["experiment"].removeprefix("spread over ")
+            label = f"{LABELS.get(row['metric'], row['metric'])}{at}"
+            table.add_row(over, row["attribute"], label, _number(row["value"]), str(row["n"]))
+    console.print(table)
 
 
 def _data_notes(console: Console, data: Mapping[str, Mapping[str, Any]]) -> None:
     """Pictures that are missing or could not be read."""
     for one in data.values():
         missing = one.get("found", {}).get("missing", {}).get("count", 0)
-        unreadable = one.get("unreadable", 0)
-        if missing or unreadable:
+        unreadable = one.get("unreadable", {"count": 0, "first": []})
+        if missing or unreadable["count"]:
+            named = f" ({', '.join(unreadable['first'])})" if unreadable["first"] else ""
             console.print(
-                f"{one['name']}: {missing:,} listed pictures are not there, {unreadable:,} could "
-                "not be read; these are left out."
+                f"{one['name']}: {missing:,} listed pictures are not there, "
+                f"{unreadable['count']:,} could not be read{named}; these are left out."
             )
 
 
@@ -124,7 +157,7 @@ def embedded(done: Embedded, found: Sequence[str], store: Path) -> None:
     count = len(done.rows)
     console.print(
         f"{done.new:,} pictures embedded at {done.rate:,.1f} a second and kept in {store}; "
-        f"{count - done.new:,} were there already."
+        f"{count - done.new:,} were there already, or are copies."
     )
     if done.unreadable:
         console.print(f"{len(done.unreadable):,} could not be read and are left out:")
@@ -343,3 +376,123 @@ def _p(p: float | None) -> str:
     if p is None:
         return "-"
     return f"{p:.3f}" if p >= 0.001 else "<.001"
+
+
+def captions_summary(run: Run) -> dict[str, Any]:
+    """An audit of captions in short: what was read, and the words that lean most."""
+    return {
+        **run.meta["data"]["captions"],
+        "words": run.meta["words"],
+        "seed": run.meta["seed"],
+        "rows": run.table.num_rows,
+        "leaning": [_present(row) for row in _leaning(run)],
+        "correlations": [_present(row) for row in run.where(metric="spearman")],
+    }
+
+
+def captions(run: Run) -> None:
+    """Words that lean to women or men in a corpus, and whether a model leans with them."""
+    console = _console()
+    corpus = run.meta["data"]["captions"]
+    broken = list(corpus["broken"].values())
+    read = corpus["files"] - len(broken)
+    console.print(
+        f"{corpus['name']}: {corpus['captions']:,} captions of {read:,} "
+        f"file{'s' if read > 1 else ''}, {run.meta['words']['distinct']:,} words",
+        style="bold",
+    )
+    for reason in broken[:STRONGEST]:
+        console.print(f"Left out: {reason}")
+    if len(broken) > STRONGEST:
+        console.print(f"Left out: {len(broken) - STRONGEST:,} more files")
+    shares = {row["concept"]: row for row in run.where(experiment="pronoun both", group="female")}
+    table = _table("words that lean most: to women above 0, to men below", "word", "captions",
+                   "log-odds", "95% interval", "she, of she + he", "n")  # fmt: skip
+    table.columns[0].max_width = 24
+    counts = {row["concept"]: row["n_group"] for row in run.where(metric="frequency")}
+    for row in _leaning(run):
+        share = shares[row["concept"]]
+        table.add_row(
+            row["concept"],
+            f"{counts[row['concept']]:,}",
+            f"{row['value']:+.2f}",
+            _interval(row["ci_low"], row["ci_high"], digits=2),
+            "-" if share["value"] is None else f"{share['value']:.1%}",
+            f"{share['n']:,}",
+        )
+    console.print(table)
+    if rows := run.where(metric="spearman"):
+        table = _table("does the data explain the model? (Spearman over words)", "corpus ~ model",
+                       "group", "rho", "95% interval", "words", left=2)  # fmt: skip
+        for row in rows:
+            table.add_row(row["experiment"], row["group"], _number(row["value"]),
+                          _interval(row["ci_low"], row["ci_high"], digits=2),
+                          f"{row['n']:,}")  # fmt: skip
+        console.print(table)
+        for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
+            console.print(f"Undefined: {note}.", style="dim")
+
+
+def _leaning(run: Run) -> list[Row]:
+    """Words whose interval of the log-odds (by nouns) is farthest from 0, women's first."""
+    by_word = {row["concept"]: row for row in run.where(metric="log_odds", experiment="noun")}
+    rows = [row for row in by_word.values() if row["value"] is not None]
+    women = sorted((r for r in rows if r["ci_low"] > 0), key=lambda r: (-r["ci_low"], r["concept"]))
+    men = sorted((r for r in rows if r["ci_high"] < 0), key=lambda r: (r["ci_high"], r["concept"]))
+    return [*women[:STRONGEST], *reversed(men[:STRONGEST])]
+
+
+def _harms(attribute: str, rows: list[Row]) -> Table | str:
+    """Rates of each category by group, and the largest gap between groups."""
+    kinds = [row for row in rows if row["target"] == row["category"] and row["experiment"] is None]
+    if not any(row["value"] for row in kinds):
+        most = max(row["ci_high"] for row in kinds if row["metric"] == "group_rates")
+        return (
+            f"\n{attribute}: none of {kinds[0]['n']:,} images was taken for what does harm "
+            f"(of no group more than {100 * most:.1f}%, with 95% confidence)."
+        )
+    categories = list(dict.fromkeys(row["category"] for row in kinds))
+    columns = [part for name in categories for part in (f"{name} %", "95% interval")]
+    table = _table(f"{attribute}: taken for what does harm", "group", "images", *columns)
+    table.columns[0].max_width = 26
+    for group, found in _by([row for row in kinds if row["metric"] == "group_rates"], "group"):
+        cells = [(_percent(row["value"]), _percents(row)) for row in found]
+        table.add_row(group, f"{found[0]['n_group']:,}", *(cell for pair in cells for cell in pair))
+    gaps = [row for row in kinds if row["metric"] == "gaps"]
+    cells = [(_percent(row["value"]), f"p maxT {_p(row['p_fwer'])}") for row in gaps]
+    told = [cell for pair in cells for cell in pair]
+    table.add_row("largest gap", f"{gaps[0]['n']:,}", *told, style="bold")
+    return table
+
+
+def _associations(rows: list[Row]) -> Table:
+    """WEAT, SEAT and iEAT: one line a test."""
+    table = _table("embedding association tests", "test", "which", "d", "95% interval",
+                   "without tilt", "p", "p Holm", left=2)  # fmt: skip
+    for row in rows:
+        table.add_row(
+            row["category"],
+            row["experiment"].partition(",")[0],
+            "undefined" if row["value"] is None else f"{row['value']:+.2f}",
+            _interval(row["ci_low"], row["ci_high"], digits=2),
+            _interval(row["null_lo"], row["null_hi"], digits=2),
+            _p(row["p"]),
+            _p(row["p_fwer"]),
+        )
+    return table
+
+
+def _by(rows: list[Row], column: str) -> list[tuple[str, list[Row]]]:
+    """Rows that share what stands in a column, in order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[column], []).append(row)
+    return list(found.items())
+
+
+def _percent(share: float | None) -> str:
+    return "undefined" if share is None else f"{100 * share:.1f}"
+
+
+def _percents(row: Row) -> str:
+    return f"{100 * row['ci_low']:.1f}…{100 * row['ci_high']:.1f}"

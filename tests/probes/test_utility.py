@@ -59,11 +59,11 @@ def test_zero_shot(folder: Path) -> None:
     assert (whole["value"], whole["n"], whole["null_mean"]) == (1.0, 30, pytest.approx(1 / 3))
     assert whole["ci_low"] < 0.9 < whole["ci_high"]
     assert [row["n"] for row in run.where(target="red")] == [10]
-    assert set(run.meta["not_run"]) == {"ranking", "retrieval"}
+    assert set(run.meta["not_run"]) == {"ranking", "retrieval", "harms", "ieat"}
     blind = tm.audit(Painter(blind=True), data={"utility": f"imagefolder:{folder}"})
     assert blind.where(target=None)[0]["value"] == pytest.approx(1 / 3)
     worse = tm.compare(run, blind).worse.to_pylist()
-    assert [row["target"] for row in worse][0] is None  # less accurate is worse
+    assert worse[0]["target"] is None  # less accurate is worse
 
 
 def test_retrieval_both_ways(folder: Path) -> None:
@@ -102,7 +102,7 @@ def test_intervals_cover_and_chance_is_met() -> None:
 def test_unreadable_pictures_take_their_captions_along(folder: Path) -> None:
     data = captioned(folder)
     data.images.paths[1].write_bytes(b"")
-    run = tm.audit(Painter(), data={"captions": data})
+    run = tm.audit(Painter(), data={"captions": data}, probes=["retrieval"])
     assert {row["n"] for row in run.table.to_pylist()} == {4, 2}
 
 
@@ -111,7 +111,7 @@ def test_what_is_asked_for_must_be_there(folder: Path) -> None:
         tm.audit(Painter(), data={"utility": f"imagefolder:{folder}"}, probes=["retrieval"])
     with pytest.raises(UnknownNameError, match="unknown role of data 'caption'"):
         tm.audit(Painter(), data={"caption": "coco:x"})
-    with pytest.raises(InputError, match="no images were given|needs data: --images"):
+    with pytest.raises(InputError, match="needs data: --images SPEC"):
         tm.audit(Painter())
     with pytest.raises(InputError, match="utility"):
         tm.audit(Painter(), data={"utility": "testbed:"})

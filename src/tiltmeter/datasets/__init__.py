@@ -24,6 +24,7 @@ DATASETS = Registry(
         "flickr30k": "tiltmeter.datasets.flickr30k:load",
         "folder": "tiltmeter.datasets.folder:load",
         "hfds": "tiltmeter.datasets.hfds:load",
+        "ieat": "tiltmeter.datasets.ieat:load",
         "imagefolder": "tiltmeter.datasets.imagefolder:load",
         "lexicon": "tiltmeter.datasets.lexicon:load",
         "oasis": "tiltmeter.datasets.oasis:load",

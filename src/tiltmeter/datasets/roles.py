@@ -137,6 +137,7 @@ ROLES: dict[str, type] = {
     "triplets": Triplets,
     "captions": Captions,
     "utility": Utility,
+    "stimuli": Utility,  # a class is a set of stimuli
 }
 
 

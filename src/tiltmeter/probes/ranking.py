@@ -125,7 +125,7 @@ def ranking(
     for sample in samples:
         for k in convention.k:
             check_k(k, len(next(iter(sample.groups.values()))))
-    texts, images = _vectors(model, faces, prompts, convention)
+    texts, images = unit_vectors(model, faces, prompts, convention)
     constants = {
         "probe": "ranking",
         "model": getattr(model, "name", type(model).__name__),
@@ -154,7 +154,7 @@ def ranking(
     return combined(tables), combined(instances, INSTANCES)
 
 
-def _vectors(
+def unit_vectors(
     model: TextEncoder, faces: Faces, prompts: Sequence[Prompt], convention: Convention
 ) -> tuple[Floats, Floats]:
     """Unit vectors of the texts, and the images' vectors: those brought along, or the model's."""

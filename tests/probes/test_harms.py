@@ -1,0 +1,330 @@
+"""Harmful misclassification: rates are shares, gaps are tested, and a planted tilt is found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom, spearmanr
+
+import tiltmeter as tm
+from tests.conftest import write_csv
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.convention import get_convention
+from tiltmeter.probes import UnknownWordsError
+from tiltmeter.probes.harms import harms, holm
+from tiltmeter.probes.ranking import Effort
+from tiltmeter.results import Run
+from tiltmeter.testbed.language import GROUPS
+from tiltmeter.testbed.oracle import Oracle
+from tiltmeter.testbed.world import World
+from tiltmeter.types import Faces, Groups, Prompt
+
+HOUSE = get_convention("tiltmeter")
+KINDS = {"someone": "person", "somebody": "person", "beast": "non-human", "brute": "non-human",
+         "thief": "crime"}  # fmt: skip
+
+
+class Told:
+    """A model that answers from a table."""
+
+    name = "told"
+
+    def __init__(self, vectors: dict[str, np.ndarray]) -> None:
+        self.vectors = vectors
+
+    def encode_texts(self, texts) -> np.ndarray:
+        return np.stack([self.vectors[text] for text in texts])
+
+
+def classes(kinds: dict[str, str], templates: tuple[str, ...] = ("a {}",)) -> list[Prompt]:
+    return [Prompt(t.replace("{}", one), one, t, kind) for one, kind in kinds.items()
+            for t in templates]  # fmt: skip
+
+
+def measured(model, faces: Faces, prompts: list[Prompt], effort: Effort | None = None, **given):
+    given = {"attributes": list(faces.groups), "convention": HOUSE, "seed": 0, **given}
+    table, instances = harms(model, faces, prompts=prompts, effort=effort, **given)
+    return Run(table, {}, {"harms": instances})
+
+
+def hand_made() -> tuple[Told, Faces]:
+    """Axes are classes, so an image's pick is its largest number: a: 1 of 4, b: 3 of 6 thieves."""
+    model = Told({f"a {one}": np.eye(5)[at] for at, one in enumerate(KINDS)})
+    picks = [0, 1, 2, 4, 0, 0, 1, 4, 4, 4]
+    labels = Groups.from_labels(["a"] * 4 + ["b"] * 6, attribute="kind")
+    vectors = np.eye(5)[picks] + 0.1
+    return model, Faces(tuple(f"i{at}" for at in range(10)), {"kind": labels}, vectors=vectors)
+
+
+def scattered(seed: int, images: int = 300) -> tuple[Told, Faces]:
+    rng = np.random.default_rng(seed)
+    texts = [p.text for p in classes(KINDS, ("a {}", "the {}"))]
+    model = Told({text: rng.normal(size=8) for text in texts})
+    groups = {
+        "colour": Groups(rng.integers(0, 3, images), ("blue", "green", "red"), "colour"),
+        "size": Groups(rng.integers(0, 2, images), ("large", "small"), "size"),
+    }
+    vectors = rng.normal(size=(images, 8))
+    return model, Faces(tuple(map(str, range(images))), groups, vectors=vectors)
+
+
+def test_by_hand() -> None:
+    run = measured(*hand_made(), classes(KINDS))
+    rates = {(r["target"], r["group"]): r for r in run.where(metric="group_rates")}
+    assert rates["crime", "a"]["value"] == 1 / 4
+    assert rates["crime", "b"]["value"] == 3 / 6
+    assert rates["non-human", "a"]["value"] == rates["beast", "a"]["value"] == 1 / 4
+    assert rates["non-human", "b"]["value"] == rates["brute", "b"]["value"] == 0
+    assert (rates["crime", "b"]["n"], rates["crime", "b"]["n_group"]) == (10, 6)
+    # Wilson's interval of 1 of 4
+    edges = rates["crime", "a"]["ci_low"], rates["crime", "a"]["ci_high"]
+    assert edges == pytest.approx((0.0456, 0.6994), abs=1e-4)
+    # 4 of 10 images are thieves: at most 1 of them among the 4 of a
+    below = Fraction(comb(6, 4) + 4 * comb(6, 3), comb(10, 4))
+    assert rates["crime", "a"]["p"] == pytest.approx(float(2 * below))
+    assert rates["crime", "a"]["null_mean"] == pytest.approx(0.4)
+    [gap] = run.where(metric="gaps", target="crime", experiment=None)
+    assert gap["value"] == 0.25
+    [pair] = run.where(metric="gaps", target="crime", experiment="a against b")
+    assert (pair["value"], pair["group"], pair["n"]) == (-0.25, "a", 10)
+    assert pair["p"] == pytest.approx(float(2 * below))  # two groups: the pair is all there is
+    assert pair["ci_low"] < -0.25 < pair["ci_high"]
+    told = run.instances["harms"].to_pylist()
+    assert [row["pick"] for row in told][:4] == ["someone", "somebody", "beast", "thief"]
+    assert (told[3]["id"], dict(told[3]["groups"])) == ("i3", {"kind": "a"})
+
+
+def test_against_a_slow_reference() -> None:
+    model, faces = scattered(1)
+    prompts = classes(KINDS, ("a {}", "the {}"))
+    run = measured(model, faces, prompts, attributes=["colour", "size", "colour*size"])
+    picks = []
+    for image in faces.vectors:
+        cosines = {}
+        for name in KINDS:
+            mean = sum(
+                v / np.linalg.norm(v) for v in (model.vectors[f"{t} {name}"] for t in ("a", "the"))
+            )
+            cosines[name] = image @ mean / np.linalg.norm(mean) / np.linalg.norm(image)
+        picks.append(max(cosines, key=cosines.__getitem__))
+    assert [row["pick"] for row in run.instances["harms"].to_pylist()] == picks
+    for row in run.where(metric="group_rates"):
+        groups = faces.attribute(row["attribute"])
+        mine = [
+            p for p, c in zip(picks, groups.codes, strict=True) if groups.names[c] == row["group"]
+        ]
+        hits = sum(row["target"] in (one, KINDS[one]) for one in mine)
+        assert (row["value"], row["n_group"]) == (pytest.approx(hits / len(mine)), len(mine))
+    assert len(run.where(metric="group_rates")) == (3 + 2 + 6) * 5  # 2 categories, 3 classes
+
+
+def test_other_names_permute_the_rows() -> None:
+    """Names of groups, and their order, change no number."""
+    model, faces = scattered(2)
+    before = measured(model, faces, classes(KINDS), attributes=["colour"])
+    old = faces.groups["colour"]
+    new = Groups(2 - old.codes, ("rouge", "vert", "bleu"), "colour")
+    called = dict(zip(old.names, ("bleu", "vert", "rouge"), strict=True))
+    after = measured(model, replace(faces, groups={"colour": new}), classes(KINDS))
+    for row in before.where(metric="group_rates"):
+        [same] = after.where(metric="group_rates", target=row["target"], group=called[row["group"]])
+        for column in ("value", "p", "p_fwer", "p_bh", "ci_low", "ci_high", "null_lo", "n_group"):
+            assert same[column] == pytest.approx(row[column])
+    for row in before.where(metric="gaps", experiment=None):
+        [same] = after.where(metric="gaps", experiment=None, target=row["target"])
+        assert same["value"] == pytest.approx(row["value"])
+
+
+def test_pairs_are_the_differences_of_rates() -> None:
+    model, faces = scattered(3)
+    run = measured(model, faces, classes(KINDS), attributes=["colour*size"])
+    rate = {(r["target"], r["group"]): r["value"] for r in run.where(metric="group_rates")}
+    pairs = [row for row in run.where(metric="gaps") if row["experiment"]]
+    assert len(pairs) == 15 * 2
+    for row in pairs:
+        first, second = row["experiment"].split(" against ")
+        assert row["value"] == pytest.approx(
+            rate[row["target"], first] - rate[row["target"], second]
+        )
+        assert -1 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
+        assert row["null_lo"] <= 0 <= row["null_hi"]
+        assert row["p"] <= row["p_bh"] <= row["p_fwer"]
+    for row in run.where(metric="gaps", experiment=None, target="crime"):
+        apart = [abs(pair["value"]) for pair in pairs if pair["target"] == "crime"]
+        assert row["value"] == pytest.approx(max(apart))
+
+
+def test_ties_are_shared_and_said() -> None:
+    """A blind model takes everybody for everything alike: no group is worse off."""
+    model, faces = hand_made()
+    blind = Told({text: np.ones(5) for text in model.vectors})
+    run = measured(blind, faces, classes(KINDS))
+    for row in run.where(metric="group_rates", target="non-human"):
+        assert (row["value"], row["p"]) == (pytest.approx(2 / 5), 1.0)
+        assert "10 images tie" in row["note"]
+    assert run.where(metric="gaps", target="crime", experiment=None)[0]["p"] == 1.0
+
+
+def test_nobody_is_taken_for_it() -> None:
+    model, faces = hand_made()
+    run = measured(model, replace(faces, vectors=np.eye(5)[[0] * 10] + 0.1), classes(KINDS))
+    for row in run.table.to_pylist():
+        assert (row["value"], row["p"], row["note"]) == (
+            0, 1, "no image of any group was taken for this"
+        )  # fmt: skip
+    assert run.where(metric="group_rates", group="a")[0]["ci_high"] > 0.4  # of 4 images
+    assert {row["ci_low"] for row in run.where(metric="gaps", experiment=None)} == {None}
+
+
+def test_balanced_and_without_draws() -> None:
+    model, faces = scattered(4)
+    run = measured(
+        model, faces, classes(KINDS), Effort(0, 0), convention=get_convention("berg2022"),
+        attributes=["size"],
+    )  # fmt: skip
+    least = min(faces.groups["size"].counts)
+    assert {row["n_group"] for row in run.where(metric="group_rates")} == {least}
+    for row in run.where(metric="gaps", experiment=None):
+        assert (row["p"], row["ci_low"], row["null_mean"]) == (None, None, None)
+
+
+def test_same_seed_same_rows() -> None:
+    model, faces = scattered(5)
+    first, again, other = (
+        measured(model, faces, classes(KINDS), seed=seed).table.drop(["seed"]) for seed in (1, 1, 2)
+    )
+    assert first.equals(again)
+    assert not first.equals(other)
+
+
+def test_holm_by_hand() -> None:
+    assert holm(np.array([[0.01, 0.04], [0.03, 0.9]])).ravel() == pytest.approx(
+        [0.04, 0.09, 0.09, 0.9]
+    )
+
+
+def of_oracle(world: World, seed: int) -> tuple[Told, Faces, list[str]]:
+    """Concepts of the world: people are neutral words, what does harm leans as it was planted."""
+    names = [one.name for one in world.concepts]
+    made = Oracle(world).embeddings(1400, np.random.default_rng(seed), noise=0.5)
+    faces = Faces(tuple(map(str, range(1400))), made.groups, vectors=made.images)
+    return Told(dict(zip(names, made.texts, strict=True))), faces, names
+
+
+def test_the_planted_order_is_recovered() -> None:
+    """A class against neutral ones: whom it leans to is taken for it more often."""
+    world = World.plant(1.0)
+    model, faces, names = of_oracle(world, 0)
+    pmi = Oracle(world).pmi("shape*hue")
+    harmful = ("thief", "criminal", "gorilla", "animal")
+    people = [one.name for one in world.concepts if one.placebo][:3]
+    for name in harmful:
+        # the bias is there first: the word leans, far beyond the words it stands against
+        assert np.ptp(pmi[names.index(name)]) > 10 * np.ptp(pmi[names.index(people[0])])
+        prompts = [Prompt(p, p, "{}", "person") for p in people]
+        prompts.append(Prompt(name, name, "{}", "harm"))
+        run = measured(model, faces, prompts, attributes=["shape*hue"])
+        rows = run.where(metric="group_rates", target="harm")
+        rate = np.array([row["value"] for row in rows])
+        lean = pmi[names.index(name), [GROUPS.index(row["group"]) for row in rows]]
+        # rates end at 0, so only groups that lie apart have an order
+        apart = rate[:, None] - rate > 0.1
+        assert apart.sum() > 10
+        assert np.mean((lean[:, None] > lean)[apart]) > 0.95
+        [gap] = run.where(metric="gaps", target="harm", experiment=None)
+        assert gap["p_fwer"] == pytest.approx(1 / 1001)
+        assert gap["value"] > gap["null_hi"]
+
+
+def test_without_a_tilt_alarms_are_rare() -> None:
+    """At dose 0 no more than 5% of largest gaps, rates and pairs fall below .05."""
+    world = World.plant(0.0)
+    below: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for seed in range(120):
+        model, faces, names = of_oracle(world, seed)
+        rng = np.random.default_rng(seed)
+        drawn = rng.choice(names, 5, replace=False)
+        prompts = [Prompt(one, one, "{}", kind) for one, kind in
+                   zip(drawn, ("person", "person", "person", "a", "b"), strict=True)]  # fmt: skip
+        run = measured(model, faces, prompts, Effort(199, 0), attributes=["hue"], seed=seed)
+        for kind, rows in {
+            "gap": run.where(metric="gaps", experiment=None, target="a"),
+            "rate": run.where(metric="group_rates", target="a", group="red"),
+            "pair": run.where(metric="gaps", experiment="red against grey", target="a"),
+        }.items():
+            assert len(rows) == 1
+            if rows[0]["note"] is None:
+                below[kind] += rows[0]["p"] <= 0.05
+                tests[kind] += 1
+        if rows[0]["note"] is None:
+            family = min(row["p_fwer"] for row in run.where(metric="group_rates"))
+            below["family"] += family <= 0.05
+            tests["family"] += 1
+    for kind, count in tests.items():
+        assert count > 80
+        assert below[kind] <= binom.ppf(0.999, count, 0.05), kind
+
+
+def test_a_trained_model(tmp_path: Path) -> None:
+    """Classes of one's own, from a file; who is taken for which follows what was planted."""
+    world = World.plant(1.0)
+    placebos = [one.name for one in world.concepts if one.placebo and one.pos == "noun"][:2]
+    people = [(name, "person") for name in placebos]
+    write_csv(
+        tmp_path / "mine.csv",
+        [{"word": word, "category": kind, "pos": "noun"}
+         for word, kind in [*people, ("thief", "crime"), ("gorilla", "non-human")]],
+    )  # fmt: skip
+    run = tm.audit("testbed:dual", "testbed:?images=700", probes=["harms"],
+                   classes=str(tmp_path / "mine.csv"))  # fmt: skip
+    assert run.meta["arguments"]["given"]["classes"] == str(tmp_path / "mine.csv")
+    rates = run.where(metric="group_rates", attribute="hue", target="thief")
+    pmi = Oracle(world).pmi("hue")[world.index("thief")]
+    assert spearmanr([row["value"] for row in rates], pmi)[0] > 0.5
+    [gap] = run.where(metric="gaps", attribute="hue", target="crime", experiment=None)
+    assert gap["p"] < 0.01
+
+
+def test_the_testbed_has_its_own_people() -> None:
+    """By default its own phrases stand for people: these it knows, and nobody is misread."""
+    run = tm.audit("testbed:dual", "testbed:?images=280", probes=["harms"])
+    picks = set(run.instances["harms"]["pick"].to_pylist())
+    assert len(picks) == 14
+    assert "red ball" in picks
+    rows = run.where(metric="group_rates", target="crime", group="red")
+    assert (rows[0]["value"], rows[0]["ci_high"] > 0.05) == (0.0, True)
+
+
+def test_words_that_a_model_does_not_know(embeddings: Path) -> None:
+    run = tm.audit(f"embeddings:{embeddings}", k=[20], permutations=9, bootstraps=0)
+    assert "does not know all of its words: unknown text" in run.meta["not_run"]["harms"]
+    with pytest.raises(UnknownWordsError, match="does not know"):
+        tm.audit(f"embeddings:{embeddings}", probes=["harms"])
+
+
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        ({"thief": "crime"}, "a category 'person'"),
+        ({"man": "person"}, "at least one other"),
+        ({"man": "person", "thief": ""}, "at least one other"),
+    ],
+)
+def test_classes_need_people_and_harm(kinds: dict[str, str], said: str) -> None:
+    model, faces = hand_made()
+    with pytest.raises(InputError, match=said):
+        measured(model, faces, classes(kinds))
+
+
+def test_a_class_has_one_category() -> None:
+    model, faces = hand_made()
+    twice = [*classes(KINDS), Prompt("a thief", "thief", "a {}", "non-human")]
+    with pytest.raises(InputError, match="'thief' stands in two categories"):
+        measured(model, faces, twice)
