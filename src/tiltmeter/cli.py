@@ -94,6 +94,9 @@ def audit(
     template: Annotated[
         list[str] | None, typer.Option("--template", help="'a photo of a {}'; again for more")
     ] = None,
+    classes: Annotated[
+        str | None, typer.Option("--classes", help="Classes for the probe harms: a list or a file")
+    ] = None,
     attribute: Attributes = None,
     cross: Cross = None,
     convention: ConventionName = "tiltmeter",
@@ -135,6 +138,7 @@ def audit(
                 words=words,
                 placebo=placebo,
                 templates=template,
+                classes=classes,
                 attributes=attribute,
                 cross=cross or (),
                 convention=convention,

@@ -107,7 +107,7 @@ def test_unreadable_pictures_take_their_captions_along(folder: Path) -> None:
 
 
 def test_what_is_asked_for_must_be_there(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"retrieval needs data: --data captions=SPEC"):
+    with pytest.raises(InputError, match="retrieval: needs data: --data captions=SPEC"):
         tm.audit(Painter(), data={"utility": f"imagefolder:{folder}"}, probes=["retrieval"])
     with pytest.raises(UnknownNameError, match="unknown role of data 'caption'"):
         tm.audit(Painter(), data={"caption": "coco:x"})
