@@ -67,7 +67,7 @@ def audit(
     models: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="hf:NAME_OR_DIR, embeddings:DIR, ... (tiltmeter list models). Without one: the "
             "built-in model, testbed:fusion, whose tilt is known, with --cross 'shape*hue'",
         ),
