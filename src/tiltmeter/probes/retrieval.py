@@ -33,7 +33,8 @@ def retrieval(
 ) -> tuple[pa.Table, pa.Table]:
     """Recall@1, 5 and 10, from captions to pictures and back.
 
-    `of` says which picture (row of `vectors`) a text is of. Intervals are a bootstrap over pictures, each with all of its captions.
+    `of` says which picture (row of `vectors`) a text is of. Intervals are a bootstrap over
+    pictures, each with all of its captions.
     """
     encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
     pictures, rng = np.arange(len(vectors)), np.random.default_rng(seed)
