@@ -96,10 +96,9 @@ def panel(run: Run) -> None:
         table = _table(title, "model", "metric", "rank", "95% interval", left=2)
         for row in ranks:
             if row["attribute"] == attribute:
-                at = f"@{row['k']}" if row["k"] else ""
                 table.add_row(
                     row["model"],
-                    f"{LABELS.get(row['metric'], row['metric'])}{at}",
+                    _label(row["metric"], row["k"]),
                     f"{row['value']:g}",
                     _interval(row["ci_low"], row["ci_high"], digits=0),
                 )
@@ -108,9 +107,8 @@ def panel(run: Run) -> None:
                    "metric", "value", "n", left=3)  # fmt: skip
     for row in run.table.to_pylist():
         if (row["experiment"] or "").startswith("spread over ") and row["group"] is None:
-            at = f"@{row['k']}" if row["k"] else ""
             over = row["experiment"].removeprefix("spread over ")
-            label = f"{LABELS.get(row['metric'], row['metric'])}{at}"
+            label = _label(row["metric"], row["k"])
             table.add_row(over, row["attribute"], label, _number(row["value"]), str(row["n"]))
     console.print(table)
 
@@ -197,9 +195,8 @@ def plan(
             )  # fmt: skip
         console.print(table)
         for floor in one.floors:
-            at = f"@{floor.k}" if floor.k else ""
             console.print(
-                f"  {LABELS[floor.metric]}{at} without any tilt: mean {floor.mean:.3f}, "
+                f"  {_label(floor.metric, floor.k)} without any tilt: mean {floor.mean:.3f}, "
                 f"97.5% below {floor.high:.3f} ({convention.name})"
             )
 
@@ -265,9 +262,8 @@ def _totals(attribute: str, overall: list[Row], concepts: list[Row]) -> Table:
     for row in overall or [row for row in concepts if row["group"] is None]:
         if row["group"] is not None:
             continue
-        at = f"@{row['k']}" if row["k"] else ""
         table.add_row(
-            f"{LABELS.get(row['metric'], row['metric'])}{at}",
+            _label(row["metric"], row["k"]),
             _number(row["value"]),
             _interval(row["ci_low"], row["ci_high"]),
             _interval(row["null_lo"], row["null_hi"]),
@@ -360,6 +356,11 @@ def _table(title: str, *columns: str, left: int = 1) -> Table:
     for position, name in enumerate(columns):
         table.add_column(name, justify="left" if position < left else "right")
     return table
+
+
+def _label(metric: str, k: int | None) -> str:
+    """MaxSkew@100."""
+    return LABELS.get(metric, metric) + (f"@{k}" if k else "")
 
 
 def _number(value: float | None) -> str:
