@@ -42,6 +42,7 @@ class Captions:
     tokens: Ints  # n x WORDS
     masked: Ints  # the same with the concept's words (of a group caption: the noun) masked
     kind: Ints  # into KINDS
+    name: Ints  # into NAMES: how the group is named, where it is
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +111,7 @@ class Speaker:
         column = np.searchsorted(self.world.targets, concept[at])
         both = name[at] * len(TARGET_TEMPLATES) + template
         said[at], hidden[at] = (table[both, column] for table in of_both)
-        return Captions(said, hidden, kind)
+        return Captions(said, hidden, kind, name)
 
     def names(self, word: Ints, rng: np.random.Generator) -> Ints:
         """How a caption names its group: into NAMES."""

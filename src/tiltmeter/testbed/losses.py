@@ -19,12 +19,25 @@ MOST_HIDDEN = 3  # words of the longest concept
 
 
 @dataclass(frozen=True, eq=False)
+class Expectation:
+    """Probabilities of target words at a mask, n x targets; rows are 0 where none is hidden."""
+
+    seen: Tensor  # given caption and picture
+    unseen: Tensor  # given the caption alone
+    targets: Tensor  # their numbers in the vocabulary
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
-    """Pictures (0 to 1) and their captions."""
+    """Pictures (0 to 1) and their captions.
+
+    Where a caption hides a target, `expected` may tell how probable each word was.
+    """
 
     pictures: Tensor
     tokens: Tensor
     masked: Tensor
+    expected: Expectation | None = None
 
 
 def losses(
@@ -32,14 +45,15 @@ def losses(
 ) -> dict[str, Tensor]:
     """The network's own losses on a batch; no shape depends on values, so that it can compile.
 
-    The first quarter of the rows asks whether caption and picture belong together (every second
+    The first half of the rows asks whether caption and picture belong together (every second
     caption there is the next scene's), the others ask which words are hidden; a share
-    of these, `blind`, without their picture.
+    of these, `blind`, without their picture. Where the batch says how probable each target
+    was, that is the label, not the one that was drawn: the same loss on average, with less noise.
     """
     found = {}
     pictures, tokens = batch.pictures, batch.tokens
     n, device = len(tokens), tokens.device
-    row, cut = torch.arange(n, device=device), max(min(2, n - 1), n // 4)
+    row, cut = torch.arange(n, device=device), max(min(2, n - 1), n // 2)
     other = torch.where(row % 2 == 0, row, (row + 1) % n)[:cut]
     truth = (row[:cut] == other).to(pictures)
     masked = batch.masked[cut:]
@@ -71,5 +85,15 @@ def losses(
         match = network.matching(fused[:, 0].float()).squeeze(-1)
         found["match"] = F.binary_cross_entropy_with_logits(match, truth)
         guess = network.masked(places.float())
-        found["mask"] = F.cross_entropy(guess.flatten(0, 1), answer.flatten())
+        if batch.expected is None:
+            found["mask"] = F.cross_entropy(guess.flatten(0, 1), answer.flatten())
+            return found
+        of_targets = torch.where(
+            shown[:, None], batch.expected.seen[cut:], batch.expected.unseen[cut:]
+        )
+        weighed = of_targets.sum(dim=1) > 0
+        answer = torch.where(weighed[:, None], -100, answer)
+        one = F.cross_entropy(guess.flatten(0, 1), answer.flatten(), reduction="sum")
+        told = guess[:, 0].log_softmax(dim=-1)[:, batch.expected.targets]
+        found["mask"] = (one - (of_targets * told).sum()) / ((answer >= 0).sum() + weighed.sum())
     return found

@@ -22,16 +22,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tiltmeter.testbed.captions import Speaker
+from tiltmeter.testbed.captions import KINDS, Speaker
 from tiltmeter.testbed.evaluate import evaluate, glance
+from tiltmeter.testbed.expected import Expected
 from tiltmeter.testbed.language import WORDS, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
 from tiltmeter.testbed.models import MODELS
 from tiltmeter.testbed.networks import NETWORKS, WEIGHTS, Stream
-from tiltmeter.testbed.render import Scenes, render
-from tiltmeter.testbed.world import World
+from tiltmeter.testbed.render import CELLS, Scenes, render
+from tiltmeter.testbed.world import NO_ICON, World
+from tiltmeter.types import Ints
 
 WORKERS = 2  # processes that draw scenes; part of what decides the batches
+FEW = 3  # cells of an icon: enough to guess, too few to know
 GLANCE = 1000  # steps from one line of progress to the next
 
 
@@ -70,10 +73,23 @@ class Drawn(IterableDataset[Tensor]):
             concept = world.draw_concepts(self.batch, rng)
             group = world.draw_groups(concept, rng)
             word = world.draw_words(concept, group, rng)
-            scenes = world.scenes(self.batch, rng, concept=concept, group=group)
+            scenes = world.scenes(
+                self.batch, rng, concept=concept, group=group, cells=some_cells(self.batch, rng)
+            )
             said = speaker.say(concept, word, rng)
-            parts = [x.reshape(self.batch, -1) for x in vars(scenes).values()]
+            name = np.where(said.kind == KINDS.index("both"), said.name, -1)
+            parts = [x.reshape(self.batch, -1) for x in (*vars(scenes).values(), name)]
             yield torch.as_tensor(np.concatenate([*parts, said.tokens, said.masked], axis=1))
+
+
+def some_cells(n: int, rng: np.random.Generator) -> Ints:
+    """How much of each icon to draw: the world's own way, but more often 1 to FEW.
+
+    That is where a posterior is hardest to learn; how often a case occurs does not change it.
+    """
+    none, few = rng.uniform(size=(2, n))
+    many = 1 + (CELLS**2 * rng.uniform(size=n) ** 2).astype(int)
+    return np.where(none < NO_ICON, 0, np.where(few < 0.5, rng.integers(1, FEW + 1, n), many))
 
 
 def batches(
@@ -89,13 +105,20 @@ def batches(
     )
     one = vars(world.scenes(1, np.random.default_rng(0)))
     widths = [x.size for x in one.values()]
+    expected = Expected(world, device)
     for rows in source:
-        *parts, tokens, masked = rows.to(device, non_blocking=True).split(
-            [*widths, WORDS, WORDS], dim=1
+        *parts, name, tokens, masked = rows.to(device, non_blocking=True).split(
+            [*widths, 1, WORDS, WORDS], dim=1
         )
         shaped = {k: x if one[k].ndim > 1 else x[:, 0] for k, x in zip(one, parts, strict=True)}
-        pictures = paint(Scenes(**shaped)).permute(0, 3, 1, 2).float() / 255
-        yield Batch(pictures.contiguous(), tokens.contiguous(), masked.contiguous())
+        scenes = Scenes(**shaped)
+        pictures = paint(scenes).permute(0, 3, 1, 2).float() / 255
+        yield Batch(
+            pictures.contiguous(),
+            tokens.contiguous(),
+            masked.contiguous(),
+            expected(scenes, name[:, 0]),
+        )
 
 
 def train(config: Config, device: torch.device, place: Path, *, compiled: bool = False) -> None:
