@@ -19,13 +19,11 @@ FLOORS = [
     {"results", "specs", "metrics"},
     {"inputs", "images", "stats"},
     {"stimuli", "datasets", "models", "testbed"},
-    {"engine", "store"},
+    {"engine", "store", "embedding", "prompting"},
     {"probes"},
     {
         "auditing",
-        "prompting",
         "panel",
-        "embedding",
         "calibration",
         "corpus",
         "gate",
@@ -51,6 +49,7 @@ OF_TORCH = {
     "models/hf/bridgetower.py", "models/hf/dual.py", "models/hf/flava.py",
     "models/hf/pictured.py", "models/hf/regioned.py", "models/hf/regions.py", "models/hf/text.py",
     "models/hf/vilt.py", "models/network.py", "models/open_clip.py", "models/weights.py",
+    "testbed/expected.py",
     "testbed/losses.py", "testbed/models.py", "testbed/networks.py", "testbed/train.py",
 }  # fmt: skip
 FILES = [

@@ -5,21 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.embedding import Embedded, embed
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes import NEEDS, PROBES, UnknownWordsError
-from tiltmeter.probes.ranking import Effort
-from tiltmeter.prompting import association_tests, audit_prompts, harm_prompts
+from tiltmeter.probes import PROBES
+from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting
+from tiltmeter.prompting import audit_prompts
 from tiltmeter.results import Run, combined, content_hash, environment, versions
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
@@ -35,6 +33,7 @@ def audit(
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
     classes: str | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
     attributes: Sequence[str] | None = None,
     cross: Sequence[str] = (),
     convention: str | Convention = "tiltmeter",
@@ -55,7 +54,8 @@ def audit(
     By default every probe runs whose data are there; the others are named in the run.
     Words are those the model's own table lists, else the list `words` (a shipped name or a file,
     `berg` by default) in its templates, beside placebos of the same parts of speech. `classes` is
-    the list that the probe `harms` chooses from, `harms` by default. Photographs are embedded, or
+    the list that the probe `harms` chooses from, `harms` by default; `options` are those of single
+    probes, by name. Photographs are embedded, or
     read from the `store`; those that cannot be read are left out, unless `strict`.
     """
     if not 0 <= seed < 2**63:
@@ -73,6 +73,7 @@ def audit(
         "placebo": placebo,
         "templates": None if templates is None else list(templates),
         "classes": classes,
+        "options": {name: dict(one) for name, one in (options or {}).items()} or None,
         "attributes": None if attributes is None else list(attributes),
         "cross": list(cross),
         "convention": get_convention(convention).name,
@@ -87,62 +88,51 @@ def audit(
     own = _own_images(spec, tower) if faces is None else faces
     given_data = {"faces": own, **(data or {})}
     chosen_probes, not_run = _choose(probes, tower, given_data)
+    used = {role for one in chosen_probes.values() for role in (*one.needs, *one.takes)}
+    shown: dict[str, Any] = {
+        role: load_data(one, attributes=attributes, cross=cross, role=role)
+        if isinstance(one, str)
+        else one
+        for role, one in given_data.items()
+        if one is not None and role in used
+    }
     kept = None if store is None else Store(Path(store))
+    seen: dict[int, Embedded] = {}  # pictures that two probes need are embedded once
 
-    def see(images: Any, ids: Sequence[str]) -> Embedded:
-        return embed(tower, images, ids, store=kept, strict=strict, progress=progress)
+    def see(one: Any) -> Embedded:
+        if id(one) not in seen:
+            seen[id(one)] = embed(
+                tower, one.images, one.ids, store=kept, strict=strict, progress=progress
+            )
+        return seen[id(one)]
 
-    shown: dict[str, Any] = {}
-    one: Any
-    for role in dict.fromkeys(NEEDS[name] for name in chosen_probes):
-        if role is None:
-            continue
-        one = given_data[role]
-        if isinstance(one, str):
-            one = load_data(one, attributes=attributes, cross=cross, role=role)
-        shown[role] = one
-    prompts: list[Prompt] = []
+    @cache
+    def prompts() -> list[Prompt]:
+        return audit_prompts(tower, words, placebo, templates)
+
+    setting = Setting(
+        chosen,
+        see,
+        prompts,
+        seed=int(seed),
+        effort=Effort(int(permutations), int(bootstraps)),
+        attributes=attributes,
+        cross=cross,
+        classes=classes,
+        progress=progress or (lambda what, share: None),
+    )
     tables, instances = [], {}
-    for name in chosen_probes:
-        role = NEEDS[name]
-        one = None if role is None else shown[role]
-        settings: dict[str, Any] = {
-            "convention": chosen,
-            "seed": int(seed),
-            "effort": Effort(int(permutations), int(bootstraps)),
-        }
+    for name, probe in chosen_probes.items():
+        mine = probe.options_with(name, (options or {}).get(name, {}))
         try:
-            if role == "faces":
-                if one.vectors is None and isinstance(one.images, Pictures | Made):
-                    one = shown["faces"] = see(one.images, one.ids).of(one)
-                if name == "harms":
-                    texts = harm_prompts(classes, one)
-                else:
-                    texts = prompts = prompts or audit_prompts(tower, words, placebo, templates)
-                table, instances[name] = PROBES[name](
-                    tower,
-                    one,
-                    prompts=texts,
-                    attributes=[*(one.groups if attributes is None else attributes), *cross],
-                    progress=progress,
-                    **settings,
-                )
-            else:
-                given_to: tuple[Any, ...] = ()
-                if one is not None:
-                    found = see(one.images, one.ids)
-                    shown[str(role)] = replace(one, provenance={**one.provenance, **found.record})
-                    given_to = (*_with_pictures(one, found.rows), found.vectors)
-                    settings["dataset"] = one.name
-                if name in ("eat", "ieat"):
-                    settings |= association_tests(name)
-                table, instances[name] = PROBES[name](tower, *given_to, **settings)
-        except UnknownWordsError as error:
+            table, instances[name] = probe.run(tower, shown, replace(setting, options=mine))
+        except CannotRunError as error:
             if probes is not None:
                 raise
             not_run[name] = str(error)
             continue
         tables.append(table)
+    said = prompts() if prompts.cache_info().currsize else []
     defaults = {
         name: list(p.default) if isinstance(p.default, tuple) else p.default
         for name, p in inspect.signature(audit).parameters.items()
@@ -154,7 +144,12 @@ def audit(
             **getattr(tower, "provenance", {}),
         },
         "data": {
-            role: {"name": one.name, "images": len(one.ids), **one.provenance}
+            role: {
+                "name": one.name,
+                "images": len(getattr(one, "ids", ())),
+                **one.provenance,
+                **(seen[id(one)].record if id(one) in seen else {}),
+            }
             for role, one in shown.items()
         },
         "not_run": not_run,
@@ -165,9 +160,9 @@ def audit(
             "defaulted": {n: v for n, v in given.items() if v == defaults[n]},
         },
         "prompts": {
-            "words": sum(prompt.role == "word" for prompt in prompts),
-            "placebos": sum(prompt.role == "placebo" for prompt in prompts),
-            "hash": content_hash([prompt.text for prompt in prompts]),
+            "words": sum(prompt.role == "word" for prompt in said),
+            "placebos": sum(prompt.role == "placebo" for prompt in said),
+            "hash": content_hash([prompt.text for prompt in said]),
         },
         "versions": versions(),
         "environment": {**environment(), "device": str(getattr(tower, "device", "cpu"))},
@@ -185,41 +180,23 @@ def _own_images(spec: str | None, model: Any) -> str | None:
 
 def _choose(
     asked: Sequence[str] | None, model: Any, data: Mapping[str, Any]
-) -> tuple[list[str], dict[str, str]]:
+) -> tuple[dict[str, Probe], dict[str, str]]:
     """Probes that can run, and why the others cannot; one that was asked for must."""
+    known: dict[str, Probe] = {name: PROBES[name] for name in asked or PROBES}
+    roles = {role for name in PROBES for role in (*PROBES[name].needs, *PROBES[name].takes)}
     for role in data:
         if role not in ROLES:
             raise UnknownNameError("role of data", role, ROLES)
-        if role not in NEEDS.values():
+        if role not in roles:
             raise InputError(f"no probe uses data of the role {role!r} yet")
-    chosen, reasons = [], {}
-    for name in PROBES if asked is None else asked:
-        if name not in PROBES:
-            raise UnknownNameError("probe", name, PROBES)
-        if not isinstance(model, TextEncoder):
-            reasons[name] = "needs a model that gives vectors (encode_images, encode_texts)"
-        elif (needed := NEEDS[name]) is not None and data.get(needed) is None:
-            option = "--images " if needed == "faces" else f"--data {needed}="
-            reasons[name] = f"needs data: {option}SPEC (tiltmeter list datasets)"
-        else:
-            chosen.append(name)
+    lacking = {name: probe.lacks(model, data) for name, probe in known.items()}
+    reasons = {name: reason for name, reason in lacking.items() if reason}
+    chosen = {name: probe for name, probe in known.items() if name not in reasons}
     # words alone are no audit of a model that sees, unless they are asked for
-    if reasons and (asked is not None or not any(NEEDS[name] for name in chosen)):
+    if reasons and (asked or not any(probe.needs for probe in chosen.values())):
         together: dict[str, list[str]] = {}
         for name, reason in reasons.items():
             together.setdefault(reason, []).append(name)
         told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in together.items())
         raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {told}")
     return chosen, reasons
-
-
-def _with_pictures(data: Any, rows: Sequence[int]) -> tuple[Any, ...]:
-    """What a probe takes of data whose pictures of these rows could be read."""
-    if hasattr(data, "classes"):
-        return (data.classes[np.asarray(rows)],)
-    place = {row: at for at, row in enumerate(rows)}
-    known = [at for at, picture in enumerate(data.of.tolist()) if picture in place]
-    return (
-        [data.texts[at] for at in known],
-        np.array([place[int(data.of[at])] for at in known], dtype=np.int64),
-    )

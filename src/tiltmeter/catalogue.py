@@ -19,6 +19,10 @@ def _summaries(registry: Registry, mark: str = "") -> Callable[[], Entries]:
     return lambda: {f"{name}{mark}": registry.summary(name) for name in registry}
 
 
+def _probes() -> Entries:
+    return {name: PROBES[name].about for name in PROBES}
+
+
 def _conventions() -> Entries:
     return {
         name: f"{c.target}, {c.empty}, {c.skew}, {c.ties}, {c.images}, {c.balance}, "
@@ -34,7 +38,7 @@ def _stimuli() -> Entries:
 KINDS: dict[str, Callable[[], Entries]] = {
     "models": _summaries(MODELS, ":"),
     "datasets": _summaries(DATASETS, ":"),
-    "probes": _summaries(PROBES),
+    "probes": _probes,
     "metrics": _summaries(METRICS),
     "conventions": _conventions,
     "stimuli": _stimuli,

@@ -97,6 +97,10 @@ def audit(
     classes: Annotated[
         str | None, typer.Option("--classes", help="Classes for the probe harms: a list or a file")
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="PROBE.NAME=VALUE", help="A setting of one probe"),
+    ] = None,
     attribute: Attributes = None,
     cross: Cross = None,
     convention: ConventionName = "tiltmeter",
@@ -139,6 +143,7 @@ def audit(
                 placebo=placebo,
                 templates=template,
                 classes=classes,
+                options=_options(option or ()),
                 attributes=attribute,
                 cross=cross or (),
                 convention=convention,
@@ -483,6 +488,24 @@ def _fail(message: str) -> None:
 
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(2)
+
+
+def _options(given: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Settings of probes, as `--option PROBE.NAME=VALUE` gives them."""
+    from tiltmeter.probes import PROBES
+
+    found: dict[str, dict[str, Any]] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        probe, dot, option = name.partition(".")
+        if not (dot and option and value):
+            raise InputError(
+                f"--option takes PROBE.NAME=VALUE, such as propagation.k=500; got {text!r}"
+            )
+        if probe not in PROBES:
+            raise UnknownNameError("probe", probe, PROBES)
+        found.setdefault(probe, {})[option] = value
+    return found
 
 
 def _roles(given: Sequence[str]) -> dict[str, str]:

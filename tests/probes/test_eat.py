@@ -14,9 +14,8 @@ from scipy.stats import binom, spearmanr
 import tiltmeter as tm
 from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.probes import UnknownWordsError
 from tiltmeter.probes.eat import SENTENCES, eat, ieat
-from tiltmeter.probes.ranking import Effort
+from tiltmeter.probes.probe import CannotRunError, Effort
 from tiltmeter.results import Run
 from tiltmeter.stats.permutation import weat_test
 from tiltmeter.testbed.language import GROUPS
@@ -218,7 +217,7 @@ def test_the_ten_tests_run_without_any_data() -> None:
 
 
 def test_words_that_a_model_does_not_know() -> None:
-    with pytest.raises(UnknownWordsError, match="unknown word of the testbed's closed vocabulary"):
+    with pytest.raises(CannotRunError, match="unknown word of the testbed's closed vocabulary"):
         tm.audit("testbed:dual", probes=["eat"])
     run = tm.audit("testbed:dual", "testbed:?images=140", k=[10], permutations=9, bootstraps=0)
     assert run.meta["not_run"]["eat"].startswith("does not know all of its words")

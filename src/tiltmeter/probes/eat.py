@@ -20,8 +20,8 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes import UnknownWordsError, words_known
-from tiltmeter.probes.ranking import Effort
+from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting, words_known
+from tiltmeter.prompting import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
@@ -109,7 +109,6 @@ def eat(
     convention: Convention | None = None,
     seed: int = 0,
     effort: Effort | None = None,
-    **_: Any,
 ) -> tuple[pa.Table, pa.Table]:
     """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no pictures.
 
@@ -140,7 +139,6 @@ def ieat(
     convention: Convention | None = None,
     seed: int = 0,
     effort: Effort | None = None,
-    **_: Any,
 ) -> tuple[pa.Table, pa.Table]:
     """iEAT of pictures, and across the towers: pictures as targets, words as attributes.
 
@@ -161,7 +159,7 @@ def ieat(
     spoken = [name for name in _used(tests) if name not in seen]
     try:
         sets_of_words, unknown = _of_words(model, words, ("{}",), spoken), ""
-    except UnknownWordsError as error:  # pictures alone can still be measured
+    except CannotRunError as error:  # pictures alone can still be measured
         sets_of_words, unknown = {}, str(error)
     there = {**sets_of_words, **seen}
     chosen = [
@@ -475,3 +473,38 @@ def _how(method: str, count: int | None) -> str:
         if method == "exact"
         else f"p over {count:,} random partitions"
     )
+
+
+def _run_eat(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    return eat(
+        model,
+        **association_tests("eat"),
+        convention=setting.convention,
+        seed=setting.seed,
+        effort=setting.effort,
+    )
+
+
+def _run_ieat(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    stimuli = data["stimuli"]
+    found = setting.see(stimuli)
+    return ieat(
+        model,
+        stimuli.classes[np.asarray(found.rows)],
+        found.vectors,
+        **association_tests("ieat"),
+        dataset=stimuli.name,
+        convention=setting.convention,
+        seed=setting.seed,
+        effort=setting.effort,
+    )
+
+
+OF_WORDS = Probe("Which words lie near which? WEAT, SEAT and SC-EAT of words.", _run_eat)
+OF_PICTURES = Probe(
+    "Which pictures lie near which pictures and words? iEAT.", _run_ieat, needs=("stimuli",)
+)

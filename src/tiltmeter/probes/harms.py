@@ -8,7 +8,7 @@ difference of each pair of groups.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes import words_known
-from tiltmeter.probes.ranking import Effort, balanced_rows, checked, unit_vectors
+from tiltmeter.probes.probe import Effort, Probe, Setting, words_known
+from tiltmeter.probes.ranking import balanced_rows, checked, unit_vectors
+from tiltmeter.prompting import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import standard_error_interval
 from tiltmeter.stats.intervals import wilson
@@ -342,3 +343,26 @@ def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:
     _, lo, hi = _null(counts, sizes)
     edges = [edge[0] - (total - edge[0] * sizes[0]) / sizes[1] for edge in (lo, hi)]
     return edges[0], edges[1]
+
+
+def _run(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    faces = setting.seen(data["faces"])
+    return harms(
+        model,
+        faces,
+        prompts=harm_prompts(setting.classes, faces),
+        attributes=setting.attributes_of(faces),
+        convention=setting.convention,
+        seed=setting.seed,
+        effort=setting.effort,
+        progress=setting.progress,
+    )
+
+
+PROBE = Probe(
+    "Whose pictures are taken for animals or criminals? Rates by group and their gaps.",
+    _run,
+    needs=("faces",),
+)

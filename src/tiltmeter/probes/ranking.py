@@ -7,8 +7,9 @@ with its null (exact where it can be), interval, family-wise p-value, and p amon
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from tiltmeter.metrics.ranking import (
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.agreement import agreement
 from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.probe import Effort, Probe, Setting
 from tiltmeter.probes.wording import wording
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats import defined, kernels
@@ -48,21 +50,6 @@ NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and
 #: Ranks walked over for NDKL's relabellings, and for its intervals: seconds, not minutes.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How many draws intervals and p-values are made from; 0 leaves them out."""
-
-    permutations: int = 1000
-    bootstraps: int = 400
-
-    def __post_init__(self) -> None:
-        if self.permutations < 0 or self.bootstraps < 0 or self.bootstraps == 1:
-            raise InputError(
-                f"permutations must be 0 or more, bootstraps 0 or at least 2; got "
-                f"{self.permutations} and {self.bootstraps}"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,3 +467,26 @@ def _instances(
     arrays = [pa.array(columns[f.name], type=f.type) if f.name != "groups" else groups
               for f in INSTANCES]  # fmt: skip
     return pa.Table.from_arrays(arrays, schema=INSTANCES)
+
+
+def _run(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    faces = setting.seen(data["faces"])
+    return ranking(
+        model,
+        faces,
+        prompts=setting.prompts(),
+        attributes=setting.attributes_of(faces),
+        convention=setting.convention,
+        seed=setting.seed,
+        effort=setting.effort,
+        progress=setting.progress,
+    )
+
+
+PROBE = Probe(
+    "Who comes up for a word, and how near? C-ASC, Skew, MaxSkew, MinSkew, entropy, NDKL.",
+    _run,
+    needs=("faces",),
+)

@@ -5,7 +5,7 @@ No bias is measured here: this is what debiasing must not cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.metrics.utility import recall_hits
+from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.types import Floats, Ints, TextEncoder
 
@@ -29,7 +30,6 @@ def retrieval(
     *,
     dataset: str,
     seed: int = 0,
-    **_: Any,  # what other probes of an audit are told
 ) -> tuple[pa.Table, pa.Table]:
     """Recall@1, 5 and 10, from captions to pictures and back.
 
@@ -85,3 +85,22 @@ def _by_chance(there: Ints, k: int) -> float:
     for drawn in range(k):
         miss *= np.clip(total - counts - drawn, 0, None) / (total - drawn)
     return float(1 - miss.mean())
+
+
+def _run(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    captions = data["captions"]
+    found = setting.see(captions)
+    place = {row: at for at, row in enumerate(found.rows)}
+    known = [at for at, picture in enumerate(captions.of.tolist()) if picture in place]
+    texts = [captions.texts[at] for at in known]
+    of = np.array([place[int(captions.of[at])] for at in known], dtype=np.int64)
+    return retrieval(model, texts, of, found.vectors, dataset=captions.name, seed=setting.seed)
+
+
+PROBE = Probe(
+    "Does a caption still find its picture, and a picture its captions? Recall@k.",
+    _run,
+    needs=("captions",),
+)

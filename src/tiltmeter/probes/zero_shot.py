@@ -6,7 +6,7 @@ templates. No bias is measured here: this is what debiasing must not cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.utility import zero_shot_hits
+from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.types import Floats, Groups, TextEncoder
@@ -29,7 +30,6 @@ def zero_shot(
     dataset: str,
     templates: Sequence[str] = TEMPLATES,
     seed: int = 0,
-    **_: Any,  # what other probes of an audit are told
 ) -> tuple[pa.Table, pa.Table]:
     """Top-1 accuracy over all images and for each class."""
     texts = [template.replace("{}", name.replace("_", " ")) for name in classes.names
@@ -61,3 +61,15 @@ def zero_shot(
         note=[None if n else "no image of this class" for n in count],
     )
     return table, combined([], INSTANCES)
+
+
+def _run(
+    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+) -> tuple[pa.Table, pa.Table]:
+    utility = data["utility"]
+    found = setting.see(utility)
+    classes = utility.classes[np.asarray(found.rows)]
+    return zero_shot(model, classes, found.vectors, dataset=utility.name, seed=setting.seed)
+
+
+PROBE = Probe("Does the model still know its classes? Top-1 accuracy.", _run, needs=("utility",))

@@ -1,4 +1,4 @@
-"""The posterior of a hidden target, in PyTorch, for whole batches: labels without the drawing's noise.
+"""The posterior of a hidden target, for whole batches: labels without the noise of drawing.
 
 The oracle's formula (see `oracle`), for captions that name a target and perhaps a group.
 """

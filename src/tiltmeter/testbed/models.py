@@ -59,7 +59,8 @@ class Testbed(Network):
         chance = torch.rand(tokens.shape, generator=generator) * (tokens >= len(SPECIAL))
         masked = tokens.scatter(1, chance.argmax(dim=1)[:, None], vocabulary()["[MASK]"])
         pixels = images if isinstance(images, Tensor) else self.pixels(images)
-        batch = Batch(*(x.to(self.device) for x in (pixels, tokens, masked)))
+        there = [x.to(self.device) for x in (pixels, tokens, masked)]
+        batch = Batch(there[0], there[1], there[2])
         return losses(self.network, batch, generator=generator)
 
 

@@ -1,0 +1,136 @@
+"""What every probe has in common: what it needs, what an audit asks of it, what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.images import Made, Pictures
+from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tiltmeter.embedding import Embedded
+    from tiltmeter.metrics.convention import Convention
+
+    #: Rows of RESULTS, and of INSTANCES: single cases to look at.
+    Found: TypeAlias = tuple[pa.Table, pa.Table]
+
+
+class CannotRunError(InputError):
+    """A probe cannot run with what it is given: an audit that did not ask for it goes on."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How many draws intervals and p-values are made from; 0 leaves them out."""
+
+    permutations: int = 1000
+    bootstraps: int = 400
+
+    def __post_init__(self) -> None:
+        if self.permutations < 0 or self.bootstraps < 0 or self.bootstraps == 1:
+            raise InputError(
+                f"permutations must be 0 or more, bootstraps 0 or at least 2; got "
+                f"{self.permutations} and {self.bootstraps}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What an audit asks of its probes, all alike."""
+
+    convention: Convention
+    see: Callable[[Any], Embedded]  # the model's vectors of the pictures of some data, made once
+    prompts: Callable[[], Sequence[Prompt]]  # words and placebos in templates
+    seed: int = 0
+    effort: Effort = Effort()
+    attributes: Sequence[str] | None = None  # None: all
+    cross: Sequence[str] = ()
+    classes: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, all of them
+    progress: Progress = lambda what, share: None
+
+    def attributes_of(self, faces: Faces) -> list[str]:
+        """Attributes and crossings to compare groups by."""
+        return [*(faces.groups if self.attributes is None else self.attributes), *self.cross]
+
+    def seen(self, faces: Faces) -> Faces:
+        """Faces with vectors where they are photographs; those that cannot be read are left out."""
+        if faces.vectors is None and isinstance(faces.images, Pictures | Made):
+            return self.see(faces).of(faces)
+        return faces
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """One published protocol.
+
+    `run` takes a model, data by role, and the setting. Without all data it `needs` it cannot run;
+    what it `takes` it uses where it is there. The model must have one of the `protocols`. `options`
+    are its own settings with their defaults: `--option NAME.OPTION=VALUE`.
+    """
+
+    about: str  # one line
+    run: Callable[[Any, Mapping[str, Any], Setting], Found]
+    needs: tuple[str, ...] = ()
+    takes: tuple[str, ...] = ()
+    protocols: tuple[type, ...] = (TextEncoder,)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
+        """Why it cannot run, or None."""
+        if not isinstance(model, self.protocols):
+            names = " or ".join(_METHODS.get(one.__name__, one.__name__) for one in self.protocols)
+            return f"needs a model that {names}"
+        for role in self.needs:
+            if data.get(role) is None:
+                option = "--images " if role == "faces" else f"--data {role}="
+                return f"needs data: {option}SPEC (tiltmeter list datasets)"
+        return None
+
+    def options_with(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults with what is given in their place, as the same kind of value."""
+        chosen = dict(self.options)
+        for option, value in given.items():
+            if option not in chosen:
+                raise UnknownNameError(f"option of the probe {name}", option, chosen)
+            chosen[option] = _like(chosen[option], value, f"{name}.{option}")
+        return chosen
+
+
+_METHODS = {
+    "TextEncoder": "gives vectors (encode_images, encode_texts)",
+    "DualEncoder": "gives vectors (encode_images, encode_texts)",
+    "Matcher": "matches pictures and texts (match)",
+    "MaskedPredictor": "guesses hidden words (mask_logprobs)",
+}
+
+
+def _like(default: Any, value: Any, name: str) -> Any:
+    """What was typed, as the kind of value that the default is."""
+    if not isinstance(value, str) or default is None or isinstance(default, str):
+        return value
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "yes": True, "false": False, "no": False}[value.lower()]
+        if isinstance(default, tuple):
+            return tuple(_like(default[0], one, name) for one in value.split(","))
+        return type(default)(value)
+    except (KeyError, ValueError):
+        kind = "yes or no" if isinstance(default, bool) else type(default).__name__
+        raise InputError(f"{name} takes {kind}, such as {default}; got {value!r}") from None
+
+
+@contextmanager
+def words_known() -> Iterator[None]:
+    """What a model with a closed vocabulary says of a strange word, in short."""
+    try:
+        yield
+    except UnknownNameError as error:
+        said = str(error).partition(";")[0]
+        raise CannotRunError(f"does not know all of its words: {said}") from error
