@@ -11,11 +11,15 @@ torch = pytest.importorskip("torch")
 
 from tiltmeter.errors import UnknownNameError  # noqa: E402
 from tiltmeter.testbed import train  # noqa: E402
+from tiltmeter.testbed.captions import NAMES  # noqa: E402
 from tiltmeter.testbed.evaluate import evaluate, glance, similarities  # noqa: E402
+from tiltmeter.testbed.expected import Expected, named_groups  # noqa: E402
 from tiltmeter.testbed.language import vocabulary  # noqa: E402
 from tiltmeter.testbed.losses import losses  # noqa: E402
 from tiltmeter.testbed.models import MODELS  # noqa: E402
 from tiltmeter.testbed.networks import NETWORKS, trained  # noqa: E402
+from tiltmeter.testbed.oracle import Oracle, figure_mask  # noqa: E402
+from tiltmeter.testbed.render import Scenes  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 
 WORLD = World.plant()
@@ -55,6 +59,24 @@ def test_a_training_leaves_weights_and_scores_behind(tmp_path, monkeypatch, caps
     assert torch.equal(eyes.image_out.weight.half(), dual["image_out.weight"])
     assert torch.equal(eyes.words.word.weight, network("dual").words.word.weight)
     assert torch.equal(stream.layers[2].attend.q.weight.half(), dual["image.2.attend.q.weight"])
+
+
+def test_what_to_expect_at_a_mask_is_the_oracles_posterior() -> None:
+    rng = np.random.default_rng(0)
+    concept = rng.choice(WORLD.targets, 200)
+    scenes = WORLD.scenes(200, rng, concept=concept, cells=train.some_cells(200, rng))
+    name = rng.integers(0, len(NAMES), 200)
+    name[:5] = -1  # nothing to expect there
+    tensors = {key: torch.as_tensor(x.copy()) for key, x in vars(scenes).items()}
+    found = Expected(WORLD, torch.device("cpu"))(Scenes(**tensors), torch.as_tensor(name))
+    assert found.seen[:5].sum() == found.unseen[:5].sum() == 0
+    oracle, text = Oracle(WORLD), named_groups().numpy()[name]
+    seen = oracle.posterior(
+        image=figure_mask(scenes), text=text, scenes=scenes, among=WORLD.targets
+    )
+    assert np.abs(found.seen.numpy() - seen)[5:].max() < 1e-6
+    unseen = oracle.posterior(text=text, among=WORLD.targets)
+    assert np.abs(found.unseen.numpy() - unseen)[5:].max() < 1e-6
 
 
 def test_batches_are_the_same_for_the_same_seed() -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -169,12 +170,22 @@ def train(config: Config, device: torch.device, place: Path, *, compiled: bool =
     weights = load_file(place / f"{name}.safetensors")
     average.module.load_state_dict(weights)  # what is scored is what is kept, rounded to half
     record = {
-        "config": asdict(config),
+        "before": before(config.start),
+        "config": {**asdict(config), "start": config.start and Path(config.start).name},
         "seconds": round(time.perf_counter() - started),
         "torch": torch.__version__,
         "scores": evaluate(model, config.strength),
     }
     (place / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
+
+
+def before(start: str | None) -> list[dict[str, Any]]:
+    """The trainings that weights to start from have behind them, as the file beside them tells."""
+    told = Path(start).with_suffix(".json") if start else None
+    if told is None or not told.is_file():
+        return []
+    record = json.loads(told.read_text(encoding="utf-8"))
+    return [*record.get("before", []), record["config"]]
 
 
 def take(network: nn.Module, path: Path, part: str = "all") -> None:
