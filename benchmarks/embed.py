@@ -6,6 +6,7 @@ A vision transformer of CLIP's sizes with random weights; 224 x 224 JPEG files m
 from __future__ import annotations
 
 import argparse
+import io
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,7 +18,9 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from tiltmeter.engine.local import Pace, embed
+from tiltmeter.engine import jpeg
+from tiltmeter.engine.jpeg import LeftAlone
+from tiltmeter.engine.local import Pace, _Encoder, _Prepare, _prepared, decoder_of, embed
 from tiltmeter.images import Pictures
 from tiltmeter.models.network import Network
 
@@ -50,17 +53,18 @@ class Tower(Network):
 
 
 def photographs(root: Path, count: int) -> Pictures:
-    """JPEG files of blurred noise, of about the size of a photograph's."""
+    """JPEG files of blurred noise, of about the size of a photograph's, no two alike."""
     rng = np.random.default_rng(0)
     different = []
     for _ in range(64):
         noise = Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8))
-        different.append(noise.filter(ImageFilter.GaussianBlur(1.5)))
+        file = io.BytesIO()
+        noise.filter(ImageFilter.GaussianBlur(1.5)).save(file, "JPEG", quality=90)
+        different.append(file.getvalue())
     for at in range(count):
-        picture = different[at % 64].copy()
-        picture.putpixel((0, 0), (at % 256, at // 256 % 256, at // 65536))
-        picture.save(root / f"{at:06d}.jpg", quality=92)
-    return Pictures(tuple(sorted(root.glob("*.jpg"))), root)
+        one, comment = different[at % 64], b"\xff\xfe\x00\x0a%08d" % at
+        (root / f"{at:06d}.jpg").write_bytes(one[:2] + comment + one[2:])
+    return Pictures(tuple(root / f"{at:06d}.jpg" for at in range(count)), root)
 
 
 def bare(tower: Tower, count: int, batch: int, device: str) -> float:
@@ -82,33 +86,89 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def from_arrays(tower: Tower, count: int, batch: int, device: str) -> float:
+    """Pictures a second from decoded pictures in main memory, bytes as the workers give them."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 256, (3, 224, 224), dtype=np.uint8) for _ in range(batch)]
+    encode = _Encoder(tower, device, batch, Pace().precision_on(device))
+    for turn in range(max(1, count // batch) + 2):
+        if turn == 2:
+            encode.finish()
+            started = time.perf_counter()
+        for one in arrays:
+            encode.add(one)
+    encode.finish()
+    return max(1, count // batch) * batch / (time.perf_counter() - started)
+
+
+def parts(tower: Tower, pictures: Pictures, pace: Pace, device: str) -> dict[str, float]:
+    """Pictures a second of each part by itself."""
+    pixels, gpu = tower.pixels, decoder_of(tower, pace) == "nvjpeg"
+    made = _Prepare(pictures, pixels, lambda item: False, LeftAlone(pixels) if gpu else None)
+    known = _Prepare(pictures, pixels, lambda item: True, None)
+
+    def rate(prepare: _Prepare) -> float:
+        started = time.perf_counter()
+        for _ in _prepared(prepare, pace.workers_on(device)):
+            pass
+        return len(pictures) / (time.perf_counter() - started)
+
+    found = {
+        "reading and hashing": rate(known),
+        "and handing over files" if gpu else "and decoding": rate(made),
+    }
+    if gpu:
+        batch = pace.batch_on(device)
+        files = [path.read_bytes() for path in pictures.paths[: 4 * batch]]
+        jpeg.decode(files[:batch], device)
+        _wait(device)
+        started = time.perf_counter()
+        for at in range(0, len(files), batch):
+            jpeg.decode(files[at : at + batch], device)
+        _wait(device)
+        found["decoding on the GPU"] = len(files) / (time.perf_counter() - started)
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="*", default=["B/32"], help=", ".join(SIZES))
-    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--images", type=int, default=256, help="FairFace has 108501")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--decode", default="auto")
+    parser.add_argument("--compile", action="store_true")
     given = parser.parse_args(arguments)
-    pace = Pace(workers=given.workers)
+    pace = Pace(workers=given.workers, decode=given.decode, compiled=given.compile)
     batch, workers = pace.batch_on(given.device), pace.workers_on(given.device)
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder), given.images)
+        size = np.mean([path.stat().st_size for path in pictures.paths[:64]])
+        print(f"{given.images:,} JPEG files of 224 x 224 pixels, {size / 1024:.1f} kB each")
+        some = min(given.images, 20_000)
         for name in given.models:
             tower = Tower(name).to(given.device)
-            alone = bare(tower, given.images, batch, given.device)
-            list(embed(tower, pictures[:64], pace=pace))  # warm
+            alone = bare(tower, some, batch, given.device)
+            list(embed(tower, pictures[: 2 * batch], pace=pace))  # warm
             started = time.perf_counter()
             for _ in embed(tower, pictures, pace=pace):
                 pass
-            rate = given.images / (time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            rate = given.images / seconds
+            arrays = from_arrays(tower, some, batch, given.device)
             # before and after: machines have moods
-            alone = max(alone, bare(tower, given.images, batch, given.device))
+            alone = max(alone, bare(tower, some, batch, given.device))
             print(
-                f"ViT-{name} on {given.device}: bare forward pass {alone:,.1f} images/s; from "
-                f"{given.images:,} JPEG files {rate:,.1f} images/s ({rate / alone:.0%}), batch "
-                f"{batch}, {workers} workers",
+                f"ViT-{name} on {given.device}, batch {batch}, {workers} workers, decoded by "
+                f"{decoder_of(tower, pace)}{', compiled' if given.compile else ''}:\n"
+                f"  bare forward pass         {alone:10,.1f} images/s\n"
+                f"  from decoded pictures     {arrays:10,.1f} images/s ({arrays / alone:.0%})\n"
+                f"  from JPEG files           {rate:10,.1f} images/s ({rate / alone:.0%}), "
+                f"{seconds:.1f} s in all",
                 flush=True,
             )
+            for what, speed in parts(tower, pictures[:some], pace, given.device).items():
+                print(f"  {what + ' alone':25s} {speed:10,.1f} images/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 from tiltmeter.embedding import embed
+from tiltmeter.engine import jpeg, local
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.local import embed as chunks
 from tiltmeter.errors import InputError
@@ -38,6 +40,7 @@ class Colours:
         small = [np.asarray(image.resize((3, 3)), np.float32).ravel() + 1 for image in images]
         return np.stack([x / np.linalg.norm(x) for x in small])
 '''
+torch = pytest.importorskip("torch")
 space: dict = {}
 exec(MODEL, space)
 Colours = space["Colours"]
@@ -285,3 +288,67 @@ def test_two_writers_at_once(tmp_path: Path) -> None:
     kept = Store(tmp_path / "killed").spaces()[0]
     assert list(kept.problems()) == []
     assert len(kept) == 320
+
+
+class Tensors:
+    """A model that takes tensors, as those with a network do: mean colours of nine parts."""
+
+    name, fingerprint = "tensors", "one"
+
+    def pixels(self, images):
+        cut = [image.crop((0, 0, 24, 24)) for image in images]
+        return torch.from_numpy(np.stack(cut)).permute(0, 3, 1, 2) / 255
+
+    def encode_images(self, pixels):
+        parts = torch.nn.functional.adaptive_avg_pool2d(pixels, 3).flatten(1) + 1
+        return torch.nn.functional.normalize(parts, dim=-1)
+
+
+def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None:
+    """The files that go to a GPU, here decoded by Pillow: all others go the usual way."""
+    rng = np.random.default_rng(0)
+    for at in range(40):
+        size = (24, 24) if at % 3 else (30, 26)  # the model would cut these
+        noise = Image.fromarray(rng.integers(0, 256, (*size[::-1], 3), dtype=np.uint8))
+        noise.save(tmp_path / f"{at:02d}.jpg", quality=95)
+    whole = (tmp_path / "05.jpg").read_bytes()
+    table = whole.index(b"\xff\xc4") + 5  # how to unpack it: nonsense, which only decoding shows
+    (tmp_path / "05.jpg").write_bytes(whole[:table] + b"\xff" * 16 + whole[table + 16 :])
+    (tmp_path / "07.jpg").write_bytes(whole[:-300])  # half a picture
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.open(tmp_path / "10.jpg").save(tmp_path / "10.jpg", exif=exif)
+    pictures = Pictures(tuple(sorted(tmp_path.glob("*.jpg"))), tmp_path)
+    seen = []
+
+    def decode_some(files, device):
+        seen.extend(files)
+        made = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
+        return [torch.from_numpy(one.copy()).permute(2, 0, 1) for one in made]
+
+    def nvjpeg(files, device):
+        try:
+            return decode_some(files, device)
+        except OSError as error:
+            raise RuntimeError("nvjpeg: bad file") from error
+
+    monkeypatch.setattr(local, "can_decode", lambda device: True)
+    monkeypatch.setattr(jpeg, "decode", nvjpeg)
+    found = {}
+    for decode in ("cpu", "gpu"):
+        done = embed(Tensors(), pictures, [path.name for path in pictures.paths],
+                     pace=Pace(batch=7, workers=2, chunk=16, decode=decode))  # fmt: skip
+        found[decode] = done
+        assert set(done.unreadable) == {"05.jpg", "07.jpg"}
+    assert len(seen) > 20
+    assert found["cpu"].rows == found["gpu"].rows
+    assert np.abs(found["cpu"].vectors - found["gpu"].vectors).max() < 1e-6
+    assert found["gpu"].record["decoder"] == "nvjpeg"
+    # other pixels, another space
+    store = Store(tmp_path / "store")
+    assert store.space(Tensors()).path != store.space(Tensors(), "float32", "nvjpeg").path
+
+
+def test_a_gpu_to_decode_on_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--device cuda"):
+        embedded(Tensors(), album(tmp_path, 3), pace=Pace(decode="gpu"))

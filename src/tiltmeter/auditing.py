@@ -12,6 +12,7 @@ from typing import Any
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.embedding import Embedded, embed
+from tiltmeter.engine.local import Pace
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
@@ -43,6 +44,8 @@ def audit(
     seed: int = 0,
     store: str | Path | None = None,
     device: str = "auto",
+    precision: str = "auto",
+    trust_remote_code: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Run:
@@ -81,10 +84,13 @@ def audit(
         "permutations": int(permutations),
         "bootstraps": int(bootstraps),
         "seed": int(seed),
+        "precision": precision,
         "strict": strict,
     }
     spec = model if isinstance(model, str) else None
-    tower: Any = load_model(model, device=device) if isinstance(model, str) else model
+    tower: Any = model
+    if isinstance(model, str):
+        tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
     own = _own_images(spec, tower) if faces is None else faces
     given_data = {"faces": own, **(data or {})}
     chosen_probes, not_run = _choose(probes, tower, given_data)
@@ -102,7 +108,13 @@ def audit(
     def see(one: Any) -> Embedded:
         if id(one) not in seen:
             seen[id(one)] = embed(
-                tower, one.images, one.ids, store=kept, strict=strict, progress=progress
+                tower,
+                one.images,
+                one.ids,
+                store=kept,
+                pace=Pace(precision=precision),
+                strict=strict,
+                progress=progress,
             )
         return seen[id(one)]
 

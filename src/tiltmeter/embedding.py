@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine import local
-from tiltmeter.engine.local import Pace, device_of
+from tiltmeter.engine.local import Pace, decoder_of, device_of
 from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.results import content_hash
@@ -59,7 +59,8 @@ def embed(
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
     precision = pace.precision_on(device_of(model))
-    space = None if store is None else store.space(model, precision)
+    decoder = decoder_of(model, pace)
+    space = None if store is None else store.space(model, precision, decoder)
     started = time.perf_counter()
     hashes: list[str | None] = []
     unreadable: dict[str, str] = {}
@@ -90,6 +91,7 @@ def embed(
     record = {
         "pictures": content_hash(items),
         "precision": precision,
+        "decoder": decoder,
         "unreadable": {"count": len(unreadable), "first": list(unreadable)[:SHOWN]},
     }
     return Embedded(rows, found, new, unreadable, time.perf_counter() - started, record)

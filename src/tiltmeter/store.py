@@ -155,12 +155,15 @@ class Store:
 
     root: Path
 
-    def space(self, model: Any, precision: str = "float32") -> Space:
-        """The space of a model's vectors, computed in some precision; made if it is not there."""
+    def space(self, model: Any, precision: str = "float32", decoder: str = "pillow") -> Space:
+        """The space of a model's vectors, computed in some precision from pictures that were
+        decoded in some way; made if it is not there.
+        """
         about = {
             **identity(model),
             "preprocessing": getattr(model, "preprocessing", {}),
             "precision": precision,
+            **({} if decoder == "pillow" else {"decoder": decoder}),
         }
         text = json.dumps(about, sort_keys=True, default=str)
         path = self.root / hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -13,14 +13,18 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tiltmeter.engine import jpeg
+from tiltmeter.engine.jpeg import LeftAlone, can_decode
+from tiltmeter.engine.transfer import Arrived, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures, Unreadable, decode
 from tiltmeter.metrics.arrays import to_numpy
@@ -29,6 +33,7 @@ from tiltmeter.types import Floats
 BATCH = {"cpu": 32, "cuda": 512}
 CHUNK = {"cpu": 256, "cuda": 4096}
 PRECISIONS = ("auto", "float32", "bfloat16")
+DECODERS = ("auto", "cpu", "gpu")
 BLOCK = 16  # pictures that a worker prepares at a time
 AHEAD = 4  # blocks a worker
 
@@ -38,12 +43,14 @@ Prepared = tuple[str | None, Any, str | None]
 
 @dataclass(frozen=True)
 class Pace:
-    """How the work is spread; only `precision` changes what comes out by more than rounding."""
+    """How the work is spread; what comes out hangs on `precision` and `decode` alone."""
 
     batch: int | None = None  # None: by device
     workers: int | None = None  # processes that decode; None: by device and cores
     chunk: int | None = None  # pictures that are kept together or not at all; None: by device
     precision: str = "auto"  # float32, bfloat16; auto: the second on a GPU
+    decode: str = "auto"  # who decodes plain JPEG files: cpu, gpu; auto: the second where it can
+    compiled: bool = False  # torch.compile: worth it for many pictures
 
     def batch_on(self, device: str) -> int:
         return self.batch or BATCH.get(device, BATCH["cpu"])
@@ -57,6 +64,16 @@ class Pace:
         if self.precision == "auto":
             return "bfloat16" if device == "cuda" else "float32"
         return self.precision
+
+    def decoder_on(self, device: str) -> str:
+        """pillow; or nvjpeg, whose pixels differ by a step or two, so that vectors do too."""
+        if self.decode not in DECODERS:
+            raise UnknownNameError("place to decode", self.decode, DECODERS)
+        if self.decode != "cpu" and can_decode(device):
+            return "nvjpeg"
+        if self.decode == "gpu":
+            raise InputError("decoding on the GPU takes --device cuda and the package torchvision")
+        return "pillow"
 
     def workers_on(self, device: str) -> int:
         if self.workers is not None:
@@ -88,13 +105,16 @@ def embed(
     device = device_of(model)
     chunk = pace.chunk_on(device)
     encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
-    prepare = _Prepare(pictures, getattr(model, "pixels", None), known)
+    pixels = getattr(model, "pixels", None)
+    alone = LeftAlone(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
+    prepare = _Prepare(pictures, pixels, known, alone)
+    if pace.compiled and hasattr(model, "network"):
+        model.network.compile()
     current = Chunk(0)
     seen: set[str] = set()
     for place, (item, prepared, reason) in enumerate(_prepared(prepare, pace.workers_on(device))):
         if place - current.start == chunk:
-            current.vectors = encode.finish()
-            yield current
+            yield _finished(current, encode)
             current = Chunk(place)
         current.hashes.append(item)
         if reason is not None:
@@ -103,64 +123,97 @@ def embed(
             seen.add(str(item))
             current.new.append(place)
             encode.add(prepared)
-    current.vectors = encode.finish()
-    yield current
+    yield _finished(current, encode)
+
+
+def _finished(chunk: Chunk, encode: _Encoder) -> Chunk:
+    chunk.vectors = encode.finish()
+    for at in sorted(encode.broken, reverse=True):  # what only decoding showed
+        place = chunk.new.pop(at)
+        chunk.unreadable[place] = f"{encode.broken[at]} (row {place})"
+        chunk.hashes[place - chunk.start] = None
+    encode.broken = {}
+    return chunk
 
 
 class _Encoder:
-    """Gathers prepared pictures into batches; one too large for the memory is halved for good."""
+    """Gathers prepared pictures into batches; one too large for the memory is halved for good.
+
+    On a GPU batches are on their way while the model works on others, and nothing is waited for
+    until a chunk is done.
+    """
 
     def __init__(self, model: Any, device: str, batch: int, precision: str) -> None:
         self.model, self.device, self.batch, self.precision = model, device, batch, precision
+        self.transfer = Transfer(device)
         self.waiting: list[Any] = []
-        self.done: list[Floats] = []
+        self.coming: deque[tuple[list[Any], Callable[[], Arrived]]] = deque()
+        self.done: list[Any] = []
+        self.count = 0  # pictures of this chunk that went through
+        self.broken: dict[int, str] = {}  # those that did not: which of the chunk's, and why
 
     def add(self, prepared: Any) -> None:
         self.waiting.append(prepared)
         if len(self.waiting) >= self.batch:
-            self._run()
+            self._send()
 
     def finish(self) -> Floats | None:
-        while self.waiting:
-            self._run()
-        done, self.done = self.done, []
-        return np.concatenate(done) if done else None
+        if self.waiting:
+            self._send()
+        while self.coming:
+            self._run(*self.coming.popleft())
+        done, self.done, self.count = self.done, [], 0
+        if not done:
+            return None
+        if isinstance(done[0], np.ndarray):
+            return np.concatenate(done)
+        return np.asarray(sys.modules["torch"].cat(done).cpu().numpy())
 
-    def _run(self) -> None:
-        now = self.waiting[: self.batch]
+    def _send(self) -> None:
+        batch, self.waiting = self.waiting, []
+        self.coming.append((batch, self.transfer.start(batch)))
+        while len(self.coming) > self.transfer.ahead:
+            self._run(*self.coming.popleft())
+
+    def _run(self, batch: list[Any], arrived: Callable[[], Arrived]) -> None:
         try:
-            vectors = self._vectors(now)
+            vectors = self._vectors(batch, arrived)
         except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error) or self.batch == 1:
+            if not out_of_memory(error) or len(batch) == 1:
                 raise
-            self.batch = max(1, self.batch // 2)
+            half = -(-len(batch) // 2)
+            self.batch = min(self.batch, half)
+            for part in (batch[:half], batch[half:]):
+                self._run(part, partial(self.transfer.bring, part))
             return
-        self.done.append(vectors)
-        self.waiting = self.waiting[self.batch :]
+        if vectors is not None:
+            self.done.append(vectors)
+        self.count += len(batch)
 
-    def _vectors(self, prepared: Sequence[Any]) -> Floats:
+    def _vectors(self, batch: list[Any], arrived: Callable[[], Arrived]) -> Any:
         if not hasattr(self.model, "pixels"):
             from PIL import Image
 
-            pictures = [Image.fromarray(one) for one in prepared]
+            pictures = [Image.fromarray(one) for one in batch]
             return np.asarray(to_numpy(self.model.encode_images(pictures)), np.float32)
         import torch
 
-        if len({one.dtype for one in prepared}) > 1:  # some in bytes, some not
-            prepared = [one / np.float32(255) if one.dtype == np.uint8 else one for one in prepared]
-        pixels = torch.from_numpy(np.stack(list(prepared)))
+        found = arrived()
+        self.broken |= {self.count + at: reason for at, reason in found.broken.items()}
+        if found.pixels is None:
+            return None
         half = self.precision == "bfloat16"
         with (
             torch.inference_mode(),
             torch.autocast(self.device, torch.bfloat16, enabled=half),
         ):
-            pixels = pixels.to(self.device, non_blocking=True)
+            pixels = found.pixels
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
             vectors = self.model.encode_images(pixels).float()
             if half:  # their length was made one in half precision
                 vectors = torch.nn.functional.normalize(vectors, dim=-1)
-            return np.asarray(vectors.cpu().numpy())
+            return vectors
 
 
 def device_of(model: Any) -> str:
@@ -168,8 +221,9 @@ def device_of(model: Any) -> str:
     return str(getattr(model, "device", "cpu")).partition(":")[0]
 
 
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+def decoder_of(model: Any, pace: Pace) -> str:
+    """Who decodes pictures for this model: one that takes no tensors is given Pillow's."""
+    return pace.decoder_on(device_of(model)) if hasattr(model, "pixels") else "pillow"
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +233,7 @@ class _Prepare:
     pictures: Pictures | Made
     pixels: Callable[[Any], Any] | None
     known: Callable[[str], bool]
+    left_alone: LeftAlone | None  # given where a GPU decodes: of which sizes
 
     def __call__(self, at: int) -> Prepared:
         data = None
@@ -188,6 +243,10 @@ class _Prepare:
             item = self.pictures.hash(at) if data is None else hashlib.sha256(data).hexdigest()
             if self.known(item):
                 return item, None, None
+            if self.left_alone is not None and data is not None:
+                size = jpeg.plain_size(data)
+                if size is not None and self.left_alone(size):
+                    return item, data, None
             picture = self.pictures[at] if data is None else decode(data)
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
@@ -198,6 +257,14 @@ class _Prepare:
         except Exception as error:  # a processor's own; it must not end the whole run
             return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
         return item, pixels, None
+
+    def block(self, start: int, stop: int) -> list[Prepared]:
+        return [self(at) for at in range(start, stop)]
+
+    def reads_only(self, some: Iterable[int]) -> bool:
+        """Whether these pictures are left to the GPU, nearly all."""
+        found = [self(at)[1] for at in some]
+        return sum(isinstance(one, bytes) for one in found) > 0.8 * len(found)
 
     def _name(self, at: int) -> str:
         return str(self.pictures.paths[at]) if isinstance(self.pictures, Pictures) else f"row {at}"
@@ -217,13 +284,12 @@ def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
     if workers == 0 or count <= BLOCK:
         yield from map(prepare, range(count))
         return
-    # forked, so that the model's processor need not travel
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     pending: deque[Any] = deque()
     try:
-        with ProcessPoolExecutor(workers, context, _begin, (prepare,)) as pool:
+        pool, work = _pool(prepare, workers)
+        with pool:
             for start in range(0, count, BLOCK):
-                pending.append(pool.submit(_work, start, min(start + BLOCK, count)))
+                pending.append(pool.submit(work, start, min(start + BLOCK, count)))
                 if len(pending) > AHEAD * workers:
                     yield from pending.popleft().result()
             while pending:
@@ -233,6 +299,15 @@ def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
             "a process that decodes pictures died, perhaps for want of memory: fewer of them "
             "(--workers 1), or none (--workers 0)"
         ) from None
+
+
+def _pool(prepare: _Prepare, workers: int) -> tuple[Executor, Callable[[int, int], list[Prepared]]]:
+    """Processes that decode; threads, where files are only read: those need not be handed over."""
+    if prepare.left_alone is not None and prepare.reads_only(range(BLOCK)):
+        return ThreadPoolExecutor(workers), prepare.block
+    # forked, so that the model's processor need not travel
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    return ProcessPoolExecutor(workers, context, _begin, (prepare,)), _work
 
 
 _prepare: _Prepare | None = None  # of this worker process
@@ -251,4 +326,4 @@ def _begin(prepare: _Prepare) -> None:
 
 def _work(start: int, stop: int) -> list[Prepared]:
     assert _prepare is not None
-    return [_prepare(at) for at in range(start, stop)]
+    return _prepare.block(start, stop)
