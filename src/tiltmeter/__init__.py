@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tiltmeter.calibration import calibrate
     from tiltmeter.corpus import audit_captions
     from tiltmeter.datasets import load_data
+    from tiltmeter.debiasing import debias
     from tiltmeter.gate import compare
     from tiltmeter.models import load_model
     from tiltmeter.results import Run
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "load_data", "load_model",
-    "metrics", "stats", "stimuli",
+    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "debias", "load_data",
+    "load_model", "metrics", "stats", "stimuli",
 ]  # fmt: skip
 
 _WHERE = {
@@ -34,6 +35,7 @@ _WHERE = {
     "audit_captions": "corpus",
     "calibrate": "calibration",
     "compare": "gate",
+    "debias": "debiasing",
     "load_data": "datasets",
     "load_model": "models",
 }

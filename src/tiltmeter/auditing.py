@@ -11,6 +11,7 @@ from typing import Any
 
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
+from tiltmeter.debias.debiased import Debiased
 from tiltmeter.embedding import Embedded, embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.errors import InputError, UnknownNameError
@@ -102,6 +103,8 @@ def audit(
         for role, one in given_data.items()
         if one is not None and role in used
     }
+    if isinstance(tower, Debiased):
+        shown = _to_judge(tower, shown)
     kept = None if store is None else Store(Path(store))
     seen: dict[int, Embedded] = {}  # pictures that two probes need are embedded once
 
@@ -158,7 +161,7 @@ def audit(
         "data": {
             role: {
                 "name": one.name,
-                "images": len(getattr(one, "ids", ())),
+                "images": len(seen[id(one)].rows if id(one) in seen else getattr(one, "ids", ())),
                 **one.provenance,
                 **(seen[id(one)].record if id(one) in seen else {}),
             }
@@ -182,8 +185,22 @@ def audit(
     return Run(combined(tables), meta, instances)
 
 
+def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:
+    """Data that a corrected model may be judged on; vectors brought along are corrected too."""
+    for role, one in shown.items():
+        if hasattr(one, "ids") and (rows := model.fitted_on(one)):
+            raise InputError(
+                f"{len(rows):,} of the {len(one.ids):,} rows of {role} are among those that the "
+                "debiaser was fitted on, which proves nothing: audit it on others"
+            )
+    if "faces" in shown:
+        return {**shown, "faces": model.corrected(shown["faces"])}
+    return shown
+
+
 def _own_images(spec: str | None, model: Any) -> str | None:
     """The images that belong to some models."""
+    spec = model.spec if isinstance(model, Debiased) else spec
     scheme = (spec or "").partition(":")[0]
     if scheme == "testbed":
         return f"testbed:?strength={model.provenance['strength']}"
@@ -201,7 +218,10 @@ def _choose(
             raise UnknownNameError("role of data", role, ROLES)
         if role not in roles:
             raise InputError(f"no probe uses data of the role {role!r} yet")
-    lacking = {name: probe.lacks(model, data) for name, probe in known.items()}
+    lacking = {
+        name: probe.lacks(model, data) or (probe.waits(name, data) if asked is None else None)
+        for name, probe in known.items()
+    }
     reasons = {name: reason for name, reason in lacking.items() if reason}
     chosen = {name: probe for name, probe in known.items() if name not in reasons}
     # words alone are no audit of a model that sees, unless they are asked for

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tiltmeter.datasets import DATASETS
+from tiltmeter.debias import DEBIASERS
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.convention import CONVENTIONS
 from tiltmeter.models import MODELS
@@ -39,6 +40,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "models": _summaries(MODELS, ":"),
     "datasets": _summaries(DATASETS, ":"),
     "probes": _probes,
+    "debiasers": _summaries(DEBIASERS),
     "metrics": _summaries(METRICS),
     "conventions": _conventions,
     "stimuli": _stimuli,

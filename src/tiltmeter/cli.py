@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from tiltmeter import __version__
+from tiltmeter.cli_words import words
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.types import Progress
 
@@ -52,6 +53,12 @@ StorePlace = Annotated[
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda")]
 Precision = Annotated[
     str, typer.Option("--precision", help="float32 or bfloat16; auto: the second on a GPU")
+]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Run code that a checkpoint of hf: brings along: know whose"
+    ),
 ]
 Strict = Annotated[
     bool,
@@ -119,6 +126,8 @@ def audit(
     seed: Annotated[int, typer.Option(min=0, help="Same inputs and seed, same bytes")] = 0,
     store: StorePlace = None,
     device: Device = "auto",
+    precision: Precision = "auto",
+    trust_remote_code: TrustRemoteCode = False,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -153,6 +162,8 @@ def audit(
                 seed=seed,
                 store=store,
                 device=device,
+                precision=precision,
+                trust_remote_code=trust_remote_code,
                 strict=strict,
                 progress=progress,
             )
@@ -184,6 +195,14 @@ def embed(
     batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time")] = None,
     workers: Annotated[int | None, typer.Option(min=0, help="Processes that decode")] = None,
     precision: Precision = "auto",
+    decode: Annotated[
+        str,
+        typer.Option("--decode", help="Who decodes JPEG files: cpu or gpu; auto: a GPU that can"),
+    ] = "auto",
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="torch.compile: slow to start, then faster")
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
@@ -199,14 +218,15 @@ def embed(
     from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
-    tower, data = load_model(model, device=device), load_data(images)
+    tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
+    data = load_data(images)
     with _progress(quiet=as_json) as progress:
         done = run_embed(
             tower,
             getattr(data, "images", None),
             getattr(data, "ids", ()),
             store=Store(store),
-            pace=Pace(batch, workers, precision=precision),
+            pace=Pace(batch, workers, precision=precision, decode=decode, compiled=compiled),
             strict=strict,
             progress=progress,
         )
@@ -421,11 +441,96 @@ def captions(
             show.saved(out)
 
 
+@app.command(
+    epilog="Example:  tiltmeter debias leace hf:DIR --images fairface:DIR -a gender --out fair"
+)
+def debias(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="clip-clip, leace, fairvlp, ...")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="tiltmeter list models")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where the corrected model is kept")],
+    images: Images = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option("--attribute", "-a", help="Label column, or a crossing: 'race*gender'"),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option("--data", metavar="ROLE=SPEC", help="captions=SPEC, to train on"),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", metavar="FILE", help="YAML: texts that name each group"),
+    ] = None,
+    edited: Annotated[
+        str | None,
+        typer.Option("--edited", metavar="DIR", help="Edited pictures by id; or `redraw`"),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="A setting of the method"),
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--share", help="Fit on this share of the images, drawn at random")
+    ] = 1.0,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there")] = False,
+    store: StorePlace = None,
+    device: Device = "auto",
+    strict: Strict = False,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """Correct a model: OUT is a model that `tiltmeter audit OUT` takes.
+
+    A training may be stopped at any moment: the same call goes on from its last checkpoint.
+    """
+    from tiltmeter.debiasing import debias as run_debias
+
+    roles = _roles(data or ())
+    if unknown := [role for role in roles if role != "captions"]:
+        raise UnknownNameError("role of data for debias", unknown[0], ("captions",))
+    pairs = [one.partition("=") for one in option or ()]
+    for one, (name, equals, value) in zip(option or (), pairs, strict=True):
+        if not (name and equals and value):
+            raise InputError(f"--option takes NAME=VALUE, such as keep=400; got {one!r}")
+    with _progress(quiet=as_json) as progress:
+        made = run_debias(
+            method,
+            model,
+            images,
+            attribute=attribute,
+            captions=roles.get("captions"),
+            prompts=prompts,
+            edited=edited,
+            settings={name: value for name, _, value in pairs},
+            share=share,
+            out=out,
+            replace=force,
+            store=store,
+            device=device,
+            strict=strict,
+            seed=seed,
+            progress=progress,
+        )
+    told = made.provenance["debiaser"]
+    if as_json:
+        print(json.dumps({"out": str(out), **told}, indent=2))
+        return
+    rows = told["fitted"]["count"] if told["fitted"] else 0
+    print(f"{made.name}: fitted on {rows:,} rows in {told['seconds']:.1f} s.")
+    for one in told.get("price", ()):
+        print(
+            f"  {one['metric']:28} {one['before']:.3f} -> {one['after']:.3f}  "
+            f"change {one['change']:+.3f} [{one['change_low']:+.3f}, {one['change_high']:+.3f}]  "
+            f"n = {one['n']:,}"
+        )
+    print(f"Audit it on other rows:  tiltmeter audit {out} --images SPEC")
+
+
 @app.command("list", epilog="Example:  tiltmeter list conventions")
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(help="models, datasets, probes, metrics, conventions or stimuli"),
+        typer.Argument(help="models, datasets, probes, debiasers, metrics, conventions or stimuli"),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -468,6 +573,9 @@ def version(
         raise typer.Exit
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
+
+
+app.command(epilog="Example:  tiltmeter words tiltmeter-runs/001 --category Occupation")(words)
 
 
 def main() -> None:

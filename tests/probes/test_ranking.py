@@ -12,8 +12,11 @@ from tests.conftest import brought_embeddings
 from tiltmeter import metrics
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import CONVENTIONS
+from tiltmeter.probes import ranking_figures
 from tiltmeter.probes.figure import Layout
+from tiltmeter.probes.probe import Effort
 from tiltmeter.results import RESULTS, Run
+from tiltmeter.stats import null
 from tiltmeter.stats.null import top_count_p
 from tiltmeter.types import Groups, Prompt
 
@@ -311,3 +314,68 @@ def test_conventions_and_numpy_arguments_can_be_saved(place: Path, tmp_path: Pat
         bootstraps=0,
     )
     assert Run.load(run.save(tmp_path / "run")).meta["seed"] == 1
+
+
+def test_little_memory_gives_the_same_bytes(
+    place: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statistics a few numbers at a time, and a walk over the prompts for each attribute."""
+    groups = tm.load_data(f"embeddings:{place}").groups
+    kind = CONVENTIONS["tiltmeter"].with_(k=(20, 50))
+    together = ranking_figures.passes(groups, 51, 6, kind, Effort(199, 100))
+    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 1)
+    monkeypatch.setattr(null, "AT_ONCE", 500)
+    alone = ranking_figures.passes(groups, 51, 6, kind, Effort(199, 100))
+    assert (len(together), len(alone)) == (1, 2 * len(groups))
+    again = tm.audit(f"embeddings:{place}", cross=["gender*age"], **SMALL)
+    assert again.table.equals(run.table)
+    assert again.instances["ranking"].equals(run.instances["ranking"])
+
+
+def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {
+        name: Groups(np.arange(60) % count, tuple(map(str, range(count))), name)
+        for name, count in (("a", 2), ("b", 3), ("c", 4), ("d", 2))
+    }
+    kind = CONVENTIONS["tiltmeter"].with_(k=(100, 1000))  # one byte and two for a count
+    c_asc = 4 * 8 * (10 + 7)  # bytes a group: 8 prompts, 10 relabellings and 7 resamples
+    counts = 3 * (5 * 10 + 8 * 7)  # 5 of the prompts are words
+    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 5 * (c_asc + counts))
+    found = ranking_figures.passes(groups, 8, 5, kind, Effort(10, 7))
+    walks = [[(task.attribute, task.ranks) for task in tasks] for tasks in found]
+    assert walks == [
+        [("a", False), ("a", True), ("b", False), ("b", True)],
+        [("c", False), ("c", True)],
+        [("d", False), ("d", True)],
+    ]
+    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 4 * max(c_asc, counts))
+    found = ranking_figures.passes({"c": groups["c"]}, 8, 5, kind, Effort(10, 7))
+    assert found == [[("c", False)], [("c", True)]]
+
+
+def test_counts_are_kept_in_as_few_bytes_as_they_need() -> None:
+    parts = ranking_figures.Parts(prompts=3, words=2)
+    drawn = np.array([[[300, 0], [17, 283]]], np.uint32)
+    parts.draw("top 300 null", 0, drawn, np.min_scalar_type(300), words=True)
+    kept = parts.draws("top 300 null")
+    assert kept is not None
+    assert kept.dtype == np.uint16
+    assert kept.swapaxes(0, 1).tolist() == drawn.tolist()
+    assert parts.draws("top 300 null") is None  # handed over for good
+
+
+def test_tensors_give_the_same_table(place: Path, run: Run) -> None:
+    """`cpu:0` is torch's own name for the CPU: what runs on a GPU runs there."""
+    pytest.importorskip("torch")
+    options = {"ranking": {"device": "cpu:0"}}
+    again = tm.audit(f"embeddings:{place}", cross=["gender*age"], options=options, **SMALL)
+    for name in RESULTS.names:
+        one, other = again.table[name], run.table[name]
+        if one.type != "double":
+            assert one.equals(other), name
+        else:
+            np.testing.assert_allclose(
+                one.to_numpy(), other.to_numpy(), rtol=1e-4, atol=1e-5, err_msg=name
+            )
+    ids = [again.instances["ranking"]["id"], run.instances["ranking"]["id"]]
+    assert ids[0].equals(ids[1])

@@ -72,6 +72,31 @@ def test_relabelled_figures_equal_those_of_the_new_labels(seed: int) -> None:
             np.testing.assert_allclose(counts[at][draw], expected)
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_labels_of_a_finer_partition_stand_for_their_groups(seed: int) -> None:
+    """Attributes share their relabellings: each finds its own groups in them."""
+    scores, _, _ = data(seed)
+    rng = np.random.default_rng(seed)
+    fine = rng.integers(0, 6, (4, 40)).astype(np.uint8)
+    of = np.array([0, 2, 1, 0, 2, 2])
+    coarse, shares = of[fine].astype(np.uint8), np.array([0.5, 0.2, 0.3])
+    order, z = numpy_kernels.rank(scores), kernels.standardized(scores)
+    for work, first, rest in (
+        (kernels.relabelled_sums, z, (3,)),
+        (kernels.relabelled_top_counts, order, ((5, 15), 3)),
+        (kernels.relabelled_ndkl, order, (shares,)),
+    ):
+        np.testing.assert_array_equal(work(first, fine, *rest, of), work(first, coarse, *rest))
+
+
+def test_a_table_holds_all_that_counts_can_give() -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 11, (4, 5, 3)).astype(np.uint8)
+    table = np.log(np.arange(11)[:, None] + np.array([1.0, 2.0, 5.0]))
+    expected = np.log(counts + np.array([1.0, 2.0, 5.0]))
+    np.testing.assert_array_equal(kernels.looked_up(table, counts), expected)
+
+
 def test_a_heavy_weight_is_not_lost() -> None:
     """More copies than the kernel writes ahead."""
     groups = Groups(np.array([0, 0, 0, 0, 0, 0, 0, 1]), ("a", "b"))

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tiltmeter.errors import InputError
+from tiltmeter.stats import null
+from tiltmeter.stats.bootstrap import crossed_means
 from tiltmeter.stats.multiplicity import (
     benjamini_hochberg,
     benjamini_yekutieli,
@@ -156,3 +158,25 @@ def test_variance_shares_find_what_was_put_in() -> None:
     assert np.isnan(variance_shares(np.ones((3, 3)), 0.0)).all()
     with pytest.raises(InputError, match="at least 2 words and 2 templates"):
         variance_shares(np.ones((1, 3)), 0.0)
+
+
+def test_draws_in_stretches_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    values, draws = rng.normal(size=(7, 3)), rng.normal(size=(60, 7, 3))
+    draws[rng.random(draws.shape) < 0.05] = np.nan
+    words, templates = np.array([0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 2, 0, 2])
+
+    def found() -> list[np.ndarray]:
+        drawn = crossed_means(draws, words, templates, np.random.default_rng(1))
+        return [
+            *null.band_of(draws),
+            *(null.p_of_draws(values, draws, side) for side in null.SIDES),
+            *(family_wise(values, draws, side) for side in null.SIDES),
+            max_t(values.ravel(), draws.reshape(60, 21)),
+            drawn,
+        ]
+
+    whole = found()
+    monkeypatch.setattr(null, "AT_ONCE", 10)
+    for one, other in zip(whole, found(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tiltmeter.datasets.looking import describe
@@ -53,6 +54,8 @@ def load_data(
     the spec), else all that look like labels; those of the crossings in `cross` are read too.
     """
     parsed = Spec.parse(spec)
+    if parsed.scheme == "testbed" and not parsed.rest and role not in (None, "faces"):
+        parsed = replace(parsed, rest=role)  # one world, and data of it for several roles
     if attributes is None and "attributes" in parsed.options:
         attributes = parsed.options["attributes"].split(",")
     crossed = [part for name in cross for part in name.split("*")]

@@ -8,12 +8,13 @@ from 1, or by the SHA-256, SHA-1 or MD5 of their URL.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tiltmeter.datasets.looking import OPTIONS, counts, listed, look, record
-from tiltmeter.datasets.options import choice, file, folder
+from tiltmeter.datasets.options import choice, file, flag, folder
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError
 from tiltmeter.inputs import Columns, read_table
@@ -31,9 +32,12 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     `?images=DIR` is the folder of downloaded pictures, `?first=0` says that their rows are counted
     from 0. Without it all rows are there, without pictures. Label 1 is read as a picture that goes
     against the stereotype: the release does not say so, but its counts fit no other reading.
+    `?balanced=yes` keeps, in each category, as many pictures with the stereotype as against it,
+    drawn with `seed` (0) from those that are there: so the paper's 1,028 of 1,958 came about.
     """
     del columns  # the groups are those of the table
-    spec.only("images", "first", *OPTIONS)
+    spec.only("images", "first", "balanced", "seed", *OPTIONS)
+    balance, seed = flag(spec, "balanced"), _seed(spec)
     first = int(choice(spec, "first", ("1", "0")))
     path = file(spec)
     table = read_table(path)
@@ -51,6 +55,14 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     else:
         looked = look(spec, place, _files(place, table[url].to_pylist(), first))
         found, pictures, rows = looked.found, looked.pictures, looked.rows
+
+    if balance:
+        kept = balanced(
+            [read["bias_type"][row] for row in rows], [read["label"][row] for row in rows], seed
+        )
+        rows = [rows[at] for at in kept]
+        pictures = None if pictures is None else pictures[np.array(kept)]  # type: ignore[call-overload]
+        found = {**found, "balanced": {"rows": len(rows), "seed": seed}}
 
     def of(name: str) -> tuple[str, ...]:
         return tuple(read[name][row] for row in rows)
@@ -72,6 +84,37 @@ def load(spec: Spec, columns: Columns) -> Triplets:
             "found": {**found, "groups": counts([categories])},
         },
     )
+
+
+def balanced(categories: Sequence[str], labels: Sequence[str], seed: int) -> list[int]:
+    """Rows, in order, so that each category has each label equally often.
+
+    >>> balanced(["a", "a", "a", "b"], ["0", "1", "1", "1"], seed=0)
+    [0, 1]
+    """
+    rng = np.random.default_rng(seed)
+    category, label = np.asarray(categories), np.asarray(labels)
+    kept: list[int] = []
+    for name in np.unique(category):
+        sides = [np.flatnonzero((category == name) & (label == side)) for side in ("0", "1")]
+        fewer = min(len(side) for side in sides)
+        for side in sides:
+            kept += rng.permutation(side)[:fewer].tolist()
+    if not kept:
+        raise InputError(
+            "vlstereo: nothing can be balanced: no category has pictures both with the stereotype "
+            "and against it; leave ?balanced=yes out, or add pictures"
+        )
+    return sorted(kept)
+
+
+def _seed(spec: Spec) -> int:
+    given = spec.options.get("seed", "0")
+    if "seed" in spec.options and not flag(spec, "balanced"):
+        raise InputError("vlstereo: a seed is for ?balanced=yes, which is not given")
+    if not given.isdecimal():
+        raise InputError(f"vlstereo: seed must be a whole number from 0; got {given!r}")
+    return int(given)
 
 
 def _files(place: Path, urls: list[str | None], first: int) -> list[str]:

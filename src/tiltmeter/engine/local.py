@@ -176,15 +176,18 @@ class _Encoder:
             self._run(*self.coming.popleft())
 
     def _run(self, batch: list[Any], arrived: Callable[[], Arrived]) -> None:
+        if len(batch) > self.batch:  # more than the memory was found to hold
+            while batch:
+                part, batch = batch[: self.batch], batch[self.batch :]
+                self._run(part, partial(self.transfer.bring, part))
+            return
         try:
             vectors = self._vectors(batch, arrived)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error) or len(batch) == 1:
                 raise
-            half = -(-len(batch) // 2)
-            self.batch = min(self.batch, half)
-            for part in (batch[:half], batch[half:]):
-                self._run(part, partial(self.transfer.bring, part))
+            self.batch = len(batch) // 2
+            self._run(batch, arrived)
             return
         if vectors is not None:
             self.done.append(vectors)

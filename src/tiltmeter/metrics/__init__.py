@@ -51,6 +51,7 @@ _ALSO = {
     "tied_share": "ranking",
     "top_counts": "ranking",
     "top_k": "retrieval",
+    "top_means": "retrieval",
     "zero_shot_hits": "utility",
 }
 

@@ -210,7 +210,7 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
-    tables = log_tables(order.shape[1])
+    tables = ndkl_tables(order.shape[1])
     out = np.empty(len(order))
     in_rows(lambda part: _ndkl(order[part], codes, log_target, *tables, out[part]), len(order))
     return out
@@ -218,7 +218,7 @@ def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
 
 def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
     """`ndkl` of rows of group codes that are in the order of their ranks already."""
-    tables = log_tables(ranked.shape[1])
+    tables = ndkl_tables(ranked.shape[1])
     order = np.arange(ranked.shape[1], dtype=np.int32)[None]
     out = np.empty((len(ranked), 1))
 
@@ -238,20 +238,34 @@ def log_tables(n: int) -> tuple[Floats, Floats]:
     return xlogx, discount / discount.sum() / x[1:]
 
 
+def ndkl_tables(n: int) -> tuple[Floats, Floats, Floats]:
+    """(c+1) ln (c+1) - c ln c for a count c, i ln i for rank i, what i * KL counts for there."""
+    xlogx, discount = log_tables(n)
+    return np.diff(xlogx), xlogx[1:], discount
+
+
 @jit
 def _ndkl(
-    order: Ints, codes: Ints, log_target: Floats, xlogx: Floats, discount: Floats, out: Floats
+    order: Ints,
+    codes: Ints,
+    log_target: Floats,
+    step: Floats,
+    xlogx: Floats,
+    discount: Floats,
+    out: Floats,
 ) -> None:
-    # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank
-    count = np.zeros(log_target.shape[0], np.int64)
+    # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank;
+    # indices are unsigned: a signed one is looked at each time, whether it counts from the end
+    count = np.zeros(log_target.shape[0], np.uint64)
     for q in range(order.shape[0]):
         count[:] = 0
         gain, total = 0.0, 0.0
         for i in range(order.shape[1]):
-            g = codes[order[q, i]]
-            gain += xlogx[count[g] + 1] - xlogx[count[g]] - log_target[g]
-            count[g] += 1
-            total += discount[i] * max(gain - xlogx[i + 1], 0.0)
+            g = np.uint64(codes[np.uint64(order[q, i])])
+            c = count[g]
+            gain += step[c] - log_target[g]
+            count[g] = c + np.uint64(1)
+            total += discount[i] * max(gain - xlogx[i], 0.0)
         out[q] = total
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import is_torch, kernels, like, unit
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.metrics.arrays import as_groups, is_torch, kernels, like, namespace, to_numpy, unit
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.types import Array, Floats, Ints
+from tiltmeter.types import Array, Floats, Groups, Ints
 
 #: Similarities in memory at one time (256 MB of float32); few, large products are the fastest.
 SCORES_HELD = 2**26
@@ -150,3 +151,108 @@ class _TorchBest:
 
         scores, ids = zip(*self.parts.values(), strict=True)
         return Retrieved(torch.cat(scores), torch.cat(ids))
+
+
+class TopMeans(NamedTuple):
+    """What the best k items of each query are like, for several k."""
+
+    means: Array  # queries x k x columns of values
+    reach: Array  # k x query groups x items: the share of their top k that an item fills, sum 1
+    tied: Ints  # k: queries in which items tie for the last places
+
+
+def top_means(
+    queries: Array,
+    items: Array,
+    k: Sequence[int],
+    values: Array,
+    *,
+    by: Groups | None = None,
+    ties: str = "expected",
+    query_block: int = 4096,
+) -> TopMeans:
+    """Means of `values` (items x columns) over the k items nearest to each query, for each k.
+
+    Where items tie for the last places (cosines equal but for rounding), these are shared evenly
+    among them: the mean over all orders. With ties="stable" the earlier rows take them. `by` are
+    groups of the queries, to tell which items come up for each.
+
+    >>> top_means([[1.0, 0.0]], [[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]], [1], [[0.0], [1.0], [9.0]])
+    TopMeans(means=array([[[0.5]]]), reach=array([[[0.5, 0.5, 0. ]]]), tied=array([1]))
+    """
+    if ties not in ("expected", "stable"):
+        raise UnknownNameError("way with ties", ties, ("expected", "stable"))
+    queries = unit(queries, "queries")
+    values = like(queries, values)
+    if len(values) != len(items):
+        raise InputError(f"{len(values)} values for {len(items)} items: each item has its own")
+    for one in k:
+        check_k(one, len(items))
+    most = min(max(k) + 1, len(items))
+    parts = []
+    by = by or Groups(np.zeros(len(queries), np.int32), ("all",))
+    as_groups(by, len(queries))
+    reach = like(queries, np.zeros((len(k), len(by.names), len(items))))
+    tied = np.zeros(len(k), np.int64)
+    for start in range(0, len(queries), query_block):
+        block = queries[start : start + query_block]
+        found = top_k(block, items, most)
+        means = []
+        for at, one in enumerate(k):
+            ids, shared = found.ids[:, :one], np.zeros(len(block), bool)
+            if one < most and ties == "expected":
+                gap = found.scores[:, one - 1] - found.scores[:, one]
+                shared = to_numpy(gap <= _rounding(block))
+            tied[at] += shared.sum()
+            sums, codes = _sums(ids, values), by.codes[start : start + query_block]
+            for code in range(len(by.names)):
+                mine = like(ids, ~shared & (codes == code), "bool")
+                reach[at, code] += _counts(ids[mine], values)
+            for rows, weights in _shared_places(block, items, np.flatnonzero(shared), one):
+                sums[like(ids, rows, "int64")] = weights @ values
+                for code in range(len(by.names)):
+                    reach[at, code] += weights[like(ids, codes[rows] == code, "bool")].sum(0)
+            means.append(sums / one)
+        parts.append(namespace(values).stack(means, 1))
+    places = like(reach, np.multiply.outer(k, by.counts))[..., None]
+    return TopMeans(namespace(values).concatenate(parts), reach / places, tied)
+
+
+def _rounding(x: Array) -> float:
+    """How far two cosines of the same directions may lie apart."""
+    return 4 * (1.2e-7 if "float32" in str(x.dtype) else 2.2e-16)
+
+
+def _shared_places(
+    queries: Array, items: Array, rows: Ints, k: int
+) -> Iterator[tuple[Ints, Array]]:
+    """For some queries, how much of the top k each item fills: 1, 0, or a part where items tie."""
+    step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and some copies
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        scores = queries[like(queries, some, "int64")] @ unit(like(queries, items, None), "items").T
+        scores = like(scores, scores)
+        ranked = namespace(scores).sort(scores, -1)
+        edge = (ranked.values if is_torch(scores) else ranked)[:, -k, None]
+        above = like(scores, scores > edge + _rounding(queries))
+        level = like(scores, abs(scores - edge) <= _rounding(queries))
+        room = k - above.sum(-1)
+        yield some, above + level * (room / level.sum(-1))[:, None]
+
+
+def _sums(ids: Array, values: Array) -> Array:
+    """Sums of the values of each query's items, queries x columns."""
+    if is_torch(values):
+        import torch
+
+        return torch.nn.functional.embedding_bag(ids, values, mode="sum")
+    from scipy.sparse import csr_array
+
+    rows, k = ids.shape
+    ones, starts = np.ones(ids.size), np.arange(rows + 1) * k
+    return csr_array((ones, ids.reshape(-1), starts), shape=(rows, len(values))) @ values
+
+
+def _counts(ids: Array, values: Array) -> Array:
+    """How often each item was found."""
+    return like(values, namespace(values).bincount(ids.reshape(-1), minlength=len(values)))

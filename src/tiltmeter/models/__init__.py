@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
@@ -12,6 +14,7 @@ MODELS = Registry(
     "model",
     {
         "albef": "tiltmeter.models.albef:load",
+        "debias": "tiltmeter.debias.debiased:load",
         "embeddings": "tiltmeter.models.embeddings:load",
         "hf": "tiltmeter.models.hf:load",
         "open_clip": "tiltmeter.models.open_clip:load",
@@ -22,12 +25,18 @@ MODELS = Registry(
 )
 
 
-def load_model(spec: str, *, device: str = "cpu") -> Any:
+def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = False) -> Any:
     """The model that `spec` names, such as `testbed:fusion` or `embeddings:DIR`.
 
-    `device` is cpu, cuda, or auto: a GPU where there is one.
+    A directory made by `tiltmeter debias` needs no scheme before it. `device` is cpu, cuda, or
+    auto: a GPU where there is one. `trust_remote_code` lets a checkpoint of `hf:` run code that it
+    brings along.
     """
+    if (Path(spec) / "debiased.json").is_file():
+        spec = f"debias:{spec}"
     parsed = Spec.parse(spec)
+    if trust_remote_code and parsed.scheme == "hf":
+        parsed = replace(parsed, options={**parsed.options, "trust_remote_code": "yes"})
     model = MODELS[parsed.scheme](parsed)
     if device != "cpu" and hasattr(model, "to"):
         model.to(_device(device))

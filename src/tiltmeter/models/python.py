@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -19,37 +19,42 @@ import numpy as np
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.results import content_hash, file_hash
 from tiltmeter.specs import Spec
-from tiltmeter.types import Array, TextEncoder
+from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
 
+#: What the protocols of `tiltmeter.types` ask for.
+METHODS = ("encode_texts", "encode_images", "match", "mask_logprobs", "pieces", "losses")
 DEEPEST = 8  # lists and dictionaries within each other that are looked through for arrays
 
 
 class FromPython:
     """A model somebody else wrote, with a name and a record of where it came from."""
 
-    def __init__(self, model: TextEncoder, name: str, provenance: dict[str, Any]) -> None:
+    def __init__(self, model: Any, name: str, provenance: dict[str, Any]) -> None:
         self.model = model
         self.name = name
         self.provenance = provenance
+        for method in METHODS:  # on the object: protocols are asked for by looking there
+            if hasattr(model, method):
+                setattr(self, method, self._guarded(method))
+        if hasattr(model, "mask_token"):
+            self.mask_token = model.mask_token
 
     @property
     def identity(self) -> dict[str, Any]:
         """How it was made, and what it has learned: its `fingerprint`, or all arrays it holds."""
         return {**self.provenance, "weights": learned(self.model)}
 
-    def encode_texts(self, texts: Sequence[str]) -> Array:
-        with _theirs(self.name, "encode_texts failed"):
-            return self.model.encode_texts(texts)
+    def _guarded(self, method: str) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            with _theirs(self.name, f"{method} failed"):
+                return getattr(self.model, method)(*given, **named)
 
-    def _encode_images(self, images: Any) -> Array:
-        with _theirs(self.name, "encode_images failed"):
-            return self.model.encode_images(images)  # type: ignore[attr-defined]
+        return call
 
     def __getattr__(self, name: str) -> Any:
         if name == "model":  # not there yet: a copy is being made
             raise AttributeError(name)
-        found = getattr(self.model, name)
-        return self._encode_images if name == "encode_images" else found
+        return getattr(self.model, name)
 
 
 def learned(model: Any) -> str | None:
@@ -110,10 +115,11 @@ def load(spec: Spec) -> FromPython:
         raise UnknownNameError(f"factory in {place}:", factory_name, names)
     with _theirs(spec.rest, "the factory failed"):
         model = factory(**spec.options)
-    if not isinstance(model, TextEncoder):
+    if not isinstance(model, TextEncoder | Matcher | MaskedPredictor):
         raise InputError(
             f"python:{spec.rest} gave a {type(model).__name__}, which has no encode_texts(list): "
-            "expected a model with encode_texts, and encode_images for images of its own"
+            "expected a model with encode_texts (and encode_images for images of its own), or with "
+            "match, or with mask_logprobs"
         )
     source = getattr(module, "__file__", None)
     provenance = {"spec": f"python:{spec.rest}", "options": spec.options}

@@ -11,7 +11,11 @@ PROBES = Registry(
         "retrieval": "tiltmeter.probes.retrieval:PROBE",
         "zero_shot": "tiltmeter.probes.zero_shot:PROBE",
         "harms": "tiltmeter.probes.harms:PROBE",
+        "strength": "tiltmeter.probes.strength:PROBE",
         "eat": "tiltmeter.probes.eat:OF_WORDS",
         "ieat": "tiltmeter.probes.eat:OF_PICTURES",
+        "propagation": "tiltmeter.probes.propagation:PROBE",
+        "stereotype": "tiltmeter.probes.stereotype:PROBE",
+        "counterfactual": "tiltmeter.probes.counterfactual:PROBE",
     },
 )

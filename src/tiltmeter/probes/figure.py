@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.probes.draws import Draws
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.bootstrap import (
     crossed_means,
@@ -21,7 +22,7 @@ from tiltmeter.stats.bootstrap import (
     standard_error_interval,
 )
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
-from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.null import Band, band_of, p_of_draws, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
@@ -37,8 +38,8 @@ class Figure:
     ideal: float
     k: int | None = None
     by_group: bool = True
-    null: Floats | None = None  # draws x prompts x columns, one relabelling shared by a draw
-    boot: Floats | None = None  # draws x prompts x columns
+    null: Draws | None = None  # one relabelling shared by a draw
+    boot: Draws | None = None
     #: For prompts taken alone, where there is something better than the draws:
     exact_null: Band | None = None  # of columns
     exact_p: Floats | None = None  # prompts x columns
@@ -131,8 +132,25 @@ def means(values: Floats, level: Level) -> Floats:
     return np.stack([_mean(values, unit) for unit in level], axis=-2)
 
 
+def drawn_means(draws: Draws, level: Level) -> Floats:
+    """`means` of draws."""
+    if all(len(unit.prompts) == 1 for unit in level):
+        return draws.at(np.concatenate([unit.prompts for unit in level]))
+    return np.stack([_drawn_mean(draws, unit) for unit in level], axis=-2)
+
+
+def _drawn_mean(draws: Draws, unit: Unit) -> Floats:
+    shape = (len(draws), len(unit.prompts), draws.kept.shape[-1])
+    return np.concatenate(
+        [_mean_of(draws.at(unit.prompts, part), unit) for part in stretches(shape, 0)]
+    )
+
+
 def _mean(values: Floats, unit: Unit) -> Floats:
-    part = values[..., unit.prompts, :]
+    return _mean_of(values[..., unit.prompts, :], unit)
+
+
+def _mean_of(part: Floats, unit: Unit) -> Floats:
     defined = ~np.isnan(part)
     weight = defined * _even(unit)[:, None]
     total = weight.sum(axis=-2)
@@ -311,15 +329,19 @@ def _against_null(
     """Null band, p and family-wise p of each unit and column."""
     empty = np.full(values.shape, np.nan)
     band, p, p_fwer = Band(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
-    if figure.null is not None and _reaches(figure.null, level):
-        draws = means(figure.null, level)  # draws x units x columns
-        band = band_of(draws)
-        p = p_of_draws(values, draws, figure.side)
-        if family:
-            p_fwer = family_wise(values, draws, figure.side)
+    exact = bool(alone.all()) and figure.exact_null is not None and figure.exact_p is not None
+    if figure.null is not None and _reaches(figure.null, level) and (family or not exact):
+        if exact:  # the draws are for the family alone, which takes them as they are made
+            p_fwer = family_wise(values, figure.null.only(first), figure.side)
+        else:
+            draws = drawn_means(figure.null, level)  # draws x units x columns
+            band = band_of(draws)
+            p = p_of_draws(values, draws, figure.side)
+            if family:
+                p_fwer = family_wise(values, draws, figure.side)
     if figure.exact_null is not None:
-        for to, exact in zip(band, figure.exact_null, strict=True):
-            to[alone] = exact
+        for to, known in zip(band, figure.exact_null, strict=True):
+            to[alone] = known
     if figure.exact_p is not None:
         p[alone] = figure.exact_p[first[alone]]
     p[np.isnan(values)] = np.nan
@@ -338,13 +360,13 @@ def _intervals(
     method = ["bootstrap over images" if a else "crossed bootstrap" for a in alone]
     edges = interval if figure.regular else standard_error_interval
     if figure.boot is not None and _reaches(figure.boot, level):
-        if alone.any():
-            drawn = figure.boot[:, first[alone]]
+        if alone.any() and figure.exact_ci is None:
+            drawn = figure.boot.at(first[alone])
             low[alone], high[alone] = edges(drawn, values[alone], figure.stretch)
         for row in np.flatnonzero(~alone):
             unit = level[row]
             at = unit.prompts
-            drawn = crossed_means(figure.boot[:, at], unit.words, unit.templates, rng)
+            drawn = crossed_means(figure.boot.at(at), unit.words, unit.templates, rng)
             few = crossed_stretch(figure.values[at], unit.words, unit.templates, drawn)
             low[row], high[row] = edges(drawn, values[row], figure.stretch * few)
         method = [m if figure.regular else f"{m}, standard error" for m in method]
@@ -356,6 +378,6 @@ def _intervals(
     return low, high, method
 
 
-def _reaches(draws: Floats, level: Level) -> bool:
+def _reaches(draws: Draws, level: Level) -> bool:
     """Whether draws were made for all of the level's prompts: the costly ones are for words."""
-    return bool(max(unit.prompts.max() for unit in level) < draws.shape[1])
+    return bool(max(unit.prompts.max() for unit in level) < draws.prompts)

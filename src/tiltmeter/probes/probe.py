@@ -72,7 +72,8 @@ class Probe:
 
     `run` takes a model, data by role, and the setting. Without all data it `needs` it cannot run;
     what it `takes` it uses where it is there. The model must have one of the `protocols`. `options`
-    are its own settings with their defaults: `--option NAME.OPTION=VALUE`.
+    are its own settings with their defaults: `--option NAME.OPTION=VALUE`. An audit that names no
+    probes runs all that can; but one with `invited_by` only if data of such a role are there.
     """
 
     about: str  # one line
@@ -81,6 +82,7 @@ class Probe:
     takes: tuple[str, ...] = ()
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
+    invited_by: tuple[str, ...] | None = None
 
     def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
         """Why it cannot run, or None."""
@@ -92,6 +94,13 @@ class Probe:
                 option = "--images " if role == "faces" else f"--data {role}="
                 return f"needs data: {option}SPEC (tiltmeter list datasets)"
         return None
+
+    def waits(self, name: str, data: Mapping[str, Any]) -> str | None:
+        """Why an audit that did not ask for it leaves it out, or None."""
+        if self.invited_by is None or any(data.get(role) is not None for role in self.invited_by):
+            return None
+        invited = "".join(f" or --data {role}=SPEC" for role in self.invited_by)
+        return f"runs if asked for: --probe {name}{invited}"
 
     def options_with(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The defaults with what is given in their place, as the same kind of value."""

@@ -19,37 +19,23 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import (
-    entropy_of_shares,
-    log_shares,
-    max_of,
-    skew_of_shares,
-    target_shares,
-)
+from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.agreement import agreement
-from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.figure import Layout, tabulate
+from tiltmeter.probes.opposites import opposites
 from tiltmeter.probes.probe import Effort, Probe, Setting
+from tiltmeter.probes.ranking_figures import MANY_TIES, Parts, Task, figures, passes
 from tiltmeter.probes.wording import wording
+from tiltmeter.prompting import opposite_words
 from tiltmeter.results import INSTANCES, combined
-from tiltmeter.stats import defined, kernels
-from tiltmeter.stats.bootstrap import small_sample_stretch, stratified_weights
-from tiltmeter.stats.intervals import wilson_of_draws
-from tiltmeter.stats.null import (
-    Band,
-    band_of,
-    draw_top_counts,
-    p_of_sample,
-    top_count_null,
-    top_count_p,
-)
-from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
+from tiltmeter.stats import kernels
+from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.types import Array, Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 BLOCK = 64  # prompts at one time: their scores and rankings are all that is held
-NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and entropy
 #: Ranks walked over for NDKL's relabellings, and for its intervals: seconds, not minutes.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
-MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,29 +44,40 @@ class Sample:
 
     rows: Ints | None  # None: all of them
     groups: dict[str, Groups]
-    #: By attribute, permutations x images: the codes dealt out anew, together for all attributes.
-    relabelled: dict[str, Ints]
+    #: Permutations x images: labels dealt out anew, those of all attributes together ...
+    relabelled: Ints
+    #: ... and by attribute the group that such a label stands for.
+    group_of: dict[str, Ints]
     #: By attribute, bootstraps x images.
     weights: dict[str, Ints]
     shuffled: Ints  # the images in random order
 
 
-class _Parts:
-    """What the blocks of prompts leave for one attribute: lists that are joined at the end."""
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where the work is done: NumPy arrays and their loops, or tensors on a device and theirs."""
 
-    def __init__(self) -> None:
-        self.lists: dict[str, list[Floats]] = {}
+    loops: Any
+    kernels: Any
+    device: str | None = None
 
-    def add(self, name: str, part: Floats) -> None:
-        self.lists.setdefault(name, []).append(part)
+    @classmethod
+    def on(cls, device: str) -> Place:
+        if device == "cpu":
+            return cls(loops, kernels)
+        from tiltmeter.metrics import torch_kernels as tensor_loops
+        from tiltmeter.stats import torch_kernels as tensor_kernels
 
-    def values(self, name: str) -> Floats:
-        """Prompts x columns."""
-        return np.concatenate(self.lists[name])
+        return cls(tensor_loops, tensor_kernels, device)
 
-    def draws(self, name: str) -> Floats | None:
-        """Draws x prompts x columns, handed over for good; None where there are none."""
-        return np.concatenate(self.lists.pop(name), axis=1) if name in self.lists else None
+    def put(self, x: Array) -> Array:
+        """An array where the work is done; whole numbers as indices, but for single bytes."""
+        if self.device is None:
+            return x
+        import torch
+
+        wide = x.dtype.kind in "iu" and x.dtype.itemsize > 1
+        return torch.as_tensor(x.astype(np.int64) if wide else x, device=self.device)
 
 
 def ranking(
@@ -93,10 +90,15 @@ def ranking(
     seed: int = 0,
     effort: Effort | None = None,
     progress: Progress | None = None,
+    device: str = "cpu",
+    pairs: Sequence[tuple[str, str]] = (),
 ) -> tuple[pa.Table, pa.Table]:
     """Skew, MaxSkew, MinSkew, NDKL, entropy and C-ASC, with nulls, intervals and placebos.
 
-    Returns rows of RESULTS and, for each word, its top images by id.
+    Where both words of enough `pairs` (a favourable one, its opposite) are among the prompts, WEAT
+    as well.
+    Returns rows of RESULTS and, for each word, its top images by id. On another `device` (`cuda`)
+    scores, rankings and draws are tensors there; sums in another order may round differently.
     """
     effort, progress = effort or Effort(), progress or (lambda what, share: None)
     # words first: only they need the costly draws
@@ -106,9 +108,9 @@ def ranking(
         raise InputError("the category 'placebo' is kept for placebos: give those words another")
     if not words:
         raise InputError("there is no word to measure: every prompt is a placebo")
-    groups = {name: checked(faces.attribute(name)) for name in attributes}
+    by = {name: checked(faces.attribute(name)) for name in attributes}
     rng = np.random.default_rng(seed)
-    samples = [_drawn(*part, effort, rng) for part in _samples(groups, convention, rng)]
+    samples = [_drawn(*part, effort, rng) for part in _samples(by, convention, rng)]
     for sample in samples:
         for k in convention.k:
             check_k(k, len(next(iter(sample.groups.values()))))
@@ -120,25 +122,51 @@ def ranking(
         "convention": convention.name,
         "seed": seed,
     }
-    tables, instances, layout = [], [], Layout.of(prompts)
-    for turn, sample in enumerate(samples):
+    turns = [
+        (sample, tasks)
+        for sample in samples
+        for tasks in passes(sample.groups, len(prompts), words, convention, effort)
+    ]
+    tables, tops, layout = [], {}, Layout.of(prompts)
+    for turn, (sample, tasks) in enumerate(turns):
 
-        def part_done(what: str, share: float, turn: int = turn) -> None:
-            progress(what, (turn + share) / len(samples))
+        def turn_done(what: str, share: float, turn: int = turn) -> None:
+            progress(what, (turn + share) / len(turns))
 
         chosen = images if sample.rows is None else images[sample.rows]
-        parts, top = _measure(texts, chosen, sample, words, convention, part_done)
-        instances.append(_instances(constants, faces, sample, prompts[:words], *top))
-        for done, (name, part) in enumerate(parts.items()):
-            part_done(f"statistics of {name}", 0.8 + 0.2 * done / len(parts))
-            labels = sample.relabelled[name]
-            for figure in _figures(part, sample.groups[name], convention, words, labels, rng):
+        parts, top = _measure(
+            texts, chosen, sample, tasks, words, convention, turn_done, Place.on(device)
+        )
+        if top is not None:
+            tops[id(sample)] = (sample, *top)
+        for done, task in enumerate(tasks):
+            turn_done(f"statistics of {task.attribute}", 0.8 + 0.2 * done / len(tasks))
+            groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
+            labels = (sample.relabelled, of)
+            for figure in figures(task, parts.pop(task), groups, convention, words, labels, rng):
                 truth = faces.truth and faces.truth(figure.metric, prompts, figure.groups)
                 tables.append(tabulate(figure, layout, rng=rng, constants=constants, truth=truth))
                 tables.append(wording(figure, layout, rng=rng, constants=constants))
                 tables.append(agreement(figure, layout, truth, rng=rng, constants=constants))
+                del figure  # with its draws, before others are made
+    for sample in samples:
+        chosen = images if sample.rows is None else images[sample.rows]
+        for groups in sample.groups.values():
+            tables.append(
+                opposites(
+                    texts,
+                    chosen,
+                    groups,
+                    prompts,
+                    pairs,
+                    bootstraps=effort.bootstraps,
+                    rng=rng,
+                    constants=constants,
+                )
+            )
+    instances = [_instances(constants, faces, prompts[:words], *top) for top in tops.values()]
     progress("done", 1.0)
-    return combined(tables), combined(instances, INSTANCES)
+    return combined(tables), instances[0] if len(instances) == 1 else combined(instances, INSTANCES)
 
 
 def unit_vectors(
@@ -214,229 +242,174 @@ def _drawn(
     rows: Ints | None, groups: dict[str, Groups], effort: Effort, rng: np.random.Generator
 ) -> Sample:
     count = len(next(iter(groups.values())))
-    codes = {name: g.codes.astype(np.min_scalar_type(len(g.names))) for name, g in groups.items()}
-    relabelled = {
-        name: np.empty((effort.permutations, count), c.dtype) for name, c in codes.items()
-    }
+    codes = np.stack([g.codes for g in groups.values()], axis=1)
+    cells = np.zeros(count, np.int64)
+    for one in groups.values():
+        cells = cells * len(one.names) + one.codes
+    _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
+    kinds = codes[first]  # of the finest partition, the group by each attribute
+    labels = labels.astype(np.min_scalar_type(len(kinds)))
+    relabelled = np.empty((effort.permutations, count), labels.dtype)
     for draw in range(effort.permutations):
-        dealt = rng.permutation(count)
-        for name in groups:
-            relabelled[name][draw] = codes[name][dealt]
+        relabelled[draw] = labels[rng.permutation(count)]
     weights = {name: stratified_weights(g, effort.bootstraps, rng) for name, g in groups.items()}
-    return Sample(rows, groups, relabelled, weights, rng.permutation(count).astype(np.int32))
+    return Sample(
+        rows,
+        groups,
+        relabelled,
+        dict(zip(groups, kinds.T, strict=True)),
+        weights,
+        rng.permutation(count).astype(np.int32),
+    )
 
 
 def _measure(
     texts: Floats,
     images: Floats,
     sample: Sample,
+    tasks: Sequence[Task],
     words: int,
     convention: Convention,
     progress: Progress,
-) -> tuple[dict[str, _Parts], tuple[Ints, Floats]]:
-    """Goes over the prompts in blocks; scores and rankings of a block are gone after it."""
-    parts = {name: _Parts() for name in sample.groups}
+    place: Place,
+) -> tuple[dict[Task, Parts], tuple[Ints, Floats] | None]:
+    """Goes over the prompts in blocks; scores and rankings of a block are gone after it.
+
+    Also gives the top images of words, unless no task needs rankings.
+    """
+    parts = {task: Parts(len(texts), words) for task in tasks}
+    texts, images, shuffled = (place.put(x) for x in (texts, images, sample.shuffled))
+    drawn = _Drawn.of_sample(sample, place)
     top_ids, top_scores = [], []
     few = int(np.clip(NDKL_STEPS // (len(images) * words), FEWEST_DRAWS, 10**9))
-    drawing = any(map(len, (*sample.relabelled.values(), *sample.weights.values())))
+    drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
     for start in range(0, len(texts), BLOCK):
         progress("ranking images", 0.8 * start / len(texts))
         scores = texts[start : start + BLOCK] @ images.T
-        order = loops.rank(scores)
+        near = [task for task in tasks if not task.ranks]
+        z = place.kernels.standardized(scores) if drawing and near else scores
+        for task in near:
+            _add_c_asc(parts[task], start, scores, z, drawn[task.attribute])
+        del z
+        if len(near) == len(tasks):
+            continue
+        order = place.loops.rank(scores)
         here = max(0, min(words - start, len(scores)))  # words come first
-        top = order[:here, : max(convention.k)].copy()
-        top_ids.append(top)
-        top_scores.append(loops.take(scores[:here], top))
-        z = kernels.standardized(scores) if drawing else scores
-        tied = loops.tied_ranks(scores, order)
+        top = order[:here, : max(convention.k)]
+        top_ids.append(np.array(to_numpy(top), np.int32))
+        top_scores.append(to_numpy(place.loops.take(scores[:here], top)))
+        tied = to_numpy(place.loops.tied_ranks(scores, order))
         loose = order
         if convention.ties == "expected" and tied.max() >= MANY_TIES and drawing:
             # which of two tied images a draw meets first must not hang on the order of the rows
-            loose = sample.shuffled[loops.rank(np.ascontiguousarray(scores[:, sample.shuffled]))]
-        for name, groups in sample.groups.items():
-            part, labels, weights = parts[name], sample.relabelled[name], sample.weights[name]
-            part.add("tied", tied)
-            _add_c_asc(part, scores, z, groups, labels, weights)
-            _add_counts(part, scores, order, loose, top, groups, labels, weights, convention)
-            shares = target_shares(convention.target, groups)
-            part.add("ndkl", loops.ndkl(order, groups.codes, log_shares(shares)))
-            if here and len(labels):
-                drawn = kernels.relabelled_ndkl(order[:here], labels[:few], shares)
-                part.add("ndkl null", drawn)
-            if here and len(weights):
-                drawn = kernels.weighted_ndkl(loose[:here], groups.codes, weights[:few], shares)
-                part.add("ndkl boot", drawn)
-    return parts, (np.concatenate(top_ids), np.concatenate(top_scores))
+            mixed = scores[:, shuffled]
+            if place.device is None:
+                mixed = np.ascontiguousarray(mixed)
+            loose = shuffled[place.loops.rank(mixed)]
+        for task in tasks:
+            if task.ranks:
+                part, own = parts[task], drawn[task.attribute]
+                part.add("tied", tied)
+                _add_counts(part, start, scores, order, loose, top, own, convention)
+                _add_ndkl(part, start, order, loose, here, few, own, convention)
+        del scores, order, loose  # before the next block's are there
+    top_images = (np.concatenate(top_ids), np.concatenate(top_scores)) if top_ids else None
+    return parts, top_images
 
 
-def _add_c_asc(
-    part: _Parts, scores: Floats, z: Floats, groups: Groups, labels: Ints, weights: Ints
-) -> None:
-    size = len(groups.names)
-    part.add("c_asc", c_asc_of_moments(Moments.of(scores, groups)))
-    if len(labels):
-        sums = kernels.relabelled_sums(z, labels, size)
-        drawn = kernels.c_asc_of_sums(sums, groups.counts)
-        part.add("c_asc null", drawn.astype(np.float32))  # draws are many: half the memory
-    if len(weights):
-        sums, squares = kernels.weighted_sums(z, groups.codes, weights, size)
-        drawn = kernels.c_asc_of_sums(sums, groups.counts, squares)
-        part.add("c_asc boot", drawn.astype(np.float32))
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """What is drawn for one attribute, where the work is done."""
+
+    place: Place
+    groups: Groups
+    codes: Array
+    labels: Array
+    of: Array
+    weights: Array
+
+    @classmethod
+    def of_sample(cls, sample: Sample, place: Place) -> dict[str, _Drawn]:
+        labels = place.put(sample.relabelled)  # shared by all
+        return {
+            name: cls(
+                place,
+                groups,
+                place.put(groups.codes),
+                labels,
+                place.put(sample.group_of[name]),
+                place.put(sample.weights[name]),
+            )
+            for name, groups in sample.groups.items()
+        }
+
+    @property
+    def size(self) -> int:
+        return len(self.groups.names)
+
+
+def _add_c_asc(part: Parts, start: int, scores: Array, z: Array, own: _Drawn) -> None:
+    sizes, of_sums = own.groups.counts, kernels.c_asc_of_sums
+    part.add("c_asc", to_numpy(c_asc_of_moments(Moments.of(scores, own.groups))))
+    if len(own.labels):
+        sums = own.place.kernels.relabelled_sums(z, own.labels, own.size, own.of)
+        part.draw("c_asc null", start, of_sums(sums, sizes), np.float32, words=False)
+    if len(own.weights):
+        sums, squares = own.place.kernels.weighted_sums(z, own.codes, own.weights, own.size)
+        part.draw("c_asc boot", start, of_sums(sums, sizes, squares), np.float32, words=False)
 
 
 def _add_counts(
-    part: _Parts,
-    scores: Floats,
-    order: Ints,
-    loose: Ints,
-    top: Ints,
-    groups: Groups,
-    labels: Ints,
-    weights: Ints,
+    part: Parts,
+    start: int,
+    scores: Array,
+    order: Array,
+    loose: Array,
+    top: Array,
+    own: _Drawn,
     convention: Convention,
 ) -> None:
-    size, ks = len(groups.names), tuple(sorted(convention.k))
+    place, ks = own.place, tuple(sorted(convention.k))
     for k in ks:
-        counts = loops.ranked_top_counts(scores, order, groups.codes, size, k, convention.ties)
-        part.add(f"top {k}", counts)
-        if len(weights):
-            drawn = kernels.weighted_top_counts(loose, groups.codes, weights, k, size)
-            part.add(f"top {k} boot", drawn)
-    if len(labels) and len(top):
-        for k, drawn in zip(ks, kernels.relabelled_top_counts(top, labels, ks, size), strict=True):
-            part.add(f"top {k} null", drawn)
-
-
-def _figures(
-    part: _Parts,
-    groups: Groups,
-    convention: Convention,
-    words: int,
-    labels: Ints,
-    rng: np.random.Generator,
-) -> Iterator[Figure]:
-    """The attribute's figures, one metric after the other."""
-    yield Figure(
-        "c_asc",
-        groups,
-        part.values("c_asc"),
-        side="two",
-        ideal=0.0,
-        null=part.draws("c_asc null"),
-        boot=part.draws("c_asc boot"),
-        stretch=small_sample_stretch(groups.counts),
-        undefined="all images have the same score",
-    )
-    for k in sorted(convention.k):
-        yield from _top_k_figures(part, groups, convention, k, words, rng)
-    yield _ndkl_figure(part, groups, convention, labels)
-
-
-def _top_k_figures(
-    part: _Parts,
-    groups: Groups,
-    convention: Convention,
-    k: int,
-    words: int,
-    rng: np.random.Generator,
-) -> Iterator[Figure]:
-    q = target_shares(convention.target, groups)
-
-    def skew(p: Floats) -> Floats:
-        return np.asarray(skew_of_shares(p, q, k=k, empty=convention.empty))
-
-    def largest(p: Floats) -> Floats:
-        found = skew(p)
-        return np.asarray(max_of(np.abs(found) if convention.skew == "absolute" else found))
-
-    def smallest(p: Floats) -> Floats:
-        return np.asarray(-max_of(-skew(p)))
-
-    counts = part.values(f"top {k}")
-    null, boot = (_shares(part.draws(f"top {k} {kind}"), k) for kind in ("null", "boot"))
-    spread = None if boot is None else boot[:, :words]  # draws that only words need
-    random = draw_top_counts(groups.counts, k, NULL_DRAWS, rng) / k
-    exact = top_count_null(groups.counts, k)
-    low, high = wilson_of_draws(counts, boot, k)
-    yield Figure(
-        "skew",
-        groups,
-        skew(counts / k),
-        side="two",
-        ideal=0.0,
-        k=k,
-        null=None if null is None else skew(null),
-        boot=None if spread is None else skew(spread),
-        exact_null=Band(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
-        exact_p=top_count_p(counts, groups.counts, k),
-        exact_ci=None if boot is None else (skew(low), skew(high)),
-        exact_ci_method="Wilson with the bootstrap's variance",
-        undefined="the group is absent from the top k",
-    )
-    entropy_of_prior = float(entropy_of_shares(groups.shares))
-    # some skew is at most 0, unless absence is left out or may count as more than its share
-    least = np.inf if convention.empty in ("nan", "floor") else 0.0
-    for name, of, side, ideal, bounds in (
-        ("max_skew", largest, "greater", 0.0, (0.0, np.inf)),
-        ("min_skew", smallest, "less", 0.0, (-np.inf, least)),
-        ("normalized_entropy", entropy_of_shares, "two", entropy_of_prior, (0.0, 1.0)),
-    ):
-        values, drawn = of(counts / k), of(random)
-        yield Figure(
-            name,
-            groups,
-            values[:, None],
-            side=side,
-            ideal=ideal,
-            k=k,
-            by_group=False,
-            null=None if null is None else of(null)[..., None],
-            boot=None if spread is None else of(spread)[..., None],
-            exact_null=band_of(drawn[:, None]),
-            exact_p=p_of_sample(values, drawn, side)[:, None],
-            regular=False,
-            bounds=bounds,
-            undefined="every group is absent from the top k",
+        counts = place.loops.ranked_top_counts(
+            scores, order, own.codes, own.size, k, convention.ties
         )
+        part.add(f"top {k}", to_numpy(counts))
+        if len(own.weights):
+            drawn = place.kernels.weighted_top_counts(loose, own.codes, own.weights, k, own.size)
+            part.draw(f"top {k} boot", start, drawn, np.min_scalar_type(k), words=False)
+    if len(own.labels) and len(top):
+        each = place.kernels.relabelled_top_counts(top, own.labels, ks, own.size, own.of)
+        for k, drawn in zip(ks, each, strict=True):
+            part.draw(f"top {k} null", start, drawn, np.min_scalar_type(k), words=True)
 
 
-def _ndkl_figure(part: _Parts, groups: Groups, convention: Convention, labels: Ints) -> Figure:
-    values = part.values("ndkl")
-    null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
-    band, p = None, None
-    if len(labels):
-        # labels dealt out anew are a random ranking, whatever the word
-        drawn = loops.ndkl_of_labels(labels, log_shares(target_shares(convention.target, groups)))
-        band, p = band_of(drawn[:, None]), p_of_sample(values, drawn, "greater")[:, None]
-    return Figure(
-        "ndkl",
-        groups,
-        values[:, None],
-        side="greater",
-        ideal=0.0,
-        by_group=False,
-        null=None if null is None else null[..., None],
-        boot=None if boot is None else boot[..., None],
-        exact_null=band,
-        exact_p=p,
-        regular=False,
-        bounds=(0.0, np.inf),
-        notes=[
-            f"{share:.1%} of ranks are tied" if share >= MANY_TIES else None
-            for share in part.values("tied")
-        ],
-    )
-
-
-def _shares(counts: Floats | None, k: int) -> Floats | None:
-    return None if counts is None else counts / np.float32(k)
+def _add_ndkl(
+    part: Parts,
+    start: int,
+    order: Array,
+    loose: Array,
+    here: int,
+    few: int,
+    own: _Drawn,
+    convention: Convention,
+) -> None:
+    place, shares = own.place, target_shares(convention.target, own.groups)
+    found = place.loops.ndkl(order, own.codes, place.put(log_shares(shares)))
+    part.add("ndkl", to_numpy(found))
+    if here and len(own.labels):
+        drawn = place.kernels.relabelled_ndkl(order[:here], own.labels[:few], shares, own.of)
+        part.draw("ndkl null", start, drawn, float, words=True)
+    if here and len(own.weights):
+        drawn = place.kernels.weighted_ndkl(loose[:here], own.codes, own.weights[:few], shares)
+        part.draw("ndkl boot", start, drawn, float, words=True)
 
 
 def _instances(
     constants: dict[str, object],
     faces: Faces,
-    sample: Sample,
     prompts: Sequence[Prompt],
+    sample: Sample,
     top: Ints,
     scores: Floats,
 ) -> pa.Table:
@@ -444,29 +417,33 @@ def _instances(
     rows, k = top.shape
     experiment = None if sample.rows is None else f"balanced by {next(iter(sample.groups))}"
     at = (top if sample.rows is None else sample.rows[top]).ravel()
-    names = list(faces.groups)
-    labels = [np.array(faces.groups[name].names)[faces.groups[name].codes[at]] for name in names]
-    keys = pa.array(np.tile(np.array(names), len(at)))
+    attributes, count = list(faces.groups.values()), len(at)
+    # the names of all groups in one list, and of each image those that are its own
+    begins = np.cumsum([0, *(len(one.names) for one in attributes)])
+    own = np.stack([g.codes[at] + first for g, first in zip(attributes, begins[:-1], strict=True)])
     groups = pa.MapArray.from_arrays(
-        np.arange(0, len(at) * len(names) + 1, len(names), dtype=np.int32),
-        keys,
-        pa.array(np.stack(labels, axis=1).ravel()),
+        np.arange(0, own.size + 1, len(attributes), dtype=np.int32),
+        _chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
+        _chosen([name for one in attributes for name in one.names], own.T.ravel()),
     )
     columns = {
-        "model": [constants["model"]] * len(at),
-        "dataset": [constants["dataset"]] * len(at),
-        "experiment": [experiment] * len(at),
-        "concept": np.repeat([prompt.concept for prompt in prompts], k),
-        "template": np.repeat([prompt.template for prompt in prompts], k),
-        "id": np.array(faces.ids)[at],
+        "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
+        "dataset": pa.repeat(pa.scalar(constants["dataset"], pa.string()), count),
+        "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
+        "concept": _chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "template": _chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "id": _chosen(faces.ids, at),
         "groups": groups,
-        "rank": np.tile(np.arange(1, k + 1), rows),
-        "score": scores.ravel().astype(np.float64),
-        "pick": [None] * len(at),
+        "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
+        "score": pa.array(scores.ravel(), pa.float64()),
+        "pick": pa.nulls(count, pa.string()),
     }
-    arrays = [pa.array(columns[f.name], type=f.type) if f.name != "groups" else groups
-              for f in INSTANCES]  # fmt: skip
-    return pa.Table.from_arrays(arrays, schema=INSTANCES)
+    return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
+
+
+def _chosen(names: Sequence[str], at: Ints) -> pa.Array:
+    """The names at some places, without a Python string for each of millions."""
+    return pa.array(names, pa.string()).take(pa.array(at))
 
 
 def _run(
@@ -482,6 +459,8 @@ def _run(
         seed=setting.seed,
         effort=setting.effort,
         progress=setting.progress,
+        device=setting.options.get("device", "cpu"),
+        pairs=opposite_words(),
     )
 
 
@@ -489,4 +468,5 @@ PROBE = Probe(
     "Who comes up for a word, and how near? C-ASC, Skew, MaxSkew, MinSkew, entropy, NDKL.",
     _run,
     needs=("faces",),
+    options={"device": "cpu"},
 )

@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.probes.draws import Draws
 from tiltmeter.probes.figure import Figure, Layout
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
+from tiltmeter.stats.null import stretches
 from tiltmeter.stats.variance import Shares, variance_shares
 from tiltmeter.types import Floats, Ints
 
@@ -29,7 +31,7 @@ def wording(
         if len(prompts) < FEWEST_WORDS or figure.boot is None:
             continue
         values = figure.values[prompts]  # words x templates x columns
-        noise = figure.boot[:, prompts].var(axis=0, ddof=1, dtype=np.float64)
+        noise = _variance(figure.boot, prompts)
         drawn = rng.integers(0, len(prompts), (DRAWS, len(prompts)))
         for column in range(values.shape[2]):
             tables.append(
@@ -38,6 +40,17 @@ def wording(
                 )
             )
     return combined(tables)
+
+
+def _variance(draws: Draws, prompts: Ints) -> Floats:
+    """Over draws, of each word and template: words x templates x columns."""
+    shape = (len(draws), *prompts.shape, draws.kept.shape[-1])
+    found = []
+    for at in stretches(shape, 1):
+        drawn = draws.at(prompts[at].ravel())
+        some = drawn.reshape(len(drawn), -1, prompts.shape[1], drawn.shape[2])
+        found.append(some.var(axis=0, ddof=1, dtype=np.float64))
+    return np.concatenate(found)
 
 
 def _rows(

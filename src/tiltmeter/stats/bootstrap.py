@@ -13,6 +13,7 @@ import numpy as np
 from tiltmeter.metrics.arrays import as_groups, matrix
 from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import Z
+from tiltmeter.stats.null import stretches
 from tiltmeter.types import Floats, Groups, Ints
 
 LEVEL = 0.95
@@ -165,11 +166,13 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
     share = share * _multiplicity(word, len(draws), rng)
     share = share.reshape(*share.shape, *[1] * (draws.ndim - 2))
-    there = ~np.isnan(draws)  # a mean is over what is defined
-    weight = (share * there).sum(axis=1)
-    sums = (share * np.where(there, draws, 0.0)).sum(axis=1)
-    mean = np.divide(sums, weight, out=np.full_like(sums, np.nan), where=weight > 0)
-    return np.asarray(mean)
+    mean = np.full((len(draws), *draws.shape[2:]), np.nan)
+    for rows in stretches(draws.shape, 0):
+        there = ~np.isnan(draws[rows])  # a mean is over what is defined
+        weight = (share[rows] * there).sum(axis=1)
+        sums = (share[rows] * np.where(there, draws[rows], 0.0)).sum(axis=1)
+        np.divide(sums, weight, out=mean[rows], where=weight > 0)
+    return mean
 
 
 def _multiplicity(codes: Ints, draws: int, rng: np.random.Generator) -> Floats:

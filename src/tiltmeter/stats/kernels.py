@@ -2,6 +2,8 @@
 
 Standardised scores are laid out items x queries, so that the innermost loop runs over
 neighbouring numbers and a draw costs one addition for each score, whatever the number of groups.
+Labels that are dealt out anew are those of the finest partition, where several attributes share
+them: `of` says which group of an attribute each belongs to; without it they are groups themselves.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, log_tables, ndkl
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl, ndkl_tables
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.types import Floats, Ints
 
@@ -18,29 +20,37 @@ _ITEMS = 1024  # items worked on at one time: with 64 queries they fit the secon
 
 def standardized(scores: Floats) -> Floats:
     """Scores of each query less their mean, over their spread (n - 1); items x queries."""
-    mean = scores.mean(axis=1, dtype=np.float64)[:, None]
-    away = scores - mean
-    spread = np.sqrt((away**2).sum(axis=1) / max(scores.shape[1] - 1, 1))[:, None]
-    z = np.divide(
-        away, spread, out=np.full_like(away, np.nan), where=spread > ROUNDING * np.abs(mean)
-    )
-    return np.ascontiguousarray(z.T, dtype=np.float32)
+    z = np.empty(scores.shape[::-1], np.float32)
+
+    def work(part: slice) -> None:
+        mean = scores[part].mean(axis=1, dtype=np.float64)[:, None]
+        away = scores[part] - mean
+        spread = np.sqrt((away**2).sum(axis=1) / max(scores.shape[1] - 1, 1))[:, None]
+        varied = spread > ROUNDING * np.abs(mean)
+        z[:, part] = np.where(varied, away / np.where(varied, spread, 1.0), np.nan).T
+
+    in_rows(work, len(scores))
+    return z
 
 
-def relabelled_sums(z: Floats, codes: Ints, groups: int) -> Floats:
+def _groups_of(of: Ints | None, groups: int) -> Ints:
+    return np.arange(groups) if of is None else of
+
+
+def relabelled_sums(z: Floats, codes: Ints, groups: int, of: Ints | None = None) -> Floats:
     """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
-    sums = np.zeros((len(codes), groups, z.shape[1]), np.float32)
-    in_rows(lambda part: _relabelled_sums(z, codes[part], sums[part]), len(codes), step=32)
+    sums, to = np.zeros((len(codes), groups, z.shape[1]), np.float32), _groups_of(of, groups)
+    in_rows(lambda part: _relabelled_sums(z, codes[part], to, sums[part]), len(codes), step=32)
     return sums.swapaxes(1, 2)  # draws x queries x groups
 
 
 @jit
-def _relabelled_sums(z: Floats, codes: Ints, sums: Floats) -> None:
+def _relabelled_sums(z: Floats, codes: Ints, of: Ints, sums: Floats) -> None:
     for start in range(0, z.shape[0], _ITEMS):
         stop = min(start + _ITEMS, z.shape[0])
         for r in range(codes.shape[0]):
             for i in range(start, stop):
-                g = codes[r, i]
+                g = of[codes[r, i]]
                 for q in range(z.shape[1]):
                     sums[r, g, q] += z[i, q]
 
@@ -89,19 +99,23 @@ def c_asc_of_sums(sums: Floats, sizes: Ints, squares: Floats | None = None) -> F
     return np.asarray(gap / np.sqrt(variance)[..., None])
 
 
-def relabelled_top_counts(top: Ints, codes: Ints, ks: tuple[int, ...], groups: int) -> Floats:
+def relabelled_top_counts(
+    top: Ints, codes: Ints, ks: tuple[int, ...], groups: int, of: Ints | None = None
+) -> Ints:
     """Counts of each group in the first k of each row of `top`, for each row of `codes`.
 
     `ks` must rise. One array a k: draws x queries x groups.
     """
     counts = np.zeros((len(codes), len(top), len(ks), groups), np.uint32)
-    edges = np.array(ks)
-    in_rows(lambda part: _relabelled_top_counts(top, codes[part], edges, counts[part]), len(codes))
+    edges, to = np.array(ks), _groups_of(of, groups)
+    in_rows(
+        lambda part: _relabelled_top_counts(top, codes[part], to, edges, counts[part]), len(codes)
+    )
     return counts.transpose(2, 0, 1, 3)
 
 
 @jit
-def _relabelled_top_counts(top: Ints, codes: Ints, ks: Ints, counts: Ints) -> None:
+def _relabelled_top_counts(top: Ints, codes: Ints, of: Ints, ks: Ints, counts: Ints) -> None:
     for r in range(codes.shape[0]):
         for q in range(top.shape[0]):
             start = 0
@@ -109,11 +123,26 @@ def _relabelled_top_counts(top: Ints, codes: Ints, ks: Ints, counts: Ints) -> No
                 if j > 0:
                     counts[r, q, j] = counts[r, q, j - 1]
                 for i in range(start, ks[j]):
-                    counts[r, q, j, codes[r, top[q, i]]] += 1
+                    counts[r, q, j, of[codes[r, top[q, i]]]] += 1
                 start = ks[j]
 
 
-def weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, groups: int) -> Floats:
+def looked_up(table: Floats, counts: Ints) -> Floats:
+    """A function of counts (... x ... x groups), from its table (counts x groups)."""
+    found = np.empty(counts.shape)
+    in_rows(lambda part: _looked_up(table, counts[part], found[part]), len(counts), step=32)
+    return found
+
+
+@jit
+def _looked_up(table: Floats, counts: Ints, found: Floats) -> None:
+    for r in range(counts.shape[0]):
+        for q in range(counts.shape[1]):
+            for g in range(counts.shape[2]):
+                found[r, q, g] = table[counts[r, q, g], g]
+
+
+def weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, groups: int) -> Ints:
     """Weighted counts of each group when the weights down a ranking have added up to k."""
     counts = np.zeros((len(weights), len(order), groups), np.uint32)
     in_rows(
@@ -137,19 +166,19 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
                     break
 
 
-def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats) -> Floats:
+def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
-    log_target = log_shares(shares)
-    return np.stack([ndkl(order, labels, log_target) for labels in codes])
+    log_target, to = log_shares(shares), _groups_of(of, len(shares)).astype(codes.dtype)
+    return np.stack([ndkl(order, to[labels], log_target) for labels in codes])
 
 
 def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
-    xlogx, discount = log_tables(order.shape[1])
+    tables, log_q = ndkl_tables(order.shape[1]), log_shares(shares)
+    codes = codes.astype(np.min_scalar_type(len(shares)))
     out = np.empty((len(weights), len(order)))
-    log_q = log_shares(shares)
     in_rows(
-        lambda part: _weighted_ndkl(order, codes, weights[part], log_q, xlogx, discount, out[part]),
+        lambda part: _weighted_ndkl(order, codes, weights[part], log_q, *tables, out[part]),
         len(weights),
     )
     return out
@@ -161,32 +190,34 @@ def _weighted_ndkl(
     codes: Ints,
     weights: Ints,
     log_q: Floats,
+    step: Floats,
     xlogx: Floats,
     discount: Floats,
     out: Floats,
 ) -> None:
-    items = order.shape[1]
-    count = np.zeros(log_q.shape[0], np.int64)
+    items, one = order.shape[1], np.uint64(1)
+    count = np.zeros(log_q.shape[0], np.uint64)
     ranked = np.empty(items + 4, codes.dtype)
     for b in range(weights.shape[0]):
         for q in range(order.shape[0]):
             # write four copies and move on by the weight: no branch for the processor to guess
-            at = 0
+            at = np.uint64(0)
             for j in range(items):
-                item = order[q, j]
-                w, g = int(weights[b, item]), codes[item]
+                item = np.uint64(order[q, j])
+                w, g = np.uint64(weights[b, item]), codes[item]
                 ranked[at] = g
-                ranked[at + 1] = g
-                ranked[at + 2] = g
-                ranked[at + 3] = g
+                ranked[at + one] = g
+                ranked[at + np.uint64(2)] = g
+                ranked[at + np.uint64(3)] = g
                 for more in range(4, w):
-                    ranked[at + more] = g
+                    ranked[at + np.uint64(more)] = g
                 at += w
             count[:] = 0
-            total, sum_ = 0.0, 0.0
+            gain, total = 0.0, 0.0
             for i in range(items):
-                g = ranked[i]
-                total += xlogx[count[g] + 1] - xlogx[count[g]] - log_q[g]
-                count[g] += 1
-                sum_ += discount[i] * max(total - xlogx[i + 1], 0.0)
-            out[b, q] = sum_
+                group = np.uint64(ranked[i])
+                c = count[group]
+                gain += step[c] - log_q[group]
+                count[group] = c + one
+                total += discount[i] * max(gain - xlogx[i], 0.0)
+            out[b, q] = total

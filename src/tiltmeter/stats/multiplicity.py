@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from tiltmeter.stats import defined
-from tiltmeter.stats.null import TOLERANCE, tolerance
+from tiltmeter.stats.null import TOLERANCE, stretches, tolerance
 from tiltmeter.types import Floats
 
 
@@ -21,36 +24,53 @@ def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
     >>> max_t(np.array([5.0, 0.1, 0.0]), draws).round(3)
     array([0.001, 0.714, 0.714])
     """
-    observed, draws = np.asarray(observed, dtype=float), np.asarray(draws)
-    draws = np.where(np.isnan(draws), -np.inf, draws)
+    draws = np.asarray(draws)
+    return _step_down(np.asarray(observed, float), draws.shape, lambda rows: draws[rows], slack)
+
+
+def _step_down(
+    observed: Floats, shape: tuple[int, ...], some: Callable[[slice], Floats], slack: float
+) -> Floats:
+    """maxT of draws that are looked at a few rows at a time."""
     p = np.full(observed.shape, np.nan)
     there = np.flatnonzero(~np.isnan(observed))
     order = there[np.argsort(observed[there], kind="stable")]  # weakest first
     if len(order) == 0:
         return p
-    # for each statistic the largest draw among those no stronger than it
-    largest = np.maximum.accumulate(draws[:, order], axis=1)
-    b = (largest >= observed[order] - slack).sum(axis=0)
-    adjusted = (b + 1) / (len(draws) + 1)
+    b = np.zeros(len(order), np.int64)
+    for rows in stretches(shape, 0):
+        draws = some(rows)[:, order]
+        draws = np.where(np.isnan(draws), -np.inf, draws)
+        # for each statistic the largest draw among those no stronger than it
+        largest = np.maximum.accumulate(draws, axis=1)
+        b += (largest >= observed[order] - slack).sum(axis=0)
+    adjusted = (b + 1) / (shape[0] + 1)
     p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return p
 
 
-def family_wise(values: Floats, draws: Floats, side: str) -> Floats:
+def family_wise(values: Floats, draws: Any, side: str) -> Floats:
     """maxT p-values of all `values` (any shape), each on the scale of its own null draws.
 
     The observed value counts as one of the draws when their centre and spread are taken: under
-    the null it is one, and left out it would look more extreme than they do.
+    the null it is one, and left out it would look more extreme than they do. `draws` is an array,
+    or what gives slices of draws and of values like one, made when they are asked for.
     """
-    points = np.concatenate([values[None], draws])
-    centre, spread = defined.mean(points), defined.std(points)
+    centre, spread = np.empty(values.shape), np.empty(values.shape)
+    for at in stretches(draws.shape, 1):
+        points = np.concatenate([values[None, at], draws[:, at]])
+        centre[at], spread[at] = defined.mean(points), defined.std(points)
     spread = np.where(spread > 1e-12, spread, np.nan)
     sign = -1.0 if side == "less" else 1.0
-    observed = sign * (values - centre) / spread
-    drawn = (sign * (draws - centre) / spread).reshape(len(draws), -1)
-    if side == "two":
-        observed, drawn = np.abs(observed), np.abs(drawn)
-    return max_t(observed.ravel(), drawn, 10 * tolerance(draws)).reshape(values.shape)
+
+    def scaled(some: Floats) -> Floats:
+        away = sign * (some - centre) / spread
+        return (np.abs(away) if side == "two" else away).reshape(-1, values.size)
+
+    shape = (len(draws), values.size)
+    slack = 10 * tolerance(draws)
+    p = _step_down(scaled(values)[0], shape, lambda rows: scaled(draws[rows]), slack)
+    return p.reshape(values.shape)
 
 
 def benjamini_hochberg(p: Floats) -> Floats:

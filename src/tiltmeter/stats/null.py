@@ -8,6 +8,8 @@ for NDKL.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +23,21 @@ SIDES = ("two", "greater", "less")
 #: Absorbs rounding where a drawn value and the observed one are the same number.
 TOLERANCE = 1e-9
 SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
+AT_ONCE = 2**20  # numbers worked on at one time: draws are many, and statistics copy them
 
 
 def tolerance(draws: Floats) -> float:
     """How near two values must be to count as tied."""
     return SINGLE_TOLERANCE if draws.dtype == np.float32 else TOLERANCE
+
+
+def stretches(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
+    """Slices along an axis of draws, none with more than `AT_ONCE` numbers if that can be."""
+    length = shape[axis]
+    each = math.prod(shape) // max(length, 1)
+    step = max(AT_ONCE // max(each, 1), 1)
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))
 
 
 class Band(NamedTuple):
@@ -38,8 +50,14 @@ class Band(NamedTuple):
 
 def band_of(draws: Floats) -> Band:
     """Mean, 2.5th and 97.5th percentile over the first axis."""
-    lo, hi = defined.quantile(draws, [0.025, 0.975])
-    return Band(defined.mean(draws), lo, hi)
+    if draws.ndim == 1:
+        lo, hi = defined.quantile(draws, [0.025, 0.975])
+        return Band(defined.mean(draws), lo, hi)
+    band = Band(*np.empty((3, *draws.shape[1:])))
+    for at in stretches(draws.shape, 1):
+        band.lo[at], band.hi[at] = defined.quantile(draws[:, at], [0.025, 0.975])
+        band.mean[at] = defined.mean(draws[:, at])
+    return band
 
 
 def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
@@ -52,7 +70,8 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     """
     value = np.asarray(value, dtype=float)
     slack = tolerance(draws) * (1 + np.abs(value))
-    points = 1 + (~np.isnan(draws)).sum(axis=0)
+    # a mask a time: draws are many
+    points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
     above = (1 + (draws >= value - slack).sum(axis=0)) / points
     below = (1 + (draws <= value + slack).sum(axis=0)) / points
     p = np.asarray(one_p(above, below, side))

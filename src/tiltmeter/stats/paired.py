@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tiltmeter.errors import InputError
+from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.null import p_of_draws
 from tiltmeter.types import Floats
 
@@ -80,3 +81,43 @@ def _t_quantile(q: float, df: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(df, q))
+
+
+class Discordant(NamedTuple):
+    """Two yes-or-no answers to the same items: who said yes where the other said no."""
+
+    only_first: int
+    only_second: int
+    difference: float  # share of yes, second - first
+    ci_low: float
+    ci_high: float
+    p: float
+
+
+def mcnemar(first: Floats, second: Floats) -> Discordant:
+    """McNemar's exact test, two-sided: do two models say yes equally often to the same items?
+
+    The interval is Agresti and Min's (2005): half a case is added to each of the four cells.
+
+    >>> found = mcnemar([1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1])
+    >>> found.only_first, found.only_second, found.p
+    (6, 1, 0.125)
+    """
+    from scipy.stats import binom
+
+    one, two = np.asarray(first), np.asarray(second)
+    if one.shape != two.shape or one.ndim != 1 or len(one) == 0:
+        raise InputError(
+            f"McNemar's test takes two answers to each item, flat arrays of one length; got shapes "
+            f"{one.shape} and {two.shape}"
+        )
+    if not (np.isin(one, (0, 1)).all() and np.isin(two, (0, 1)).all()):
+        raise InputError("McNemar's test takes answers of yes and no (1 and 0)")
+    one, two = one.astype(bool), two.astype(bool)
+    b, c, n = int((one & ~two).sum()), int((two & ~one).sum()), len(one)
+    p = min(1.0, 2 * float(binom.cdf(min(b, c), b + c, 0.5))) if b + c else 1.0
+    more = n + 2
+    middle = (c - b) / more
+    half = Z * np.sqrt(((b + c + 1) / more - middle**2) / more)
+    low, high = max(-1.0, middle - half), min(1.0, middle + half)
+    return Discordant(b, c, (c - b) / n, float(low), float(high), p)

@@ -1,12 +1,15 @@
 """`testbed:`: figures of the planted world, without icons, with their groups and the planted truth.
 
-Options: `images` (4000), `strength` of the world (1), `seed` (0).
+Options: `images` (4000), `strength` of the world (1), `seed` (0). `testbed:valence` is pictures
+with a valence (`images`: 900), `testbed:lexicon` words with one. `testbed:triplets` is scenes with
+three captions each (`images`: 400): `cells` of the icons are drawn (1), and `where` says where the
+tilt was planted (both, images, words).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,14 +18,19 @@ from tiltmeter.inputs import Columns
 from tiltmeter.specs import Spec
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPES
 from tiltmeter.testbed.oracle import ATTRIBUTES, Oracle
-from tiltmeter.testbed.world import World
+from tiltmeter.testbed.triplets import PlantedTriplets, triplets
+from tiltmeter.testbed.world import WHERE, World
 from tiltmeter.types import Faces, Floats, Groups, Prompt
 
 T = TypeVar("T", int, float)
 
 
-def load(spec: Spec, columns: Columns) -> Faces:
+def load(spec: Spec, columns: Columns) -> Any:
     """Figures of the built-in world, shapes and hues, with the tilt that was planted."""
+    if spec.rest in ("valence", "lexicon"):
+        return _pleasant(spec)
+    if spec.rest == "triplets":
+        return _triplets(spec)
     del columns  # there are two attributes, and both are known
     spec.only("images", "strength", "seed")
     images = _number(spec, "images", int, 4000)
@@ -30,6 +38,28 @@ def load(spec: Spec, columns: Columns) -> Faces:
     if images < len(GROUPS) * 2:
         raise InputError(f"testbed: needs at least {len(GROUPS) * 2} images; got {images}")
     return figures(World.plant(strength), images, np.random.default_rng(seed))
+
+
+def _pleasant(spec: Spec) -> Any:
+    """Pictures or words with the valence that the world gives them."""
+    from tiltmeter.testbed.valence import lexicon, pictures
+
+    spec.only("images", "strength", "seed")
+    world = World.plant(_number(spec, "strength", float, 1.0))
+    if spec.rest == "lexicon":
+        return lexicon(world)
+    rng = np.random.default_rng(_number(spec, "seed", int, 0))
+    return pictures(world, _number(spec, "images", int, 900), rng)
+
+
+def _triplets(spec: Spec) -> PlantedTriplets:
+    spec.only("images", "strength", "seed", "cells", "where")
+    images, cells = _number(spec, "images", int, 400), _number(spec, "cells", int, 1)
+    strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
+    if images < 8:
+        raise InputError(f"testbed: needs at least 8 images of triplets; got {images}")
+    world = World.plant(strength, where=spec.options.get("where", WHERE[0]))
+    return triplets(world, images, np.random.default_rng(seed), cells=cells)
 
 
 def figures(world: World, images: int, rng: np.random.Generator) -> Faces:

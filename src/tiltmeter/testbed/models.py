@@ -69,7 +69,7 @@ class DualTestbed(Testbed):
 
     @property
     def logit_scale(self) -> float:
-        return float(self.network.log_scale.exp())
+        return float(self.network.log_scale.detach().exp())
 
     def encode_images(self, images: Any) -> Array:
         return self.run(lambda x: self.network.image_vector(self.network.see(x)), images, None)

@@ -1,0 +1,88 @@
+"""The rows that something was fitted on, remembered so that it is not judged on them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.results import content_hash
+
+FILE = "fitted.parquet"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows of some data: their ids, and a key of what each one shows.
+
+    Two data sets may use one id for different pictures, and two ids for one picture: so rows are
+    compared by their keys, hashes of what is in them.
+    """
+
+    ids: tuple[str, ...]
+    keys: tuple[str, ...]
+    name: str = ""
+
+    @classmethod
+    def of(cls, data: Any) -> Rows:
+        """The rows of faces or captions."""
+        return cls(tuple(data.ids), tuple(keys(data)), str(data.name))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @cached_property
+    def hash(self) -> str:
+        """A hash of the ids, in order."""
+        return content_hash(list(self.ids))
+
+    def among(self, data: Any) -> list[int]:
+        """The rows of `data` that are among these."""
+        known = frozenset(self.keys)
+        return [row for row, key in enumerate(keys(data)) if key in known]
+
+    def write(self, place: Path) -> dict[str, Any]:
+        pq.write_table(pa.table({"id": list(self.ids), "key": list(self.keys)}), place / FILE)
+        return {"data": self.name, "count": len(self), "ids": self.hash}
+
+    @classmethod
+    def read(cls, place: Path, told: dict[str, Any]) -> Rows:
+        table = pq.read_table(place / FILE)
+        return cls(
+            tuple(table["id"].to_pylist()), tuple(table["key"].to_pylist()), str(told["data"])
+        )
+
+
+def keys(data: Any) -> Sequence[str]:
+    """A hash of what each row shows: its file, its pixels, its vector, or else its id."""
+    images, vectors = getattr(data, "images", None), getattr(data, "vectors", None)
+    count = len(data.ids)
+    if hasattr(images, "hash"):  # picture files
+        return [_file_key(images, row) for row in range(count)]
+    if isinstance(images, np.ndarray):
+        return [_key(images[row]) for row in range(count)]
+    if images is not None and hasattr(images, "__dict__"):  # scenes: columns of numbers
+        columns = [np.asarray(x).reshape(count, -1) for x in vars(images).values()]
+        table = np.concatenate(columns, axis=1).astype(np.int64)
+        return [_key(table[row]) for row in range(count)]
+    if vectors is not None:
+        return [_key(np.asarray(vectors[row], np.float32)) for row in range(count)]
+    return [f"{data.name}/{one}" for one in data.ids]
+
+
+def _key(array: Any) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:32]
+
+
+def _file_key(images: Any, row: int) -> str:
+    try:
+        return str(images.hash(row))[:32]
+    except OSError:  # what cannot be read was not fitted on
+        return f"unreadable/{row}"

@@ -1,0 +1,209 @@
+"""Shares and means over captions: what chance would give, and what other captions would have given.
+
+Pictures that share their captions are no independent cases, so whole sets of captions are drawn.
+Intervals resample sets within their category. A model without a tilt may see badly, but it errs as
+often, and in the same way, where a picture goes against the stereotype as where it fits: this is
+the null. What each set adds to the difference of the two sides is given a random sign (the wild
+bootstrap, with the null imposed), which holds for sides of any size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.probes.caption_choice import Cases
+from tiltmeter.stats.bootstrap import interval, stratified_weights
+from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
+from tiltmeter.stats.null import band_of, one_p, p_of_draws
+from tiltmeter.types import Floats, Groups, Ints
+
+RESAMPLED = "bootstrap over sets of captions"
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Sets of captions, drawn again or given signs: the same draws for every figure."""
+
+    of_case: Ints
+    count: int
+    weights: Ints | None  # draws x sets: how often each is drawn
+    signs: Floats | None  # draws x sets: 1 and -1
+
+    @classmethod
+    def of(cls, cases: Cases, bootstraps: int, draws: int, rng: np.random.Generator) -> Sets:
+        first = np.unique(cases.sets, return_index=True)[1]
+        category = Groups(cases.categories.codes[first], cases.categories.names, "category")
+        weights = stratified_weights(category, bootstraps, rng) if bootstraps else None
+        signs = 2.0 * rng.integers(0, 2, (draws, len(first))) - 1 if draws else None
+        return cls(cases.sets, len(first), weights, signs)
+
+    def sums(self, values: Floats, rows: Ints) -> Floats:
+        """Sum over the `rows` (a mask) of each set."""
+        return np.bincount(self.of_case, np.where(rows, values, 0.0), self.count)
+
+    def permuted(self, rng: np.random.Generator, draws: int) -> Ints:
+        """Sets in random order, draws x sets."""
+        return rng.permuted(np.tile(np.arange(self.count), (draws, 1)), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """sum of values / sum of weights over the pictures that go against the stereotype.
+
+    `value` and `weight` are given for all cases: those of a picture that fits the stereotype are
+    what they would be if its two captions changed roles.
+    """
+
+    value: Floats  # one a case, already times its weight
+    weight: Floats
+    against: Ints  # a mask
+    rows: Ints  # a mask: the cases that this is about
+    sets: Sets
+
+    @cached_property
+    def parts(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """By set: values and weights of pictures against the stereotype, and of the others."""
+        sides = (self.rows & self.against, self.rows & ~self.against)
+        both = [(self.sets.sums(self.value, side), self.sets.sums(self.weight, side))
+                for side in sides]  # fmt: skip
+        return both[0][0], both[0][1], both[1][0], both[1][1]
+
+    @property
+    def observed(self) -> float:
+        value, weight, _, _ = self.parts
+        return float(_divided(value.sum(), weight.sum()))
+
+    @property
+    def other_side(self) -> float:
+        """The same for the pictures that fit the stereotype, in the other roles."""
+        _, _, value, weight = self.parts
+        return float(_divided(value.sum(), weight.sum()))
+
+    @cached_property
+    def resampled(self) -> Floats | None:
+        """Both sides under each draw of sets: 2 x draws."""
+        weights = self.sets.weights
+        if weights is None:
+            return None
+        a, b, c, d = (weights @ part for part in self.parts)
+        return np.stack([_divided(a, b), _divided(c, d)])
+
+    @cached_property
+    def null(self) -> Floats | None:
+        """Differences of the two sides that chance gives; None where one side is empty."""
+        signs, (a, b, c, d) = self.sets.signs, self.parts
+        if signs is None or b.sum() == 0 or d.sum() == 0:
+            return None
+        residual = (a - self.pooled * b) / b.sum() - (c - self.pooled * d) / d.sum()
+        sets = max(int((b + d > 0).sum()), 2)
+        return np.asarray(signs @ residual * np.sqrt(sets / (sets - 1)))
+
+    @property
+    def pooled(self) -> float:
+        """The figure over both sides: what either would have without a tilt."""
+        a, b, c, d = (part.sum() for part in self.parts)
+        return float((a + c) / (b + d))
+
+    def row(self, *, share: bool, times: float = 1.0) -> dict[str, Any]:
+        """Value, interval, null and p for a row of results; `share`: it is one, from 0 to 1."""
+        value, drawn = self.observed, None if self.resampled is None else self.resampled[0]
+        weight = float(self.parts[1].sum())
+        low: Any = np.nan
+        high: Any = np.nan
+        method = None
+        if np.isfinite(value) and share:
+            low, high, method = share_interval(value, weight, drawn)
+        elif np.isfinite(value) and drawn is not None and (sets := (self.parts[1] > 0).sum()) > 1:
+            low, high = interval(drawn, np.asarray(value), student_stretch(sets))
+            method = RESAMPLED
+        null = None
+        if self.null is not None:  # this side's part of the difference
+            others = self.parts[3].sum()
+            null = self.pooled + self.null * others / (weight + others)
+        return {
+            **scaled(times, value=value, ci_low=low, ci_high=high),
+            "ci_method": method,
+            **against_null(value, null, times),
+            "n": int((self.rows & self.against & (self.weight > 0)).sum()),
+        }
+
+    def excess_row(self, times: float) -> dict[str, Any]:
+        """One side less the other: errors towards the stereotype beyond those the other way."""
+        value = self.observed - self.other_side
+        low: Any = np.nan
+        high: Any = np.nan
+        method = None
+        if self.resampled is not None and np.isfinite(value):
+            drawn = self.resampled[0] - self.resampled[1]
+            sets = (self.parts[1] + self.parts[3] > 0).sum()
+            low, high = interval(drawn, np.asarray(value), student_stretch(sets))
+            method = RESAMPLED
+        return {
+            **scaled(times, value=value, ci_low=low, ci_high=high),
+            "ci_method": method,
+            **against_null(value, self.null, times),
+            "n": int((self.rows & (self.weight > 0)).sum()),
+        }
+
+
+def share_interval(share: float, n: float, drawn: Floats | None) -> tuple[float, float, str | None]:
+    """Wilson's interval, with as many trials as the bootstrap's variance says."""
+    if drawn is None or not np.isfinite(drawn).any():
+        low, high = wilson(np.array([share * n]), np.array([n]))
+        return float(low[0]), float(high[0]), "Wilson"
+    usable = drawn[np.isfinite(drawn)]
+    trials = max(round(n), 1)
+    low, high = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
+    return float(low[0]), float(high[0]), f"Wilson, trials by {RESAMPLED}"
+
+
+def against_null(value: float, null: Floats | None, times: float = 1.0) -> dict[str, Any]:
+    """Mean and 95% of a null distribution, and the two-sided p-value of the value."""
+    if null is None or not np.isfinite(value) or not np.isfinite(null).any():
+        return {"null_mean": np.nan, "null_lo": np.nan, "null_hi": np.nan, "p": np.nan}
+    band = band_of(null)
+    return {
+        **scaled(times, null_mean=band.mean, null_lo=band.lo, null_hi=band.hi),
+        "p": float(p_of_draws(value, null)),
+        "p_side": "two",
+    }
+
+
+def by_chance(count: float, n: int, chance: float, times: float) -> dict[str, Any]:
+    """A share against a fixed chance: exact binomial; of a count with parts, the larger p."""
+    from scipy.stats import binom
+
+    if n == 0:
+        return {"null_mean": np.nan, "null_lo": np.nan, "null_hi": np.nan, "p": np.nan}
+    above = binom.sf(np.floor(count + 1e-9) - 1, n, chance)
+    below = binom.cdf(np.ceil(count - 1e-9), n, chance)
+    low, high = binom.ppf([0.025, 0.975], n, chance) / n
+    return {
+        **scaled(times, null_mean=chance, null_lo=low, null_hi=high),
+        "p": float(one_p(above, below, "two")),
+        "p_side": "two",
+    }
+
+
+def student_stretch(units: int) -> float:
+    """How much longer an interval from `units` resampled things must be than its percentiles."""
+    from scipy.special import stdtrit
+
+    if units < 2:
+        return 1.0
+    return float(stdtrit(units - 1, 0.975) / Z * np.sqrt(units / (units - 1)))
+
+
+def scaled(times: float, **numbers: Any) -> dict[str, float]:
+    """Each number, times so much."""
+    return {name: times * float(number) for name, number in numbers.items()}
+
+
+def _divided(a: Floats | float, b: Floats | float) -> Floats:
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    none = np.full(np.broadcast(a, b).shape, np.nan)
+    return np.asarray(np.divide(a, b, out=none, where=b > 0))

@@ -1,0 +1,127 @@
+"""WEAT of the prompts themselves: are favourable words nearer to a group than their opposites are?
+
+Berg et al. (2022, App. A and C): targets are texts, attributes are images. X are the favourable
+words of some pairs, Y their opposites, A the images of one group and B all others. They found its
+sign to change with the wording: so each template has its own row, beside the mean over all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.metrics.association import ROUNDING
+from tiltmeter.results import RESULTS, rows
+from tiltmeter.stats.bootstrap import interval, stratified_weights
+from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
+from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.types import Floats, Groups, Ints, Prompt
+
+FEWEST_PAIRS = 4  # 70 partitions: with fewer no p-value can be small
+DRAWS = 1000  # random partitions of the words
+UNDEFINED = "all of these words have the same score"
+RESAMPLES = 200  # of the images, at most
+
+
+def opposites(
+    texts: Floats,
+    images: Floats,
+    groups: Groups,
+    prompts: Sequence[Prompt],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    bootstraps: int,
+    rng: np.random.Generator,
+    constants: Mapping[str, object],
+) -> pa.Table:
+    """Effect sizes d for each group and template, and their means; no rows with too few pairs.
+
+    `texts` and `images` are unit vectors; images are resampled within groups. The null deals the
+    words out anew to X and Y, alike in all templates and for all groups.
+    """
+    at, templates = _places(prompts, pairs)  # templates x words, favourable ones first
+    if not templates:
+        return RESULTS.empty_table()
+    x = np.asarray(texts, np.float64)[at]
+    half = at.shape[1] // 2
+    favourable = np.arange(2 * half) < half
+    s = x @ _directions(images, groups).T  # templates x words x groups
+    value = _effects(s, favourable[None])[0]  # templates x groups
+    dealt = rng.permuted(np.tile(favourable, (DRAWS, 1)), axis=1)
+    null = _effects(s, dealt)  # draws x templates x groups
+    weights = stratified_weights(groups, min(bootstraps, RESAMPLES), rng)
+    boot = np.stack([
+        _effects(x @ _directions(images, groups, one).T, favourable[None])[0] for one in weights
+    ]) if len(weights) else np.full((0, *value.shape), np.nan)  # fmt: skip
+    if len(templates) > 1:
+        value, null, boot = (np.concatenate([one, one.mean(axis=-2, keepdims=True)], axis=-2)
+                             for one in (value, null, boot))  # fmt: skip
+    named = [*templates, *([None] if len(templates) > 1 else [])]
+    low, high = (np.full(value.shape, np.nan),) * 2
+    if len(weights):
+        low, high = interval(boot, value)
+    band, p = band_of(null), p_of_draws(value, null, "two")
+    size = len(groups.names)
+    notes: list[str | None] = [None] * (len(templates) * size)
+    if len(templates) > 1:
+        notes += [f"from {v[:-1].min():+.2f} to {v[:-1].max():+.2f} over {len(templates)} templates"
+                  for v in value.T]  # fmt: skip
+    return rows(
+        value.size,
+        **constants,
+        metric="weat",
+        experiment="favourable against unfavourable words, caliskan",
+        target=f"{half} pairs of opposites",
+        attribute=groups.attribute,
+        group=list(groups.names) * len(named),
+        template=[name for name in named for _ in range(size)],
+        value=value.ravel(),
+        ideal=0.0,
+        null_mean=band.mean.ravel(),
+        null_lo=band.lo.ravel(),
+        null_hi=band.hi.ravel(),
+        ci_low=low.ravel(),
+        ci_high=high.ravel(),
+        ci_method="bootstrap over images" if len(weights) else None,
+        p=p.ravel(),
+        p_side="two",
+        p_fwer=holm(p).ravel(),
+        p_bh=benjamini_hochberg(p.ravel()),
+        n=len(groups),
+        n_group=groups.counts.tolist() * len(named),
+        note=[UNDEFINED if np.isnan(v) else n for v, n in zip(value.ravel(), notes, strict=True)],
+    )
+
+
+def _places(prompts: Sequence[Prompt], pairs: Sequence[tuple[str, str]]) -> tuple[Ints, list[str]]:
+    """Prompts of the pairs' words, templates x words, in templates that all of them stand in."""
+    row = {(one.template, one.concept): at for at, one in enumerate(prompts) if one.role == "word"}
+    templates = list(dict.fromkeys(template for template, _ in row))
+    words = {word for _, word in row}
+    whole = [pair for pair in pairs if words.issuperset(pair)]
+    listed = [one for one, _ in whole] + [other for _, other in whole]
+    if len(whole) < FEWEST_PAIRS:
+        return np.empty((0, 0), int), []
+    shared = [t for t in templates if all((t, word) in row for word in listed)]
+    return np.array([[row[t, word] for word in listed] for t in shared], int), shared
+
+
+def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> Floats:
+    """Mean image of each group less that of all others: cosines are linear in unit vectors."""
+    weight = np.ones(len(groups)) if weights is None else weights.astype(np.float64)
+    member = np.eye(len(groups.names))[groups.codes].T * weight  # groups x images
+    sums = (member.astype(images.dtype) @ images).astype(np.float64)  # images are many
+    counts = member.sum(axis=1, keepdims=True)
+    rest, others = sums.sum(axis=0) - sums, counts.sum() - counts
+    return np.asarray(sums / counts - rest / others)
+
+
+def _effects(s: Floats, in_x: Ints) -> Floats:
+    """(mean_X s - mean_Y s) / std s; `s` is templates x words x groups, `in_x` draws x words."""
+    half = s.shape[1] // 2
+    sign = np.where(in_x, 1.0, -1.0) / half
+    spread = s.std(axis=1, ddof=1)  # templates x groups
+    spread = np.where(spread > ROUNDING * np.abs(s).max(axis=1), spread, np.nan)
+    return np.asarray(np.einsum("rw,twg->rtg", sign, s) / spread)

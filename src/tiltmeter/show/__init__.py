@@ -1,0 +1,29 @@
+"""What the terminal shows of results: tables that fit 80 columns. Nothing is computed here."""
+
+from tiltmeter.show.audit import panel, run, saved, summary
+from tiltmeter.show.captions import captions, captions_summary
+from tiltmeter.show.commands import (
+    calibration,
+    calibration_saved,
+    catalogue,
+    embedded,
+    findings,
+    plan,
+    spaces,
+)
+
+__all__ = [
+    "calibration",
+    "calibration_saved",
+    "captions",
+    "captions_summary",
+    "catalogue",
+    "embedded",
+    "findings",
+    "panel",
+    "plan",
+    "run",
+    "saved",
+    "spaces",
+    "summary",
+]

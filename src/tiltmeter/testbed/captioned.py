@@ -1,0 +1,69 @@
+"""Scenes of the testbed with captions as texts: what its networks learn from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.datasets.roles import Captions
+from tiltmeter.testbed.captions import Speaker
+from tiltmeter.testbed.language import (
+    GROUP_TEMPLATES,
+    HUES,
+    SPECIAL,
+    TARGET_TEMPLATES,
+    concepts,
+    split,
+    vocabulary,
+)
+from tiltmeter.testbed.world import World
+from tiltmeter.types import Ints
+
+#: The words that tell a figure's shape, as bias words: round first.
+PAIRS = (("ball", "block"),)
+
+
+def frame_words() -> tuple[str, ...]:
+    """Words of templates, and hues: the networks were never asked to guess them."""
+    frames = {template for concept in concepts() for template in concept.templates}
+    frames |= {*GROUP_TEMPLATES, *TARGET_TEMPLATES}
+    words = {word for frame in frames for word in split(frame)}
+    return tuple(sorted({*words, *HUES, "an"} - {"{}", "{g}"}))
+
+
+def captioned(
+    world: World,
+    n: int,
+    rng: np.random.Generator,
+    *,
+    targets: float = 0.0,
+    cells: Ints | int | None = None,
+) -> Captions:
+    """Scenes as the world draws them, each with a caption of its own.
+
+    A share of them, `targets`, shows activities and occupations only, of which captions may speak
+    together with a group.
+
+    >>> data = captioned(World.plant(), 3, np.random.default_rng(0))
+    >>> len(data.images), len(data.texts)
+    (3, 3)
+    """
+    concept = world.draw_concepts(n, rng)
+    of_target = rng.choice(world.targets, n)
+    concept = np.where(rng.uniform(size=n) < targets, of_target, concept)
+    group = world.draw_groups(concept, rng)
+    word = world.draw_words(concept, group, rng)
+    scenes = world.scenes(n, rng, concept=concept, group=group, cells=cells)
+    said = Speaker(world).say(concept, word, rng)
+    words = {number: text for text, number in vocabulary().items()}
+    texts = [
+        " ".join(words[number] for number in row if number >= len(SPECIAL))
+        for row in said.tokens.tolist()
+    ]
+    return Captions(
+        ids=tuple(f"scene-{at:06d}" for at in range(n)),
+        texts=tuple(texts),
+        of=np.arange(n),
+        images=scenes,
+        name="testbed",
+        provenance={"strength": world.strength, "seed": world.seed},
+    )

@@ -1,0 +1,175 @@
+"""What is pleasant in the planted world: a lexicon, pictures, and a perfect model of both.
+
+Every concept has a valence of the world's own, from 0 to 1, drawn from its name. Concepts that lean
+to round figures are the more pleasant ones; placebos, which lean nowhere, lie near the middle.
+Valences are the same in a world of any strength: in one of strength 0 the same words are pleasant,
+and nothing ties them to round figures any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache, cached_property
+
+import numpy as np
+from scipy.special import ndtr
+
+from tiltmeter.datasets.roles import Lexicon, Valence
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.stimuli import fill, load
+from tiltmeter.testbed.captions import NAMES
+from tiltmeter.testbed.language import (
+    GROUPS,
+    HUES,
+    SHAPE_NOUNS,
+    SHAPES,
+    TARGET_TEMPLATES,
+    concepts,
+)
+from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
+from tiltmeter.testbed.render import GRAINS, Scenes
+from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
+from tiltmeter.types import Floats
+
+#: How much of a concept's valence follows its leaning to round figures; the rest is its own.
+LEAN = 0.8
+#: Chance that a perfect model overlooks an icon: else no wrong word would have a finite score.
+OVERLOOKED = 0.01
+#: Cells that are drawn of a valence picture's icon, of 16: a figure beside it still counts.
+CELLS_DRAWN = 2
+_NAMED = NAMES[:-1]  # the last names no group
+CONTENTS = 16  # directions in which pictures differ for no reason that the world knows
+
+
+def valences(world: World) -> Floats:
+    """How pleasant each concept is, from 0 to 1, whatever the world's strength."""
+    beta = World.plant(1.0, seed=world.seed).in_images
+    lean = beta @ (membership("shape") @ [1.0, -1.0]) / len(HUES)
+    known = [not concept.placebo for concept in world.concepts]
+    lean = lean / lean[known].std()
+    return np.asarray(ndtr(LEAN * lean + np.sqrt(1 - LEAN**2) * _own(world)))
+
+
+def _own(world: World) -> Floats:
+    """A number of each concept, normal, from its name alone."""
+    found = []
+    for concept in world.concepts:
+        digest = hashlib.sha256(f"{world.seed}/valence/{concept.name}".encode()).digest()
+        found.append(np.random.default_rng(int.from_bytes(digest[:8], "little")).normal())
+    return np.array(found)
+
+
+def lexicon(world: World) -> Lexicon:
+    """All concepts with their valence."""
+    return Lexicon(
+        tuple(concept.name for concept in world.concepts),
+        valences(world),
+        name="testbed",
+        provenance={"seed": world.seed},
+    )
+
+
+def pictures(world: World, images: int, rng: np.random.Generator) -> Valence:
+    """Figures with a faint icon, each of another concept; its group comes as the world has it."""
+    if not 2 <= images <= len(world.concepts):
+        raise InputError(
+            f"testbed: has valence pictures of {len(world.concepts)} concepts, one each; asked "
+            f"for {images}"
+        )
+    concept = np.sort(rng.choice(len(world.concepts), images, replace=False))
+    return Valence(
+        ids=tuple(world.concepts[at].name for at in concept),
+        valence=valences(world)[concept],
+        images=world.scenes(images, rng, concept=concept, cells=CELLS_DRAWN),
+        categories=tuple(world.concepts[at].category for at in concept),
+        name="testbed",
+        provenance={"strength": world.strength, "seed": world.seed},
+    )
+
+
+def concept_captions() -> dict[str, str]:
+    """The caption of each concept: its first."""
+    return {one.name: fill(one.templates[0], one.name) for one in concepts()}
+
+
+def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[str]]]:
+    """Figures at activities: what they say in short, captions by template, groups by attribute.
+
+    As a phrase of the study joins a word for a race and one for a gender, these join a name of a
+    group with an activity, all with all. A name without a hue (`ball`) has an empty one.
+    """
+    pairs = [(name, activity) for name in _NAMED for activity in _activities()]
+    texts = [
+        [fill(template.replace("{}", activity).replace("{g}", "{}"), name)
+         for name, activity in pairs]
+        for template in TARGET_TEMPLATES
+    ]  # fmt: skip
+    shape = dict(zip(SHAPE_NOUNS, SHAPES, strict=True))
+    groups = {
+        "shape": [shape[name.split()[-1]] for name, _ in pairs],
+        "hue": [name.split()[0] if " " in name else "" for name, _ in pairs],
+    }
+    return tuple(f"{name} {activity}" for name, activity in pairs), texts, groups
+
+
+@cache
+def _activities() -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word.text for word in load("activities").words))
+
+
+class Perfect:
+    """What a model at the optimum of its contrastive loss would give: cosines affine in PMI.
+
+    A text is an axis of its own; a picture's coordinates are ln P(text | picture) / P(text), scaled
+    down to fit into a unit vector. With `noise`, pictures differ at random too, in a few directions
+    that many texts share, as photographs differ in what is beside the point.
+    """
+
+    def __init__(self, world: World, *, noise: float = 0.0, seed: int = 0) -> None:
+        self.world, self.oracle, self.noise = world, Oracle(world), noise
+        self.name = f"perfect, strength {world.strength:g}"
+        self.provenance = {"strength": world.strength, "noise": noise, "seed": seed}
+        self.doing = np.array([world.index(name) for name in _activities()])
+        self.texts = len(world.concepts) + len(_NAMED) * len(self.doing)
+        rng = np.random.default_rng(seed)
+        self._contents = rng.normal(size=(GRAINS, CONTENTS))
+        self._of_texts = rng.normal(size=(CONTENTS, self.texts)) / np.sqrt(CONTENTS)
+
+    @cached_property
+    def _axis(self) -> dict[str, int]:
+        """The axis of each text: concepts, then figures at activities."""
+        axis = {text: at for at, text in enumerate(concept_captions().values())}
+        for texts in figure_captions()[1]:
+            axis |= {text: at for at, text in enumerate(texts, start=len(self.world.concepts))}
+        return axis
+
+    def encode_texts(self, texts: Sequence[str]) -> Floats:
+        for text in texts:
+            if text not in self._axis:
+                raise UnknownNameError("text of the testbed", text, self._axis)
+        axes = np.zeros((len(texts), self.texts + 1))
+        axes[np.arange(len(texts)), [self._axis[text] for text in texts]] = 1.0
+        return axes
+
+    def encode_images(self, images: Scenes) -> Floats:
+        scores = self._pmi(images) + self.noise * self._contents[images.grain] @ self._of_texts
+        # one scale for all pictures, whatever their number: more than any one's length
+        scale = 1 / (20 * np.sqrt(scores.shape[1]) * (1 + self.noise))
+        rest = 1 - ((scale * scores) ** 2).sum(axis=1, keepdims=True)
+        return np.concatenate([scale * scores, np.sqrt(rest)], axis=1)
+
+    def _pmi(self, scenes: Scenes) -> Floats:
+        """ln P(text | picture) / P(text): pictures x texts."""
+        figure = figure_mask(scenes)
+        unseen = self.oracle.posterior(image=figure)
+        seen = self.oracle.posterior(image=figure, scenes=scenes)
+        concept = (1 - OVERLOOKED) * seen + OVERLOOKED * unseen
+        world, w = self.world, WORD_OF_ITS_OWN
+        named = np.concatenate([membership("shape"), np.eye(len(GROUPS))], axis=1)  # as _NAMED
+        own = w * (world.word_given_concept[self.doing] @ named).T  # names x activities
+        usual = (1 - w) * (world.given_concept[self.doing] @ named).T + own
+        said = (1 - w) * (figure @ named)[:, :, None] + own  # pictures x names x activities
+        both = np.log(said / usual) + np.log(concept / world.prior)[:, None, self.doing]
+        of_concepts = np.log(concept / world.prior)
+        return np.concatenate([of_concepts, both.reshape(len(scenes), -1)], axis=1)
