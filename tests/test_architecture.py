@@ -31,6 +31,7 @@ FLOORS = [
         "planning",
         "doctor",
         "catalogue",
+        "over_models",
         "published",
         "sobit",
         "tops",

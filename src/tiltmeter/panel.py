@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import same_convention
+from tiltmeter.over_models import over_models
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
 from tiltmeter.types import Floats
@@ -45,6 +46,7 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
         *_spreads("wordings", _values(wordings, "template"), constants),
         *_ranks(words, np.random.default_rng(seed), constants),
         *_signs(words, constants),
+        *over_models(runs, constants, seed),
     ]
     instances = {
         name: pa.concat_tables([run.instances[name] for run in runs if name in run.instances])
@@ -63,7 +65,10 @@ def _words(listed: list[Row]) -> tuple[list[Row], list[Row]]:
     rows_of_words = [
         row
         for row in listed
-        if row["concept"] and row["category"] != "placebo" and row["value"] is not None
+        if row["probe"] == "ranking"
+        and row["concept"]
+        and row["category"] != "placebo"
+        and row["value"] is not None
     ]
     several = {row["concept"] for row in rows_of_words if row["template"] is None}
     words: list[Row] = []

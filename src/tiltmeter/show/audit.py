@@ -28,6 +28,10 @@ from tiltmeter.show.terminal import (
 )
 from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
 
+#: Measures of several models together.
+TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "vlbs",
+            "pearson": "correlation"}  # fmt: skip
+
 
 def summary(run: Run) -> dict[str, Any]:
     """The run in short: what it was made of, its totals, and what it established."""
@@ -114,7 +118,22 @@ def panel(run: Run) -> None:
             over = row["experiment"].removeprefix("spread over ")
             metric = label(row["metric"], row["k"])
             table.add_row(over, row["attribute"], metric, number(row["value"]), str(row["n"]))
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    together = [r for r in run.where(probe="panel", category=None) if r["metric"] in TOGETHER]
+    if together:
+        table = table_of("over models", "what", "measure", "value", "95% interval", "p", "n",
+                         left=2)  # fmt: skip
+        for row in together:
+            table.add_row(
+                row["experiment"],
+                TOGETHER[row["metric"]],
+                number(row["value"]),
+                interval(row["ci_low"], row["ci_high"]),
+                p_value(row["p"]),
+                f"{row['n']:,}",
+            )
+        console.print(table)
 
 
 def saved(place: Path) -> None:
