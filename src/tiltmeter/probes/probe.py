@@ -128,11 +128,12 @@ def _like(default: Any, value: Any, name: str) -> Any:
         if isinstance(default, bool):
             return {"true": True, "yes": True, "false": False, "no": False}[value.lower()]
         if isinstance(default, tuple):
-            return tuple(_like(default[0], one, name) for one in value.split(","))
+            return tuple(type(default[0])(one) for one in value.split(","))
         return type(default)(value)
     except (KeyError, ValueError):
-        kind = "yes or no" if isinstance(default, bool) else type(default).__name__
-        raise InputError(f"{name} takes {kind}, such as {default}; got {value!r}") from None
+        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        shown = "yes or no" if isinstance(default, bool) else f"a value such as {shown}"
+        raise InputError(f"{name} takes {shown}; got {value!r}") from None
 
 
 @contextmanager
