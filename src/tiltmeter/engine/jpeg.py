@@ -7,8 +7,10 @@ half a picture is, and how a model's processor scales one.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -71,10 +73,17 @@ def can_decode(device: str) -> bool:
     return device == "cuda" and find_spec("torchvision") is not None
 
 
-def decode(files: Sequence[bytes], device: str) -> list[Any]:
-    """The pictures as tensors of bytes, 3 x height x width, on the device."""
+def decode(files: Sequence[bytes], device: str, alone: Lock | None = None) -> list[Any]:
+    """The pictures as tensors of bytes, 3 x height x width, on the device.
+
+    The decoder works on behind the call, in memory of its own that the next call would take: so
+    whoever shares it holds the lock `alone` until it is done.
+    """
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg  # type: ignore[import-not-found]
 
     raw = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
-    return list(decode_jpeg(raw, mode=ImageReadMode.RGB, device=device))
+    with alone or nullcontext():
+        found = list(decode_jpeg(raw, mode=ImageReadMode.RGB, device=device))
+        torch.cuda.current_stream().synchronize()
+    return found

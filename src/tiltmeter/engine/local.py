@@ -13,8 +13,8 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,8 +34,9 @@ BATCH = {"cpu": 32, "cuda": 512}
 CHUNK = {"cpu": 256, "cuda": 4096}
 PRECISIONS = ("auto", "float32", "bfloat16")
 DECODERS = ("auto", "cpu", "gpu")
-BLOCK = 16  # pictures that a worker prepares at a time
-AHEAD = 4  # blocks a worker
+#: Pictures that a worker decodes at a time, or files that it reads; how many of those it is ahead.
+BLOCK, FILES, AHEAD = 16, 64, 4
+READERS = 5  # processes that keep up with a GPU where they only read; more are in its way
 
 #: A picture's hash, its pixels, and why there are none: None where it does not apply.
 Prepared = tuple[str | None, Any, str | None]
@@ -112,7 +113,10 @@ def embed(
         model.network.compile()
     current = Chunk(0)
     seen: set[str] = set()
-    for place, (item, prepared, reason) in enumerate(_prepared(prepare, pace.workers_on(device))):
+    workers = pace.workers_on(device)
+    if pace.workers is None and alone is not None and prepare.reads_only(BLOCK):
+        workers = min(workers, READERS)
+    for place, (item, prepared, reason) in enumerate(_prepared(prepare, workers)):
         if place - current.start == chunk:
             yield _finished(current, encode)
             current = Chunk(place)
@@ -261,13 +265,10 @@ class _Prepare:
             return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
         return item, pixels, None
 
-    def block(self, start: int, stop: int) -> list[Prepared]:
-        return [self(at) for at in range(start, stop)]
-
-    def reads_only(self, some: Iterable[int]) -> bool:
-        """Whether these pictures are left to the GPU, nearly all."""
-        found = [self(at)[1] for at in some]
-        return sum(isinstance(one, bytes) for one in found) > 0.8 * len(found)
+    def reads_only(self, some: int) -> bool:
+        """Whether the first pictures are all left to the GPU."""
+        found = [self(at)[1] for at in range(min(some, len(self.pictures)))]
+        return all(isinstance(one, bytes) for one in found)
 
     def _name(self, at: int) -> str:
         return str(self.pictures.paths[at]) if isinstance(self.pictures, Pictures) else f"row {at}"
@@ -284,16 +285,18 @@ def _packed(pixels: Any) -> Floats:
 def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
     """Every picture in order, prepared by processes that run a few blocks ahead."""
     count = len(prepare.pictures)
-    if workers == 0 or count <= BLOCK:
+    block, ahead = (BLOCK, AHEAD) if prepare.left_alone is None else (FILES, AHEAD // 2)
+    if workers == 0 or count <= block:
         yield from map(prepare, range(count))
         return
     pending: deque[Any] = deque()
+    # forked, so that the model's processor need not travel
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     try:
-        pool, work = _pool(prepare, workers)
-        with pool:
-            for start in range(0, count, BLOCK):
-                pending.append(pool.submit(work, start, min(start + BLOCK, count)))
-                if len(pending) > AHEAD * workers:
+        with ProcessPoolExecutor(workers, context, _begin, (prepare,)) as pool:
+            for start in range(0, count, block):
+                pending.append(pool.submit(_work, start, min(start + block, count)))
+                if len(pending) > ahead * workers:
                     yield from pending.popleft().result()
             while pending:
                 yield from pending.popleft().result()
@@ -302,15 +305,6 @@ def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
             "a process that decodes pictures died, perhaps for want of memory: fewer of them "
             "(--workers 1), or none (--workers 0)"
         ) from None
-
-
-def _pool(prepare: _Prepare, workers: int) -> tuple[Executor, Callable[[int, int], list[Prepared]]]:
-    """Processes that decode; threads, where files are only read: those need not be handed over."""
-    if prepare.left_alone is not None and prepare.reads_only(range(BLOCK)):
-        return ThreadPoolExecutor(workers), prepare.block
-    # forked, so that the model's processor need not travel
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
-    return ProcessPoolExecutor(workers, context, _begin, (prepare,)), _work
 
 
 _prepare: _Prepare | None = None  # of this worker process
@@ -329,4 +323,4 @@ def _begin(prepare: _Prepare) -> None:
 
 def _work(start: int, stop: int) -> list[Prepared]:
     assert _prepare is not None
-    return _prepare.block(start, stop)
+    return [_prepare(at) for at in range(start, stop)]

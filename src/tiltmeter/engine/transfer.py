@@ -1,6 +1,7 @@
 """Pictures onto the device as one tensor: files are decoded there, pixels are sent there.
 
-On a GPU some threads do this ahead of the model, so that it need not wait.
+On a GPU some threads do this ahead of the model, so that it need not wait, each in a stream of its
+own: a batch is handed over only when it lies there whole.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock, local
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,8 @@ class Transfer:
         self.ahead = MOVERS if device == "cuda" else 0
         self.movers = ThreadPoolExecutor(max(self.ahead, 1))  # no thread starts before it is needed
         self.copiers = ThreadPoolExecutor(COPIERS)
+        self.decoding = Lock()  # the decoder has room for one batch
+        self.own = local()
 
     def start(self, prepared: Sequence[Any]) -> Callable[[], Arrived]:
         """Begins to bring a batch; the answer waits for it."""
@@ -43,6 +47,21 @@ class Transfer:
 
     def bring(self, prepared: Sequence[Any]) -> Arrived:
         """Files (bytes) and pixels (arrays of one shape) as one tensor, in their order."""
+        if self.device != "cuda":
+            return self._brought(prepared)
+        import torch
+
+        reader = torch.cuda.default_stream()
+        if not hasattr(self.own, "stream"):
+            self.own.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self.own.stream):
+            arrived = self._brought(prepared)
+            self.own.stream.synchronize()
+        if arrived.pixels is not None:
+            arrived.pixels.record_stream(reader)  # not to be given away before it was read
+        return arrived
+
+    def _brought(self, prepared: Sequence[Any]) -> Arrived:
         import torch
 
         files = {at: one for at, one in enumerate(prepared) if isinstance(one, bytes)}
@@ -61,7 +80,7 @@ class Transfer:
 
     def _decoded(self, files: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, str]]:
         try:
-            found = jpeg.decode(list(files.values()), self.device)
+            found = jpeg.decode(list(files.values()), self.device, self.decoding)
             return dict(zip(files, found, strict=True)), {}
         except RuntimeError as error:
             if out_of_memory(error):
