@@ -32,6 +32,45 @@ def timed(work: Callable[[], object]) -> float:
     return 1e3 * best
 
 
+def draws(rng: np.random.Generator) -> None:
+    """Relabellings and resamples of 64 rankings, with both kinds of loops."""
+    from tiltmeter.metrics import numpy_kernels
+    from tiltmeter.stats import kernels, torch_kernels
+    from tiltmeter.stats.bootstrap import stratified_weights
+
+    groups = Groups(rng.integers(0, GROUPS, 20_000), tuple(map(str, range(GROUPS))))
+    scores = rng.normal(size=(64, 20_000)).astype(np.float32)
+    order, z = numpy_kernels.rank(scores), kernels.standardized(scores)
+    labels = np.stack([rng.permutation(groups.codes) for _ in range(20)]).astype(np.uint8)
+    weights, of = stratified_weights(groups, 20, rng), np.arange(GROUPS)
+    shares = np.full(GROUPS, 1 / GROUPS)
+    given = {
+        "relabelled_sums": (z, labels, GROUPS, of),
+        "weighted_sums": (z, groups.codes, weights, GROUPS),
+        "relabelled_top_counts": (order[:, :1000], labels, (100, 1000), GROUPS, of),
+        "weighted_top_counts": (order, groups.codes, weights, 1000, GROUPS),
+        "relabelled_ndkl": (order, labels, shares, of),
+        "weighted_ndkl": (order, groups.codes, weights, shares),
+    }
+    for name, told in given.items():
+        sent = [
+            torch.as_tensor(x.astype(np.int64) if x.dtype.itemsize > 1 and x.dtype.kind in "iu"
+                            else x, device="cuda")
+            if isinstance(x, np.ndarray) and x is not shares else x
+            for x in told
+        ]  # fmt: skip
+        found = getattr(torch_kernels, name)(*sent)
+        expected = getattr(kernels, name)(*told)
+        if isinstance(found, np.ndarray):
+            found, expected = [found], [expected]
+        away = max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True))
+        size = max(np.abs(b).max() for b in expected)
+        print(f"{name:24} largest difference from NumPy {away:.1e} of {size:.1e}")
+        assert away <= 1e-4 * size
+        took = timed(lambda name=name, sent=sent: getattr(torch_kernels, name)(*sent))
+        print(f"{'':24} {took:8.1f} ms")
+
+
 def main() -> None:
     rng = np.random.default_rng(0)
     groups = Groups(rng.integers(0, GROUPS, IMAGES), tuple(map(str, range(GROUPS))))
@@ -56,6 +95,7 @@ def main() -> None:
         took = timed(lambda call=call: call(scores))
         print(f"{name:24} {took:8.1f} ms   largest difference from NumPy {away:.1e}")
         assert away < 1e-9
+    draws(rng)
     queries, items = (torch.randn(n, DIMENSIONS, device="cuda") for n in (6000, 120_000))
     took = timed(lambda: top_k(queries, items, 500, item_block=30_000))
     print(f"{'top 500 of 120,000':24} {took:8.1f} ms   6,000 queries")

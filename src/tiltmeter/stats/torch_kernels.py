@@ -7,6 +7,7 @@ What comes back are NumPy arrays: draws x queries (x groups), small beside what 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 import torch
@@ -32,25 +33,35 @@ def standardized(scores: Tensor) -> Tensor:
 def relabelled_sums(z: Tensor, codes: Tensor, groups: int, of: Tensor) -> Floats:
     """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
     found = []
-    for rows in _some(len(codes), len(z) * groups):
-        member = _member(of[codes[rows].long()], groups)  # draws x items x groups
-        found.append(_sums(z, member))
+    for rows in _some(len(codes), len(z)):
+        labels = of[codes[rows].long()]
+        found.append(_sums(z, labels, groups))
     return np.concatenate(found)
 
 
 def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> tuple[Floats, Floats]:
     """Weighted sums of `z` by group (draws x queries x groups) and of `z`^2 (draws x queries)."""
-    member, squared, sums, squares = _member(codes, groups), z**2, [], []
-    for rows in _some(len(weights), len(z) * groups):
+    squared, sums, squares = z**2, [], []
+    for rows in _some(len(weights), len(z)):
         w = weights[rows].float()
-        sums.append(_sums(z, w[..., None] * member))
+        sums.append(_sums(z, codes.expand(len(w), -1), groups, w))
         squares.append((w @ squared).cpu().numpy())
     return np.concatenate(sums), np.concatenate(squares)
 
 
-def _sums(z: Tensor, member: Tensor) -> Floats:
-    """Of items x queries over draws x items x groups: draws x queries x groups."""
-    return np.asarray(torch.einsum("iq,dig->dqg", z, member).cpu().numpy())
+def _sums(z: Tensor, labels: Tensor, groups: int, weights: Tensor | None = None) -> Floats:
+    """Of items x queries, by the labels of each draw: draws x queries x groups.
+
+    Items are gone through group by group, each draw's in its own order.
+    """
+    order = labels.argsort(dim=1, stable=True)
+    counts = torch.stack([(labels == group).sum(1) for group in range(groups)], 1).flatten()
+    starts = counts.cumsum(0) - counts
+    w = None if weights is None else weights.gather(1, order).flatten()
+    sums = torch.nn.functional.embedding_bag(
+        order.flatten(), z, starts, mode="sum", per_sample_weights=w
+    )
+    return np.asarray(sums.reshape(len(labels), groups, -1).mT.cpu().numpy())
 
 
 def relabelled_top_counts(
@@ -89,13 +100,18 @@ def _down_to(order: Tensor, weights: Tensor, k: int) -> Tensor:
 def relabelled_ndkl(order: Tensor, codes: Tensor, shares: Floats, of: Tensor) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
     walk = _Walk(order.shape[1], shares, order.device)
+    if walk.by_lane:
+        return walk.lanes(order, of.to(torch.uint8)[codes.long()], None)
     ones = torch.ones_like(order, dtype=torch.int32)
     return np.stack([walk.ndkl(of[labels.long()][order], ones) for labels in codes])
 
 
 def weighted_ndkl(order: Tensor, codes: Tensor, weights: Tensor, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
-    walk, ranked = _Walk(order.shape[1], shares, order.device), codes[order]
+    walk = _Walk(order.shape[1], shares, order.device)
+    if walk.by_lane:
+        return walk.lanes(order, codes, weights)
+    ranked = codes[order]
     return np.stack([walk.ndkl(ranked, row[order].int()) for row in weights])
 
 
@@ -112,6 +128,14 @@ class _Walk:
         self.step, self.tail, self.log_q = (
             torch.as_tensor(table, device=device) for table in (step, tail, log_shares(shares))
         )
+        self.by_lane = device.type == "cuda" and find_spec("triton") is not None
+
+    def lanes(self, order: Tensor, codes: Tensor, weights: Tensor | None) -> Floats:
+        """The same on a GPU, all draws at once: draws x queries."""
+        from tiltmeter.stats.triton_walk import walk
+
+        total = walk(order, codes, weights, (self.step, self.tail, self.log_q))
+        return np.asarray((total - self.constant).clamp(min=0).cpu().numpy())
 
     def ndkl(self, ranked: Tensor, weight: Tensor) -> Floats:
         """Of groups in the order of their ranks (queries x items), each standing so often."""

@@ -1,0 +1,75 @@
+"""NDKL of many rankings under many draws on a GPU: each lane walks down one ranking.
+
+Tensor code would write out every running count of every group; here they stay in registers. Needs
+triton, which comes with torch for CUDA.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+LANES = 64  # rankings that go side by side
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _walk(
+    order: Any, codes: Any, weights: Any, step: Any, tail: Any, log_q: Any, out: Any, items: Any,
+    queries: Any, by_draw: Any, WEIGHTED: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
+) -> None:  # fmt: skip
+    draw = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    there = lane < queries
+    lane = tl.minimum(lane, queries - 1)  # what is over walks along with the last
+    group = tl.arange(0, GROUPS)
+    count = tl.zeros([LANES, GROUPS], tl.int32)
+    rank = tl.zeros([LANES], tl.int32)
+    total = tl.zeros([LANES], tl.float64)
+    codes += draw * by_draw
+    weights += draw * items
+    for _ in range(items):
+        item = tl.load(order + lane)
+        order += queries
+        code = tl.load(codes + item).to(tl.int32)
+        own = code[:, None] == group[None, :]
+        nth = tl.sum(tl.where(own, count, 0), 1)
+        less = tl.load(log_q + code)
+        if WEIGHTED:
+            weight = tl.load(weights + item).to(tl.int32)
+            for copy in range(tl.max(weight, 0)):
+                more = copy < weight
+                part = tl.load(step + nth + copy, mask=more, other=0.0) - less
+                part *= tl.load(tail + rank + copy, mask=more, other=0.0)
+                total += tl.where(more, part, 0.0)
+            rank += weight
+            count += tl.where(own, weight[:, None], 0)
+        else:
+            total += tl.load(tail + rank) * (tl.load(step + nth) - less)
+            rank += 1
+            count += own.to(tl.int32)
+    tl.store(out + draw * queries + lane, total, mask=there)
+
+
+def walk(
+    order: torch.Tensor,
+    codes: torch.Tensor,
+    weights: torch.Tensor | None,
+    tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+) -> torch.Tensor:
+    """Sums along each row of `order`: draws x queries.
+
+    Either `codes` are draws x items, or `weights` are and `codes` are the items'. `tables`: what
+    the n-th of a group adds, what a rank counts for, and the logarithm of each group's share.
+    """
+    drawn = codes if weights is None else weights
+    queries, items = order.shape
+    out = torch.empty((len(drawn), queries), dtype=torch.float64, device=order.device)
+    _walk[(triton.cdiv(queries, LANES), len(drawn))](
+        order.T.int().contiguous(), codes.contiguous(), drawn.contiguous(), *tables, out, items,
+        queries, items if weights is None else 0, WEIGHTED=weights is not None,
+        GROUPS=max(2, triton.next_power_of_2(len(tables[2]))), LANES=LANES, num_warps=2,
+    )  # fmt: skip
+    return out
