@@ -16,7 +16,9 @@ import numpy as np
 from tiltmeter.datasets import load_data
 from tiltmeter.debias import DEBIASERS
 from tiltmeter.debias.debiased import Debiased
-from tiltmeter.debias.debiaser import GIVEN_BY, Debiaser, GroupTexts, ModelEdit
+from tiltmeter.debias.debiaser import GIVEN_BY, Debiaser, ModelEdit
+from tiltmeter.debias.naming import group_texts
+from tiltmeter.debias.pipeline import Pipeline
 from tiltmeter.debias.rows import Rows
 from tiltmeter.embedding import embed
 from tiltmeter.errors import InputError, UnknownNameError
@@ -56,11 +58,12 @@ def debias(
 
     `faces` and `captions` are data or specs; which are needed hangs on the method. `attribute` is a
     label column or a crossing (`race*gender`). `prompts` are texts that name each group (a mapping
-    or a YAML file). `edited` is a folder of edited pictures named by id, or `redraw` for scenes of
-    the testbed. `settings` are the method's own. It is fitted on a random `share` of the images and
-    remembers those rows: audit it on others. A killed training takes up its checkpoint, which lies
-    beside `out`, when it is called again in the same way. Under torchrun or accelerate the batch is
-    spread over the processes, and the first one writes.
+    or a YAML file, see `debias.naming`); without any, sentences are made of the groups' names.
+    `edited` is a folder of edited pictures named by id, or `redraw` for scenes of the testbed.
+    `settings` are the method's own. It is fitted on a random `share` of the images and remembers
+    those rows: audit it on others. A killed training takes up its checkpoint, which lies beside
+    `out`, when it is called again in the same way. Under torchrun or accelerate the batch is spread
+    over the processes, and the first one writes.
     """
     first = _first_of_several()
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
@@ -79,12 +82,14 @@ def debias(
     seen: Any = None
     groups: Groups | None = None
     vectors: Array | None = None
-    if "labels" in debiaser.needs:
+    needs = _needs(debiaser)
+    if "labels" in needs:
         seen = _faces(faces, tower, attribute, strict, store, share, seed, tell)
         groups, vectors = seen.attribute(str(attribute)), _vectors(tower, seen)
     texts = None
-    if "prompts" in debiaser.needs or prompts is not None:
-        texts = GroupTexts(tower.encode_texts, _naming(prompts, groups))
+    if "prompts" in needs or prompts is not None:
+        names = _group_names(groups, faces, tower, attribute)
+        texts = group_texts(tower.encode_texts, prompts, names, testbed=_of_testbed(tower))
     held = None
     if isinstance(debiaser, ModelEdit):
         given = _captions(captions, tower, seed)
@@ -159,19 +164,19 @@ def made_from(
     kind = DEBIASERS[method]
     known = inspect.signature(kind).parameters
     chosen: dict[str, Any] = {"seed": seed} if "seed" in known else {}
-    if "pairs" in known and str(getattr(model, "name", "")).startswith("testbed:"):
+    if "pairs" in known and _of_testbed(model):
         from tiltmeter.testbed.captioned import PAIRS, frame_words
 
         chosen |= {"pairs": PAIRS, "spared": frame_words(), "hide_bias": False}
     for name, value in (settings or {}).items():
         if name not in known:
             raise UnknownNameError(f"setting of {method}", name, known)
-        chosen[name] = _typed(name, value, known[name].default)
+        chosen[name] = _typed(name, value, known[name].default, str(known[name].annotation))
     debiaser: Debiaser = kind(**chosen)
     return debiaser
 
 
-def _typed(name: str, value: Any, default: Any) -> Any:
+def _typed(name: str, value: Any, default: Any, annotation: str = "") -> Any:
     """What was typed, as the kind of value that the default is."""
     if not isinstance(value, str) or isinstance(default, str):
         return value
@@ -185,9 +190,11 @@ def _typed(name: str, value: Any, default: Any) -> Any:
         if isinstance(default, float) and "/" in value:
             top, bottom = value.split("/")
             return float(top) / float(bottom)
+        if default is None and annotation.startswith("int"):
+            return int(value)
         return value if default is None else type(default)(value)
     except (KeyError, ValueError, ZeroDivisionError):
-        shown = "man:woman,he:she" if name == "pairs" else default
+        shown = "man:woman,he:she" if name == "pairs" else 1 if default is None else default
         raise InputError(f"{name} takes a value such as {shown}; got {value!r}") from None
 
 
@@ -201,7 +208,7 @@ def _faces(
     seed: int, tell: Progress,
 ) -> Faces:  # fmt: skip
     """The images to fit on, with their vectors, a random share of them."""
-    if faces is None and str(getattr(model, "name", "")).startswith("testbed:"):
+    if faces is None and _of_testbed(model):
         strength = model.provenance["strength"]
         # not the seed of the figures that an audit shows
         faces = f"testbed:?images={OWN_IMAGES}&strength={strength}&seed={OWN_SEED + seed}"
@@ -231,28 +238,34 @@ def _vectors(model: Any, faces: Faces) -> Array:
     return to_numpy(model.encode_images(faces.images))
 
 
-def _naming(prompts: Any, groups: Groups | None) -> Mapping[str, Sequence[str]]:
-    """Texts that name each group: those given, else the group's own name in a plain sentence."""
-    if isinstance(prompts, Mapping):
-        return prompts
-    if prompts is None:
-        if groups is None:
-            raise InputError(f"this method learns from texts: {GIVEN_BY['prompts']}")
-        return {name: (f"a photo of a {name} person",) for name in groups.names}
-    import yaml
+def _needs(debiaser: Debiaser) -> tuple[str, ...]:
+    """What a method asks for; a pipeline, what its parts ask for."""
+    if not isinstance(debiaser, Pipeline):
+        return debiaser.needs
+    return tuple(need for part in debiaser.methods for need in DEBIASERS[part].needs)
 
-    path = Path(prompts)
-    try:
-        told = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"{path} cannot be read as prompts: {error}") from None
-    if not isinstance(told, dict) or not all(isinstance(some, list) for some in told.values()):
-        raise InputError(f"{path} must map each group to a list of texts that name it")
-    return {str(name): tuple(map(str, some)) for name, some in told.items()}
+
+def _group_names(
+    groups: Groups | None, faces: Any, model: Any, attribute: str | None
+) -> tuple[str, ...] | None:
+    """The names of the groups that there are, for methods that see no labels too."""
+    if groups is None and attribute is not None:
+        if faces is None and _of_testbed(model):
+            faces = f"testbed:?images={OWN_IMAGES}"
+        if isinstance(faces, str):
+            faces = load_data(faces, attributes=attribute.split("*"), role="faces")
+        groups = None if faces is None else faces.attribute(attribute)
+    if groups is None:
+        return None
+    return tuple(name for name, count in zip(groups.names, groups.counts, strict=True) if count)
+
+
+def _of_testbed(model: Any) -> bool:
+    return str(getattr(model, "name", "")).startswith("testbed:")
 
 
 def _captions(captions: Any, model: Any, seed: int) -> Any:
-    if captions is None and str(getattr(model, "name", "")).startswith("testbed:"):
+    if captions is None and _of_testbed(model):
         from tiltmeter.testbed.captioned import captioned
         from tiltmeter.testbed.world import World
 

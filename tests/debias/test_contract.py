@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import tiltmeter as tm  # noqa: E402
 from tests.debias.making import InTurns, Nothing, OffPrompts, QueryForms, planted  # noqa: E402
+from tests.debias.speaking import texts_of  # noqa: E402
 from tiltmeter.debias import DEBIASERS  # noqa: E402
 from tiltmeter.debias.debiased import Debiased, lasting  # noqa: E402
 from tiltmeter.debias.debiaser import Debiaser, GroupTexts, VectorMap  # noqa: E402
@@ -57,7 +58,7 @@ def test_manners(name: str) -> None:
 def test_fit_returns_self_and_leaves_its_input_alone(name: str) -> None:
     x, groups = planted()
     before, debiaser = x.copy(), DEBIASERS[name]()
-    assert debiaser.fit(x, groups) is debiaser
+    assert debiaser.fit(x, groups, texts=texts_of()) is debiaser
     assert (x == before).all()
     assert debiaser.learned
     mapped = debiaser.map_images(x)
@@ -68,7 +69,7 @@ def test_fit_returns_self_and_leaves_its_input_alone(name: str) -> None:
 @pytest.mark.parametrize("name", MAPS)
 def test_torch_and_numpy_agree_and_gradients_pass(name: str) -> None:
     x, groups = planted()
-    debiaser = DEBIASERS[name]().fit(torch.as_tensor(x), groups)
+    debiaser = DEBIASERS[name]().fit(torch.as_tensor(x), groups, texts=texts_of())
     tensor = torch.tensor(x, requires_grad=True)
     found = debiaser.map_images(tensor)
     assert np.abs(found.detach().numpy() - debiaser.map_images(x)).max() < 1e-12
@@ -123,7 +124,8 @@ def test_saved_and_loaded_it_is_the_same_model(made: Debiased, tmp_path: Path) -
         assert np.array_equal(again.encode_images(scenes()), made.encode_images(scenes()))
         assert again.identity == made.identity
         assert again.record == made.record
-    assert again.debiaser.rows_.hash == made.debiaser.rows_.hash
+    kept, seen = (getattr(one.debiaser.rows_, "hash", None) for one in (again, made))
+    assert kept == seen
     with pytest.raises(InputError, match="--force"):
         made.save(place)
     made.save(place, replace=True)
@@ -131,7 +133,8 @@ def test_saved_and_loaded_it_is_the_same_model(made: Debiased, tmp_path: Path) -
 
 def test_it_knows_the_rows_that_it_was_fitted_on(made: Debiased) -> None:
     fitted, others = tm.load_data(FEW), tm.load_data(OTHERS)
-    assert len(made.fitted_on(fitted)) == 280
+    seen = 280 if "labels" in made.debiaser.needs else 0  # texts alone show no rows
+    assert len(made.fitted_on(fitted)) == seen
     assert fitted.ids == others.ids  # the same names of other pictures
     assert made.fitted_on(others) == []
     half = debias("leace", "testbed:fusion", FEW, attribute="shape", share=0.5, device="cpu")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -25,18 +25,26 @@ ARRAYS = "debiaser.safetensors"
 #: What a method may ask for, and how it is given on the command line.
 GIVEN_BY = {
     "labels": "--images SPEC --attribute A",
-    "prompts": "--prompts FILE (texts that name each group)",
+    "prompts": "--prompts FILE (texts that name each group), or --images SPEC --attribute A for "
+    "sentences with the groups' names",
     "captions": "--data captions=SPEC",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class GroupTexts:
-    """Texts that a method may learn from: those that name a group, and pairs that should agree."""
+    """Texts that a method may learn from: those that name a group, and pairs of texts."""
 
     encode: Callable[[Sequence[str]], Floats]  # the model's own, before any correction
     naming: Mapping[str, Sequence[str]]  # group -> texts that name it
     alike: Sequence[tuple[str, str]] = ()  # two texts that should have the same vector
+    #: group -> the word for it inside another text; the group's name where none is given
+    words: Mapping[str, str] = field(default_factory=dict)
+    #: two texts whose difference should go (None: those that name the groups), or be strengthened
+    harmful: Sequence[tuple[str, str]] | None = None
+    helpful: Sequence[tuple[str, str]] = ()
+    #: query -> group -> the query with the group named in it
+    forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Debiaser:
@@ -102,7 +110,7 @@ class VectorMap(Debiaser):
     """
 
     kind = "vectors"
-    needs = ("labels",)
+    needs: ClassVar[tuple[str, ...]] = ("labels",)
 
     def fit(
         self,

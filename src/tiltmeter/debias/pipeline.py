@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,7 +47,7 @@ class Pipeline(VectorMap):
             part.fit(vectors, groups, texts=texts)
             vectors = None if vectors is None else part.map_images(vectors)
             if texts is not None:
-                texts = GroupTexts(_behind(part, texts.encode), texts.naming, texts.alike)
+                texts = replace(texts, encode=_behind(part, texts.encode))
         return self
 
     def map_images(self, vectors: Array) -> Array:
