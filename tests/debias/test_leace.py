@@ -116,3 +116,26 @@ def test_what_it_refuses() -> None:
         Leace(towers="image").fit(x, labels)
     with pytest.raises(InputError, match="call fit first"):
         Leace().map(x)
+
+
+@pytest.mark.parametrize("shrink", [0.01, 0.3, 1.0])
+def test_shrinking_erases_as_exactly_and_spares_vectors_of_another_kind(shrink: float) -> None:
+    rng = np.random.default_rng(0)
+    x, labels = planted(d=8)
+    # directions in which the fitted vectors hardly differ, but others do
+    seen = np.c_[x, 1e-5 * rng.normal(size=(len(x), 4))]
+    others = np.c_[x, 0.1 * rng.normal(size=(len(x), 4))]
+    plain, shrunk = Leace().fit(seen, labels), Leace(shrink=shrink).fit(seen, labels)
+    assert cross_covariance(shrunk.erase(seen), labels) < 1e-8
+
+    def moved(leace: Leace, vectors: np.ndarray) -> float:
+        return float(np.linalg.norm(leace.erase(vectors) - vectors, axis=1).mean())
+
+    assert moved(plain, others) > 10 * moved(plain, seen)  # torn about ...
+    assert moved(shrunk, others) < 2 * moved(shrunk, seen)  # ... and not
+
+
+def test_shrink_is_a_share() -> None:
+    x, labels = planted()
+    with pytest.raises(InputError, match="from 0 to 1; got 2"):
+        Leace(shrink=2).fit(x, labels)

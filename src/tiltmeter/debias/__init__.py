@@ -15,10 +15,23 @@ from tiltmeter.registry import Registry
 DEBIASERS = Registry(
     "debiaser",
     {
+        "bend": "tiltmeter.debias.bend:Bend",
         "clip-clip": "tiltmeter.debias.clip_clip:ClipClip",
+        "closed-form": "tiltmeter.debias.closed_form:ClosedForm",
+        "difference": "tiltmeter.debias.difference:Difference",
+        "fairerclip": "tiltmeter.debias.fairerclip:FairerClip",
         "fairvlp": "tiltmeter.debias.fairvlp:FairVLP",
+        "inlp": "tiltmeter.debias.inlp:Inlp",
         "leace": "tiltmeter.debias.leace:Leace",
+        "mpr": "tiltmeter.debias.mpr:Mpr",
+        "orth-cali": "tiltmeter.debias.orth_cali:OrthCali",
+        "orth-proj": "tiltmeter.debias.orth_proj:OrthProj",
+        "pbm": "tiltmeter.debias.pbm:Pbm",
         "pipeline": "tiltmeter.debias.pipeline:Pipeline",
+        "prompt-array": "tiltmeter.debias.prompt_array:PromptArray",
+        "roboshot": "tiltmeter.debias.roboshot:RoboShot",
+        "sfid": "tiltmeter.debias.sfid:Sfid",
+        "spd": "tiltmeter.debias.inlp:Spd",
     },
 )
 

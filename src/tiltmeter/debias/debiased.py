@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.debias import DEBIASERS
-from tiltmeter.debias.debiaser import Debiaser, ModelEdit, VectorMap
+from tiltmeter.debias.debiaser import Debiaser, ModelEdit, Reranker, VectorMap
 from tiltmeter.debias.rows import Rows
 from tiltmeter.errors import InputError
 from tiltmeter.models import load_model
 from tiltmeter.models.python import learned
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import content_hash, environment, file_hash, versions, written_beside
 from tiltmeter.specs import Spec
-from tiltmeter.types import Array, Faces
+from tiltmeter.types import Array, Faces, Groups, Ints
 
 FORMAT = 1
 FILE = "debiased.json"
@@ -32,12 +33,26 @@ OFFERED = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """How a re-ranker puts some faces in order."""
+
+    reranker: Reranker
+    groups: Groups | None
+    by: str
+
+    def __call__(self, scores: Array, k: int, rows: Ints | None, vectors: Array) -> Ints:
+        """The k of `rows` (None: all) to show for each query, best first: queries x k."""
+        groups = self.groups if self.groups is None or rows is None else self.groups[rows]
+        return self.reranker.order(scores, groups, k, vectors=vectors)
+
+
 class Debiased:
     """`model` as `debiaser` corrects it, with the same protocols.
 
     A vector map changes what encode_images and encode_texts give, and nothing else: matching and
-    hidden words are those of the model under it. An edit changes all. A re-ranker changes no score;
-    `debiaser.order` makes the order. `spec` is the
+    hidden words are those of the model under it. An edit changes all. A re-ranker changes no score:
+    `reordering` says what it shows, and of the probes only `ranking` asks for that. `spec` is the
     name of the model given; `edited` says that it has been edited already.
     """
 
@@ -110,6 +125,29 @@ class Debiased:
     def fitted_on(self, data: Any) -> list[int]:
         """The rows of `data` that the debiaser was fitted on: no judge of it."""
         return [] if self.debiaser.rows_ is None else self.debiaser.rows_.among(data)
+
+    @property
+    def reranks(self) -> bool:
+        """Whether what it shows is in another order than that of its scores."""
+        return isinstance(self.debiaser, Reranker) or getattr(self.model, "reranks", False)
+
+    def reordering(self, faces: Faces) -> Reordered | None:
+        """How `faces` are put in order, where that is not by score alone."""
+        if not isinstance(self.debiaser, Reranker):
+            under = getattr(self.model, "reordering", None)
+            return None if under is None else under(faces)
+        self.debiaser.check_fitted()
+        method = method_name(self.debiaser)
+        attribute = getattr(self.debiaser, "attribute_", None)
+        if attribute is None:
+            return Reordered(self.debiaser, None, method)
+        missing = [one for one in attribute.split("*") if one not in faces.groups]
+        if missing:
+            raise CannotRunError(
+                f"{method} re-ranks by {attribute}, and {faces.name} has no labels of {missing[0]} "
+                f"(it has {', '.join(faces.groups) or 'none'})"
+            )
+        return Reordered(self.debiaser, faces.attribute(attribute), f"{method} by {attribute}")
 
     def corrected(self, faces: Faces) -> Faces:
         """Faces that bring vectors of the model under this one, with the corrected ones instead."""

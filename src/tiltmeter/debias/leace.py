@@ -12,6 +12,7 @@ from typing import Self
 import numpy as np
 
 from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked, one_of
+from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, unit
 from tiltmeter.types import Array, Floats, Groups
 
@@ -24,10 +25,18 @@ class Leace(VectorMap):
     Images alone are enough for every score to have the same mean in all groups: by default texts
     stay as they are. Fitted vectors are unit; what comes out is made unit again, after which the
     erasure is no longer exact.
+
+    Whitening trusts directions in which the fitted images hardly differ; other images may differ
+    in them much, and are then torn about. `shrink` above 0 evens the spreads out before whitening
+    (1: all alike, which projects off the groups' differences): it erases as exactly, moves the
+    fitted vectors a little more, and others far less.
     """
 
-    def __init__(self, towers: str = "images", tolerance: float = 1e-10) -> None:
+    def __init__(
+        self, towers: str = "images", shrink: float = 0.0, tolerance: float = 1e-10
+    ) -> None:
         self.towers = towers
+        self.shrink = shrink
         self.tolerance = tolerance  # of the largest: smaller variances count as none
 
     def fit(
@@ -38,6 +47,8 @@ class Leace(VectorMap):
         texts: GroupTexts | None = None,
     ) -> Self:
         one_of("towers", self.towers, TOWERS)
+        if not 0 <= self.shrink <= 1:
+            raise InputError(f"shrink lies from 0 to 1; got {self.shrink:g}")
         x, labels = checked(vectors, groups)
         n = len(x)
         z = np.eye(len(labels.names))[labels.codes]
@@ -48,6 +59,7 @@ class Leace(VectorMap):
         values, basis = np.linalg.eigh(covariance)
         there = values > self.tolerance * values.max()
         basis, values = basis[:, there], values[there]
+        values = (1 - self.shrink) * values + self.shrink * values.mean()
         whiten = (basis / np.sqrt(values)) @ basis.T  # W
         colour = (basis * np.sqrt(values)) @ basis.T  # W+
         left, sizes, _ = np.linalg.svd(whiten @ crossed, full_matrices=False)

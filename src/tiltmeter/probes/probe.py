@@ -83,12 +83,16 @@ class Probe:
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
     invited_by: tuple[str, ...] | None = None
+    #: Whether it measures the order that a re-ranker shows; all others measure scores.
+    orders: bool = False
 
     def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
         """Why it cannot run, or None."""
         if not isinstance(model, self.protocols):
             names = " or ".join(_METHODS.get(one.__name__, one.__name__) for one in self.protocols)
             return f"needs a model that {names}"
+        if getattr(model, "reranks", False) and not self.orders:
+            return "does not apply to a re-ranker, which changes an order and no score"
         for role in self.needs:
             if data.get(role) is None:
                 option = "--images " if role == "faces" else f"--data {role}="

@@ -3,12 +3,14 @@
 For every prompt the images are ranked by cosine. Skew, MaxSkew, MinSkew and the entropy of the
 top k, NDKL of the whole ranking, and C-ASC of the cosines themselves, for every attribute; each
 with its null (exact where it can be), interval, family-wise p-value, and p among placebo words.
+Of a re-ranker the order that it shows is measured instead (`reordered`), and its cosines are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,11 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.agreement import agreement
-from tiltmeter.probes.figure import Layout, tabulate
+from tiltmeter.probes.figure import Figure, Layout, tabulate
 from tiltmeter.probes.opposites import opposites
 from tiltmeter.probes.probe import Effort, Probe, Setting
 from tiltmeter.probes.ranking_figures import MANY_TIES, Parts, Task, figures, passes
+from tiltmeter.probes.reordered import Reordering, add_shown, noted, orders, reordering_of
 from tiltmeter.probes.wording import wording
 from tiltmeter.prompting import opposite_words
 from tiltmeter.results import INSTANCES, combined
@@ -33,7 +36,8 @@ from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Array, Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
-BLOCK = 64  # prompts at one time: their scores and rankings are all that is held
+#: Prompts at one time, by device: their scores and rankings are all that is held.
+BLOCK, BLOCK_OF_TENSORS = 64, 512
 #: Ranks walked over for NDKL's relabellings, and for its intervals: seconds, not minutes.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 
@@ -109,6 +113,9 @@ def ranking(
     if not words:
         raise InputError("there is no word to measure: every prompt is a placebo")
     by = {name: checked(faces.attribute(name)) for name in attributes}
+    reorder = reordering_of(model, faces)
+    if reorder is not None:
+        effort, device = replace(effort, bootstraps=0), "cpu"
     rng = np.random.default_rng(seed)
     samples = [_drawn(*part, effort, rng) for part in _samples(by, convention, rng)]
     for sample in samples:
@@ -123,11 +130,25 @@ def ranking(
         "seed": seed,
     }
     turns = [
-        (sample, tasks)
+        (sample, wanted)
         for sample in samples
         for tasks in passes(sample.groups, len(prompts), words, convention, effort)
+        if (wanted := [task for task in tasks if task.ranks or reorder is None])
     ]
     tables, tops, layout = [], {}, Layout.of(prompts)
+
+    def tabulated(job: tuple[Figure, np.random.Generator]) -> list[pa.Table]:
+        figure, dice = job
+        truth = None  # nothing was planted in an order that is not the model's
+        if faces.truth is not None and reorder is None:
+            truth = faces.truth(figure.metric, prompts, figure.groups)
+        told: dict[str, Any] = {"rng": dice, "constants": constants}
+        return [
+            noted(tabulate(figure, layout, truth=truth, **told), reorder),
+            wording(figure, layout, **told),
+            agreement(figure, layout, truth, **told),
+        ]
+
     for turn, (sample, tasks) in enumerate(turns):
 
         def turn_done(what: str, share: float, turn: int = turn) -> None:
@@ -135,21 +156,30 @@ def ranking(
 
         chosen = images if sample.rows is None else images[sample.rows]
         parts, top = _measure(
-            texts, chosen, sample, tasks, words, convention, turn_done, Place.on(device)
+            texts, chosen, sample, tasks, words, convention, turn_done, Place.on(device), reorder
         )
         if top is not None:
             tops[id(sample)] = (sample, *top)
-        for done, task in enumerate(tasks):
-            turn_done(f"statistics of {task.attribute}", 0.8 + 0.2 * done / len(tasks))
-            groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
-            labels = (sample.relabelled, of)
-            for figure in figures(task, parts.pop(task), groups, convention, words, labels, rng):
-                truth = faces.truth and faces.truth(figure.metric, prompts, figure.groups)
-                tables.append(tabulate(figure, layout, rng=rng, constants=constants, truth=truth))
-                tables.append(wording(figure, layout, rng=rng, constants=constants))
-                tables.append(agreement(figure, layout, truth, rng=rng, constants=constants))
-                del figure  # with its draws, before others are made
-    for sample in samples:
+
+        def jobs(
+            sample: Sample = sample, tasks: list[Task] = tasks, parts: dict[Task, Parts] = parts
+        ) -> Iterator[tuple[Figure, np.random.Generator]]:
+            for done, task in enumerate(tasks):
+                turn_done(f"statistics of {task.attribute}", 0.8 + 0.2 * done / len(tasks))
+                groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
+                labels = (sample.relabelled, of)
+                shown = None if reorder is None else max(convention.k)
+                for figure in figures(
+                    task, parts.pop(task), groups, convention, words, labels, rng, shown
+                ):
+                    yield figure, rng.spawn(1)[0]  # dice of its own
+
+        if device == "cpu":  # its cores are busy with one figure, its memory is full with two
+            tables += [table for job in jobs() for table in tabulated(job)]
+            continue
+        with ThreadPoolExecutor() as pool:
+            tables += [table for some in pool.map(tabulated, jobs()) for table in some]
+    for sample in samples if reorder is None else ():
         chosen = images if sample.rows is None else images[sample.rows]
         for groups in sample.groups.values():
             tables.append(
@@ -272,6 +302,7 @@ def _measure(
     convention: Convention,
     progress: Progress,
     place: Place,
+    reorder: Reordering | None = None,
 ) -> tuple[dict[Task, Parts], tuple[Ints, Floats] | None]:
     """Goes over the prompts in blocks; scores and rankings of a block are gone after it.
 
@@ -283,9 +314,20 @@ def _measure(
     top_ids, top_scores = [], []
     few = int(np.clip(NDKL_STEPS // (len(images) * words), FEWEST_DRAWS, 10**9))
     drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
-    for start in range(0, len(texts), BLOCK):
+    block = BLOCK if place.device is None else BLOCK_OF_TENSORS
+    for start in range(0, len(texts), block):
         progress("ranking images", 0.8 * start / len(texts))
-        scores = texts[start : start + BLOCK] @ images.T
+        scores = texts[start : start + block] @ images.T
+        here = max(0, min(words - start, len(scores)))  # words come first
+        if reorder is not None:
+            shown = orders(reorder, scores, convention, sample.rows, images)
+            for task in tasks:
+                groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
+                labels = (sample.relabelled, of)
+                add_shown(parts[task], start, shown, here, few, groups, labels, convention)
+            top_ids.append(shown[max(shown)][:here])
+            top_scores.append(place.loops.take(scores[:here], top_ids[-1]))
+            continue
         near = [task for task in tasks if not task.ranks]
         z = place.kernels.standardized(scores) if drawing and near else scores
         for task in near:
@@ -294,7 +336,6 @@ def _measure(
         if len(near) == len(tasks):
             continue
         order = place.loops.rank(scores)
-        here = max(0, min(words - start, len(scores)))  # words come first
         top = order[:here, : max(convention.k)]
         top_ids.append(np.array(to_numpy(top), np.int32))
         top_scores.append(to_numpy(place.loops.take(scores[:here], top)))
@@ -469,4 +510,5 @@ PROBE = Probe(
     _run,
     needs=("faces",),
     options={"device": "cpu"},
+    orders=True,
 )

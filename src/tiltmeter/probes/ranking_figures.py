@@ -100,10 +100,12 @@ def figures(
     words: int,
     relabelled: tuple[Ints, Ints],
     rng: np.random.Generator,
+    shown: int | None = None,
 ) -> Iterator[Figure]:
     """The task's figures, one metric after the other.
 
-    `relabelled` are labels dealt out anew (draws x images), and the group each stands for.
+    `relabelled` are labels dealt out anew (draws x images), and the group each stands for. NDKL is
+    that of the whole ranking, or of the first `shown`.
     """
     if not task.ranks:
         yield Figure(
@@ -120,7 +122,7 @@ def figures(
         return
     for k in sorted(convention.k):
         yield from _top_k_figures(part, groups, convention, k, words, rng)
-    yield _ndkl_figure(part, groups, convention, *relabelled)
+    yield _ndkl_figure(part, groups, convention, *relabelled, shown)
 
 
 def _top_k_figures(
@@ -205,9 +207,10 @@ def _top_k_figures(
 
 
 def _ndkl_figure(
-    part: Parts, groups: Groups, convention: Convention, labels: Ints, of: Ints
+    part: Parts, groups: Groups, convention: Convention, labels: Ints, of: Ints, shown: int | None
 ) -> Figure:
     values = part.values("ndkl")
+    labels = labels[:, :shown]
     null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
     band, p = None, None
     if len(labels):
@@ -224,6 +227,7 @@ def _ndkl_figure(
         values[:, None],
         side="greater",
         ideal=0.0,
+        k=shown,
         by_group=False,
         null=None if null is None else Draws(null[..., None]),
         boot=None if boot is None else Draws(boot[..., None]),

@@ -1,0 +1,88 @@
+"""What a re-ranker shows for a prompt: its top k, for every k anew, and what figures need of it.
+
+A method that chooses k items for a query need not show its best 100 first when it is asked for
+1,000: so each k has an order of its own, and NDKL is that of the longest. Labels that are dealt out
+anew are laid over the order as it is shown; nothing is re-ranked for them. So the null is a random
+order, the same noise floor that the model had before, and a method that balances groups may well
+lie below it. A bootstrap would have to re-rank every draw, which is not done: no intervals.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tiltmeter.metrics import numpy_kernels as loops
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.ranking import log_shares, target_shares
+from tiltmeter.probes.ranking_figures import Parts
+from tiltmeter.stats import kernels
+from tiltmeter.types import Faces, Floats, Groups, Ints
+
+
+class Reordering(Protocol):
+    """How some faces are put in order, where that is not by score alone."""
+
+    by: str  # "pbm by shape"
+
+    def __call__(self, scores: Floats, k: int, rows: Ints | None, vectors: Floats) -> Ints:
+        """The k of `rows` (None: all) to show for each query, best first: queries x k."""
+
+
+def reordering_of(model: Any, faces: Faces) -> Reordering | None:
+    """The model's own way to order `faces`; None where it is by score."""
+    asked = getattr(model, "reordering", None)
+    found: Reordering | None = None if asked is None else asked(faces)
+    return found
+
+
+def orders(
+    reorder: Reordering, scores: Floats, convention: Convention, rows: Ints | None, vectors: Floats
+) -> dict[int, Ints]:
+    """What is shown for each k, rising: queries x k."""
+    return {
+        k: np.asarray(reorder(scores, k, rows, vectors), np.int32) for k in sorted(convention.k)
+    }
+
+
+def add_shown(
+    part: Parts,
+    start: int,
+    shown: dict[int, Ints],
+    here: int,
+    few: int,
+    groups: Groups,
+    labels: tuple[Ints, Ints],
+    convention: Convention,
+) -> None:
+    """Counts and NDKL of a block of prompts, of which the first `here` are words, and their null.
+
+    `labels` are dealt out anew (draws x images), with the group that each stands for.
+    """
+    drawn, of = labels
+    size = len(groups.names)
+    for k, order in shown.items():
+        counts = [np.bincount(row, minlength=size) for row in groups.codes[order]]
+        part.add(f"top {k}", np.array(counts, float))
+        if len(drawn) and here:
+            (null,) = kernels.relabelled_top_counts(order[:here], drawn, (k,), size, of)
+            part.draw(f"top {k} null", start, null, np.min_scalar_type(k), words=True)
+    longest = shown[max(shown)]
+    shares = target_shares(convention.target, groups)
+    part.add("tied", np.zeros(len(longest)))
+    part.add("ndkl", loops.ndkl(longest, groups.codes, log_shares(shares)))
+    if len(drawn) and here:
+        null = kernels.relabelled_ndkl(longest[:here], drawn[:few], shares, of)
+        part.draw("ndkl null", start, null, float, words=True)
+
+
+def noted(table: pa.Table, reorder: Reordering | None) -> pa.Table:
+    """Rows that say how their order came about, unless there is something else to say."""
+    if reorder is None or not len(table):
+        return table
+    said = f"order re-ranked, {reorder.by}; null: a random order; no interval"
+    at = table.schema.get_field_index("note")
+    return table.set_column(at, table.schema.field(at), pc.coalesce(table["note"], said))
