@@ -9,12 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.bundle.tallying import tally
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debias.debiased import Debiased
 from tiltmeter.embedding import Embedded, embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.gate import evidence
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
@@ -136,17 +138,34 @@ def audit(
         classes=classes,
         progress=progress or (lambda what, share: None),
     )
-    tables, instances = [], {}
+    tables, instances, vectors = [], {}, {}
     for name, probe in chosen_probes.items():
         mine = probe.options_with(name, (options or {}).get(name, {}))
+        asked, given_ = tower, shown
         try:
-            table, instances[name] = probe.run(tower, shown, replace(setting, options=mine))
+            if probe.ranks:  # what is ranked is kept, for a comparison to score it again
+                asked = evidence.Spoken(tower, prompts())
+                given_ = {**shown, "faces": evidence.with_vectors(tower, shown["faces"])}
+            table, instances[name] = probe.run(asked, given_, replace(setting, options=mine))
         except CannotRunError as error:
             if probes is not None:
                 raise
             not_run[name] = str(error)
             continue
         tables.append(table)
+        if probe.ranks:
+            vectors = evidence.tables(asked, given_["faces"], seen.get(id(shown["faces"])))
+            ranked = setting.seen(given_["faces"])
+            vectors["counts"] = tally(  # for a bundle, whose numbers others can recompute
+                asked,
+                ranked,
+                prompts=prompts(),
+                attributes=setting.attributes_of(ranked),
+                convention=chosen,
+                seed=int(seed),
+                effort=setting.effort,
+                device=mine["device"],
+            )
     said = prompts() if prompts.cache_info().currsize else []
     defaults = {
         name: list(p.default) if isinstance(p.default, tuple) else p.default
@@ -164,6 +183,7 @@ def audit(
                 "images": len(seen[id(one)].rows if id(one) in seen else getattr(one, "ids", ())),
                 **one.provenance,
                 **(seen[id(one)].record if id(one) in seen else {}),
+                **_shards(seen.get(id(one))),
             }
             for role, one in shown.items()
         },
@@ -180,9 +200,20 @@ def audit(
             "hash": content_hash([prompt.text for prompt in said]),
         },
         "versions": versions(),
-        "environment": {**environment(), "device": str(getattr(tower, "device", "cpu"))},
+        "environment": {
+            **environment(),
+            "device": str(getattr(tower, "device", "cpu")),
+            **({} if store is None else {"store": str(Path(store).resolve())}),
+        },
     }
-    return Run(combined(tables), meta, instances)
+    return Run(combined(tables), meta, instances, vectors)
+
+
+def _shards(seen: Embedded | None) -> dict[str, Any]:
+    """The shards of a store that hold the vectors of some data."""
+    if seen is None or seen.kept is None:
+        return {}
+    return {"vectors": {name: seen.kept[name] for name in ("space", "shards")}}
 
 
 def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The command `words`: So-B-IT's tables of a finished run."""
+"""Commands about finished runs: `words`, So-B-IT's tables of one; `compare`, two of them."""
 
 from __future__ import annotations
 
@@ -70,3 +70,74 @@ def words(
         print(json.dumps(found, indent=2))
     else:
         show_words.words(found)
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A saved audit")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Another, of the same images")],
+    fail_on: Annotated[
+        str | None,
+        typer.Option("--fail-on", metavar="worse", help="Exit code 1 if anything got worse"),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--max",
+            metavar="LIMIT",
+            help="Exit code 1 if AFTER breaks it: 'max_skew@1000[gender] < 0.15'; again for more",
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", help="A change that does not matter: what lies within passes"),
+    ] = None,
+    markdown: Annotated[
+        str | None,
+        typer.Option("--markdown", metavar="FILE", help="Also as Markdown; - prints that instead"),
+    ] = None,
+    swaps: Annotated[int, typer.Option(help="Swaps of images for p-values")] = 999,
+    bootstraps: Annotated[int, typer.Option(help="Resamples for intervals")] = 400,
+    seed: Annotated[int, typer.Option(min=0, help="Same runs and seed, same answer")] = 0,
+    store: Annotated[
+        Path | None,
+        typer.Option("--store", metavar="DIR", help="Where the vectors are, if they were moved"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
+) -> None:
+    """Tell what got better, what got worse, and what cannot be told: every attribute, every word.
+
+    Exit code 1: the gate is shut (--fail-on, --max). Exit code 2: the question was wrong.
+    """
+    from tiltmeter.gate import Limit, gate
+    from tiltmeter.gate import compare as run_compare
+    from tiltmeter.results import Run
+    from tiltmeter.show import gate as show_gate
+
+    asked = [Limit.parse(one) for one in limits or ()]  # a slip is told before the work
+    if fail_on not in (None, "worse"):
+        raise UnknownNameError("reason to fail (--fail-on)", str(fail_on), ("worse",))
+    second = Run.load(after)
+    found = run_compare(
+        Run.load(before),
+        second,
+        margin=margin,
+        swaps=swaps,
+        bootstraps=bootstraps,
+        seed=seed,
+        store=store,
+    )
+    decided = None
+    if asked or fail_on:
+        decided = gate(second, found, fail_on=fail_on or "never", max=asked)
+    if markdown is not None:
+        page = show_gate.markdown(found, decided)
+        if markdown == "-":
+            print(page, end="")
+        else:
+            Path(markdown).write_text(page, encoding="utf-8")
+    if as_json:
+        print(json.dumps(show_gate.summary(found, decided), indent=2))
+    elif markdown != "-":
+        show_gate.comparison(found, decided)
+    if decided is not None and not decided:
+        raise typer.Exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,8 @@ class Embedded:
     unreadable: Mapping[str, str]  # id -> reason
     seconds: float
     record: dict[str, Any]  # which pictures, how many could not be read, in which precision
+    items: list[str] = field(default_factory=list)  # what a store calls them: their files' hashes
+    kept: dict[str, Any] | None = None  # where in a store they are: space, shards
 
     @property
     def rate(self) -> float:
@@ -94,4 +96,8 @@ def embed(
         "decoder": decoder,
         "unreadable": {"count": len(unreadable), "first": list(unreadable)[:SHOWN]},
     }
-    return Embedded(rows, found, new, unreadable, time.perf_counter() - started, record)
+    kept = None
+    if space is not None:
+        kept = {"space": space.path.name, "shards": space.shards_of(items)}
+    seconds = time.perf_counter() - started
+    return Embedded(rows, found, new, unreadable, seconds, record, items, kept)

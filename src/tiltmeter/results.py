@@ -1,7 +1,8 @@
 """What an audit leaves: one table of declared columns, its provenance, and files on disk.
 
 A run on disk is a directory: `run.json` (what was measured, on what, how), `results.parquet`
-(one row a measurement) and `instances/PROBE.parquet` (single images or instances, never pixels).
+(one row a measurement), `instances/PROBE.parquet` (single images or instances, never pixels), and
+`vectors/` (the texts and images that were ranked: what a comparison computes their scores from).
 It is written beside its place and moved there whole, so there is never half a run.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -107,7 +109,11 @@ COMPARISON = pa.schema(
         ("ci_high", pa.float64()),
         ("p", pa.float64()),
         ("p_bh", pa.float64()),
-        ("direction", pa.string()),  # better, worse, same
+        ("p_fwer", pa.float64()),  # holds for all that the gate tests, together
+        ("direction", pa.string()),  # better, worse, same: the sign of the change alone
+        ("verdict", pa.string()),  # of the gate: better, worse, equivalent, no evidence
+        ("method", pa.string()),  # of the gate: paired, unpaired
+        ("n", pa.int64()),
         ("convention", pa.string()),
         ("note", pa.string()),
     ]
@@ -156,10 +162,17 @@ class Run:
     table: pa.Table
     meta: dict[str, Any] = field(default_factory=dict)
     instances: dict[str, pa.Table] = field(default_factory=dict)
+    #: `texts` and `faces` that were ranked, with their vectors or the names that a store has for
+    #: them: see `tiltmeter.gate.evidence`.
+    vectors: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.table.schema != RESULTS:
             raise InputError("a run's table must have the columns of tiltmeter.results.RESULTS")
+
+    def __repr__(self) -> str:
+        model = self.meta.get("model", {}).get("name")
+        return f"<run{f' of {model}' if model else ''}, {self.table.num_rows:,} rows>"
 
     @property
     def conventions(self) -> list[str]:
@@ -175,6 +188,15 @@ class Run:
             table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
         found: list[dict[str, Any]] = table.to_pylist()
         return found
+
+    def gate(self, before: Run | str | os.PathLike[str] | None = None, **asked: Any) -> Any:
+        """Whether this run may pass: not worse than `before`, and within limits; true or false.
+
+        `assert run.gate("before/", max=["max_skew@1000[gender] < 0.15"])`. What it finds is in the
+        answer: `.reasons`, `.comparison`. See `tiltmeter.gate.gate` for what may be asked.
+        """
+        # looked up here: the gate stands above the results
+        return importlib.import_module("tiltmeter.gate").gate(self, before, **asked)
 
     def to_pandas(self) -> pandas.DataFrame:
         return self.table.to_pandas()
@@ -198,9 +220,10 @@ class Run:
             raise InputError(f"{path} is not a run of tiltmeter and will not be replaced")
         with written_beside(path) as place:
             _write_parquet(self.table, place / "results.parquet")
-            for name, table in self.instances.items():
-                (place / "instances").mkdir(exist_ok=True)
-                _write_parquet(table, place / "instances" / f"{name}.parquet")
+            for folder, tables in (("instances", self.instances), ("vectors", self.vectors)):
+                for name, table in tables.items():
+                    (place / folder).mkdir(exist_ok=True)
+                    _write_parquet(table, place / folder / f"{name}.parquet")
             meta = {
                 "format": FORMAT,
                 **self.meta,
@@ -226,11 +249,12 @@ class Run:
         for name, digest in meta.get("files", {}).items():
             if not (path / name).is_file() or file_hash(path / name) != digest:
                 raise InputError(f"{path / name} is missing or was changed since it was saved")
-        instances = {
-            file.stem: pq.read_table(file) for file in sorted(path.glob("instances/*.parquet"))
-        }
+        instances, vectors = (
+            {file.stem: pq.read_table(file) for file in sorted(path.glob(f"{folder}/*.parquet"))}
+            for folder in ("instances", "vectors")
+        )
         meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
-        return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances)
+        return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
 
 
 def environment() -> dict[str, Any]:

@@ -83,15 +83,16 @@ class Probe:
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
     invited_by: tuple[str, ...] | None = None
-    #: Whether it measures the order that a re-ranker shows; all others measure scores.
-    orders: bool = False
+    #: Whether it ranks faces by texts. What it ranked is kept, for two runs to be compared; and of a
+    #: re-ranker it measures the order, where all others would measure scores.
+    ranks: bool = False
 
     def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
         """Why it cannot run, or None."""
         if not isinstance(model, self.protocols):
             names = " or ".join(_METHODS.get(one.__name__, one.__name__) for one in self.protocols)
             return f"needs a model that {names}"
-        if getattr(model, "reranks", False) and not self.orders:
+        if getattr(model, "reranks", False) and not self.ranks:
             return "does not apply to a re-ranker, which changes an order and no score"
         for role in self.needs:
             if data.get(role) is None:

@@ -510,5 +510,5 @@ PROBE = Probe(
     _run,
     needs=("faces",),
     options={"device": "cpu"},
-    orders=True,
+    ranks=True,
 )

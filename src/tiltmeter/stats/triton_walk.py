@@ -6,8 +6,6 @@ triton, which comes with torch for CUDA.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -16,10 +14,10 @@ LANES = 64  # rankings that go side by side
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _walk(
-    order: Any, codes: Any, weights: Any, step: Any, tail: Any, log_q: Any, out: Any, items: Any,
-    queries: Any, by_draw: Any, WEIGHTED: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
-) -> None:  # fmt: skip
+def _walk(  # type: ignore[no-untyped-def]
+    order, codes, weights, step, tail, log_q, out, items, queries, by_draw,
+    WEIGHTED: tl.constexpr, GROUPS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     draw = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     there = lane < queries

@@ -1,0 +1,57 @@
+"""For pytest: `assert run.gate(...)` that tells why it failed, and runs by where they lie.
+
+def test_no_group_gets_worse(tiltmeter_run):
+    after = tiltmeter_run("runs/after")
+    assert after.gate("runs/before", max=["max_skew@1000[gender] < 0.15"])
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tiltmeter.results import Run
+
+TITLE = "tiltmeter gate"
+
+
+@pytest.fixture
+def tiltmeter_run() -> Callable[[str], Run]:
+    """Loads a saved run: tiltmeter_run("runs/after")."""
+    from tiltmeter.results import Run
+
+    return Run.load
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to a test that failed what its gates found."""
+    report = yield
+    # a session that compares nothing does not load the gate
+    gates = sys.modules.get("tiltmeter.gate.deciding")
+    if gates is not None and call.when == "call":
+        shut = list(gates.SHUT)
+        gates.SHUT.clear()
+        if report.failed and shut:
+            report.sections.append((TITLE, "\n".join(_told(one) for one in shut)))
+    return report
+
+
+def _told(gate: Any) -> str:
+    from rich.console import Console
+
+    from tiltmeter.show import gate as show
+
+    console = Console(width=100, markup=False, highlight=False, emoji=False, color_system=None)
+    with console.capture() as captured:
+        if gate.comparison is None:
+            show.decision(console, gate)
+        else:
+            show.comparison(gate.comparison, gate, console=console)
+    return captured.get().rstrip()
