@@ -93,15 +93,18 @@ def debias(
     held = None
     if isinstance(debiaser, ModelEdit):
         given = _captions(captions, tower, seed)
-        seen, held = _split(given, seed)
+        learned, held = _split(given, seed)
         extra: dict[str, Any] = {}
         if "edited" in inspect.signature(debiaser.fit).parameters:
-            extra["edited"] = None if edited is None else _edited(edited, seen)
+            extra["edited"] = None if edited is None else _edited(edited, learned)
+        if "images" in inspect.signature(debiaser.fit).parameters:
+            extra["images"] = getattr(seen, "images", None)
         if out is not None and "place" in inspect.signature(debiaser.fit).parameters:
             extra["place"] = _beside(out)
         debiaser.fit(
-            tower, seen, vectors=vectors, groups=groups, texts=texts, progress=tell, **extra
+            tower, learned, vectors=vectors, groups=groups, texts=texts, progress=tell, **extra
         )
+        seen = learned if seen is None else seen
     else:
         tell("fitting", 0.5)
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]

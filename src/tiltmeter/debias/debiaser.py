@@ -140,7 +140,7 @@ class ModelEdit(Debiaser):
     """Changes the model: learned tokens, tuned weights. What is given to `fit` stays as it is."""
 
     kind = "model"
-    needs = ("captions",)
+    needs: ClassVar[tuple[str, ...]] = ("captions",)
 
     def fit(
         self,
