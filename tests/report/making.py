@@ -1,0 +1,84 @@
+"""Runs for the tests of the page, made by the real audit, small."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+import tiltmeter as tm
+from tests.conftest import write_csv
+from tiltmeter.results import Run
+
+#: Labels as the world writes them, and worse.
+HOSTILE = (
+    "<script>document.title='owned'</script>",
+    "\"><img src=x onerror=alert(1)>' & {{7*7}} {% raw %}",
+    '=HYPERLINK("http://example.invalid","x") | **bold** `code` [a](b)',
+    "שלום \u202eעולם مرحبا 👩🏽‍🚀 \x00\x1b[31m",
+    "long " + "x" * 10_000,
+    "url(#clip0) var(--ink) </svg></desc><b>",
+)
+
+
+def hostile_embeddings(place: Path, *, images: int = 240) -> Path:
+    """Vectors whose groups, words, categories and file names are HOSTILE."""
+    rng = np.random.default_rng(0)
+    group, other = rng.integers(0, 3, images), rng.integers(0, 2, images)
+    vectors = rng.normal(size=(images, 12)).astype(np.float32)
+    vectors[:, 0] += 2.0 * (group == 0)
+    texts = rng.normal(size=(len(HOSTILE) + 45, 12)).astype(np.float32)
+    texts[0] = np.eye(12)[0]
+    place.mkdir(parents=True, exist_ok=True)
+    np.save(place / "images.npy", vectors)
+    np.save(place / "texts.npy", texts)
+    write_csv(
+        place / "images.csv",
+        [
+            {"id": f"{HOSTILE[at % 3]}/{at}.png", "group": _cell(HOSTILE[group[at]]),
+             "<b>other": _cell(HOSTILE[3 + other[at]])}
+            for at in range(images)
+        ],
+    )  # fmt: skip
+    write_csv(
+        place / "texts.csv",
+        [
+            {
+                "text": f"a photo of {at}", "template": "a photo of {}",
+                "concept": _cell(HOSTILE[at]) if at < len(HOSTILE) else f"thing {at}",
+                "category": _cell(HOSTILE[at % 2]) if at < len(HOSTILE) else "other",
+                "role": "word" if at < len(HOSTILE) else "placebo", "pos": "noun",
+            }
+            for at in range(len(HOSTILE) + 45)
+        ],
+    )  # fmt: skip
+    csv.field_size_limit(1 << 20)
+    return place
+
+
+def _cell(label: str) -> str:
+    """A CSV file holds no NUL; the other signs stay."""
+    return label.replace("\x00", "")
+
+
+def hostile_run(place: Path) -> Run:
+    """An audit of them."""
+    return tm.audit(
+        f"embeddings:{hostile_embeddings(place)}",
+        k=[20],
+        cross=["group*<b>other"],
+        permutations=99,
+        bootstraps=40,
+        probes=["ranking"],
+    )
+
+
+def relabelled(run: Run, column: str, names: dict[str, str]) -> Run:
+    """The run with other names in one column."""
+    import pyarrow as pa
+
+    at = run.table.schema.get_field_index(column)
+    values = [names.get(one, one) for one in run.table[column].to_pylist()]
+    table = run.table.set_column(at, run.table.schema.field(at), pa.array(values, pa.string()))
+    return Run(table, run.meta, run.instances)

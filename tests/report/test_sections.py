@@ -1,0 +1,269 @@
+"""What the page shows of each probe, of several models, and of two runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import tiltmeter as tm
+from tests.conftest import brought_embeddings
+from tiltmeter.panel import panel
+from tiltmeter.report import charts, clouds, drawing, page, page_of
+from tiltmeter.report.drawing import ON_GROUPS, PALETTE, inline
+from tiltmeter.report.parts import Figure, Section, beats
+from tiltmeter.results import INSTANCES, Run, rows
+
+FEW = {"k": [20], "permutations": 99, "bootstraps": 40}
+
+
+def section(run: Run, name: str) -> Section:
+    return next(one for one in page_of(run).sections if one.name == f"section-{name}")
+
+
+def draw(found: Section) -> str:
+    return "".join(str(inline(figure)) for figure in found.figures)
+
+
+@pytest.fixture(scope="module")
+def audited() -> Run:
+    """Hidden words, captions and harms of a model whose tilt is known."""
+    return tm.audit(
+        "testbed:fusion",
+        "testbed:?images=56",
+        data={"triplets": "testbed:triplets?images=60&cells=0"},
+        probes=["stereotype", "counterfactual", "harms"],
+        permutations=99,
+        bootstraps=40,
+        options={"counterfactual": {"images": 12}},
+    )
+
+
+def test_caption_choice(audited: Run) -> None:
+    found = section(audited, "stereotype")
+    names = [figure.name for figure in found.figures]
+    assert "figure-choices-matching" in names
+    assert {"figure-shifts-lmss", "figure-shifts-vlss"} <= set(names)
+    [row] = audited.where(metric="vlbs", experiment="matching", category=None)
+    choices = next(figure for figure in found.figures if figure.name == "figure-choices-matching")
+    assert f"vlbs: the stereotype {row['value']:.1f}" in choices.description
+    assert row["truth"] is not None
+    assert "Cross: a perfect model" in choices.caption  # the planted truth stands beside it
+    assert draw(found).count("<svg") == len(found.figures)
+
+
+def test_shift_scores_are_counted_as_they_are(audited: Run) -> None:
+    table = audited.instances["stereotype"].to_pylist()
+    mine = [r["score"] for r in table if r["concept"] == "lmss" and r["experiment"] == "matching"]
+    above = sum(score > 0 for score in mine) / len(mine)
+    shown = next(f for f in section(audited, "stereotype").figures if "lmss" in f.name)
+    assert f"{above:.0%} above 0, n = {len(mine):,}" in shown.description
+
+
+def test_hidden_words_by_quadrant(audited: Run) -> None:
+    found = section(audited, "counterfactual")
+    shown = next(f for f in found.figures if f.name.startswith("figure-quadrants"))
+    experiment = "redrawn, vocabulary"
+    seen, named = (
+        {
+            row["target"]: row["value"]
+            for row in audited.where(metric=name, experiment=experiment, template=None)
+        }
+        for name in ("bias_V", "bias_L")
+    )
+    alike = sum(seen[word] * named[word] > 0 for word in seen)
+    assert f"{alike} of {len(seen)} words" in shown.caption
+    assert draw(found)
+
+
+def test_no_harm_is_said_with_its_limit(audited: Run) -> None:
+    found = section(audited, "harms")
+    assert not found.figures
+    high = max(r["ci_high"] for r in audited.where(probe="harms", metric="group_rates",
+                                                   attribute="shape", target="crime"))  # fmt: skip
+    assert any(f"{100 * high:.1f}%" in note for note in found.notes)
+
+
+def test_harms_that_are_there_are_drawn() -> None:
+    table = rows(
+        2, probe="harms", metric="group_rates", model="m", dataset="d", attribute="race",
+        group=["one", "other"], category="crime", target="crime", value=[0.1, 0.02], ideal=0.0,
+        null_mean=0.06, null_lo=0.03, null_hi=0.09, ci_low=[0.07, 0.01], ci_high=[0.14, 0.04],
+        p=0.001, n=1000, n_group=500,
+    )  # fmt: skip
+    gap = rows(1, probe="harms", metric="gaps", model="m", dataset="d", attribute="race",
+               category="crime", target="crime", value=[0.08], ideal=0.0, null_hi=0.03,
+               ci_low=0.05, ci_high=0.11, p=0.001, p_fwer=0.001, n=1000)  # fmt: skip
+    found = section(Run(pa.concat_tables([table, gap])), "harms")
+    assert "one 10.0%; other 2.0%" in found.figures[0].description
+    assert "8.0%" in found.findings[0].numbers
+    assert "5.0% to 11.0%" in found.findings[0].numbers
+    assert draw(found)
+
+
+def propagated() -> Run:
+    rng = np.random.default_rng(0)
+    tables = [
+        rows(3, probe="propagation", metric="rho", model="m", dataset="d", experiment="1-a",
+             attribute="race", group=["a", "b", "c"], value=[0.9, 0.8, 0.7], null_lo=-0.1,
+             null_hi=0.2, null_mean=0.0, ci_low=0.6, ci_high=0.95, p=0.01, n=200),
+        rows(1, probe="propagation", metric="rho_mean", model="m", experiment="1-a", value=[0.8],
+             n=3),
+        rows(3, probe="propagation", metric="intrinsic_z", model="m", dataset="d",
+             experiment="1-a", group=["a", "b", "c"], value=[1.2, -0.9, -0.3], n=200),
+        rows(1, probe="propagation", metric="extrinsic_difference", model="m", dataset="d",
+             experiment="1-a", group="a", target="b", value=[0.3], ideal=0.0, ci_low=0.2,
+             ci_high=0.4, p=0.001, p_fwer=0.004, n=200),
+    ]  # fmt: skip
+    kept = [
+        {"model": "m", "dataset": "d", "experiment": f"1-a {what}", "concept": None,
+         "template": None, "id": f"q{at}", "groups": [], "rank": None,
+         "score": float(rng.normal()), "pick": None}
+        for what in ("intrinsic", "extrinsic@25")
+        for at in range(400)
+    ]  # fmt: skip
+    return Run(pa.concat_tables(tables), {}, {"propagation": pa.Table.from_pylist(kept, INSTANCES)})
+
+
+def test_propagation() -> None:
+    found = section(propagated(), "propagation")
+    names = [figure.name for figure in found.figures]
+    assert names == ["figure-propagation-rho", "figure-propagation-1-a", "figure-propagation-z-1-a"]
+    assert "of 400, evenly spaced" in found.figures[1].caption
+    assert "+0.300" in found.findings[0].numbers
+    assert draw(found).count("<svg") == 3
+
+
+def test_association_tests() -> None:
+    table = rows(2, probe="eat", metric="weat", model="m", experiment="WEAT text-text, caliskan",
+                 category=["flowers", "names"], group="X", target="A", value=[1.2, float("nan")],
+                 null_lo=-0.5, null_hi=0.5, ci_low=[0.8, None], ci_high=[1.6, None], p=0.001,
+                 p_fwer=[0.002, None], n=50, note=[None, "too few"])  # fmt: skip
+    found = section(Run(table), "eat")
+    assert "flowers +1.20" in found.figures[0].description
+    assert len(found.findings) == 1
+    assert found.tables[0].cells()[1][-1] == "too few"
+    assert draw(found)
+
+
+def runs(home: Path, lean: float = 1.5) -> Run:
+    place = brought_embeddings(home, lean=lean)
+    return tm.audit(f"embeddings:{place}", probes=["ranking"], **FEW)  # type: ignore[arg-type]
+
+
+def test_before_and_after(tmp_path: Path) -> None:
+    """The tilt of one word is there before, and gone after; the page says so, both ways."""
+    before, after = runs(tmp_path / "x", 1.5), runs(tmp_path / "y", 0.0)
+    [old] = before.where(metric="c_asc", attribute="gender", group="woman", concept="thing 0")
+    [new] = after.where(metric="c_asc", attribute="gender", group="woman", concept="thing 0")
+    assert old["value"] > 1
+    assert abs(new["value"]) < 0.3
+    after = renamed(after, before)
+    found = page_of(after, before=before)
+    change = found.sections[0]
+    assert change.title == "Before and after"
+    assert any("thing 0" in one.text and "nearer to" in one.text for one in found.summary.changed)
+    assert "figure-arrows-gender" in [figure.name for figure in change.figures]
+    assert draw(change)
+    back = page_of(renamed(before, after), before=after)
+    assert any("thing 0" in one.text and "farther from" in one.text
+               for one in back.summary.changed)  # fmt: skip
+
+
+def renamed(run: Run, like: Run) -> Run:
+    """The same rows under the other run's data set: the two were made on folders of two names."""
+    name = like.table["dataset"][0].as_py()
+    at = run.table.schema.get_field_index("dataset")
+    column = pa.array([name] * run.table.num_rows, pa.string())
+    return Run(run.table.set_column(at, run.table.schema.field(at), column), run.meta,
+               {k: v for k, v in run.instances.items() if k == "ranking"})  # fmt: skip
+
+
+def test_the_front_joins_what_nothing_beats() -> None:
+    points = [{"x": 0.5, "y": 0.1, "text": "a"}, {"x": 0.7, "y": 0.2, "text": "b"},
+              {"x": 0.6, "y": 0.4, "text": "beaten"}]  # fmt: skip
+    chart = clouds.front(points, "recall", "MaxSkew")
+    joined = [tuple(one.values()) for one in chart.layer[0].data.values]
+    assert joined == [(0.7, 0.2), (0.5, 0.1)]
+
+
+def test_the_front_of_many_corrections() -> None:
+    names = ["none", "leace", "clip-clip keep=400"]
+    tables = [
+        rows(3, probe="frontier", model="m", dataset="d", split="test", experiment=names,
+             metric="max_skew", attribute="gender", k=100, value=[0.5, 0.2, 0.3], ideal=0.0,
+             ci_low=0.1, ci_high=0.6, null_lo=0.05, null_hi=0.1, null_mean=0.07, n=500),
+        rows(3, probe="frontier", model="m", split="test", experiment=names, metric="recall@5",
+             value=[0.7, 0.65, 0.6], ideal=1.0, n=500),
+    ]  # fmt: skip
+    other = pa.table({"method": names})  # the candidates' own table has columns of its own
+    found = section(Run(pa.concat_tables(tables), {}, {"frontier": other}), "frontier")
+    assert [one.name for one in found.figures] == [
+        "figure-front-d-gender", "figure-candidates-d-gender"]  # fmt: skip
+    assert "leace: usefulness 0.650, bias 0.200" in found.figures[0].description
+    assert draw(found).count("<svg") == 2
+
+
+def test_several_models(tmp_path: Path) -> None:
+    both = [runs(tmp_path / name, lean) for name, lean in (("one", 1.5), ("other", 0.5))]
+    found = page_of(panel(both))
+    titles = [one.title for one in found.sections]
+    assert titles[0] == "Several models together"
+    assert sum(title.startswith("Words and groups: ") for title in titles) == 2
+    assert "data-tools" in page.html(found)
+
+
+def test_the_colours_can_be_told_apart() -> None:
+    """By lightness too, for who sees no colours: the verdicts, and the ends of the heat map."""
+
+    def light(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    def contrast(one: str, other: str) -> float:
+        high, low = sorted((light(one), light(other)), reverse=True)
+        return (high + 0.05) / (low + 0.05)
+
+    for at in (0, 1):
+        paper = PALETTE["paper"][at]
+        for name in ("ink", "muted", "accent", "warm"):
+            assert contrast(PALETTE[name][at], paper) >= 4.5, name
+        for name in ("muted", "ink"):
+            assert contrast(PALETTE[name][at], PALETTE["surface"][at]) >= 4.5
+        for step in range(1, 10):
+            on = "paper" if step in (1, 9) else "ink"
+            assert contrast(PALETTE[on][at], PALETTE[f"heat-{step}"][at]) >= 4.5, step
+        for step, on in enumerate(ON_GROUPS, 1):
+            assert contrast(on, PALETTE[f"group-{step}"][at]) >= 4.5, step
+    assert len({pair[0] for pair in PALETTE.values()}) == len(PALETTE)  # names can be put for them
+
+
+def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:
+    row = {"value": 1.0, "ci_low": 0.5, "ci_high": 1.5, "null_lo": -0.1, "null_hi": 0.1}
+    point = charts.point({**row, "ideal": 0.0, "verdict": "established"}, "word")
+    drawn = str(inline(Figure("f", "t", "c", "d", lambda: charts.lines([point], "x"))))
+    assert "var(--accent)" in drawn
+    assert not re.findall(r'(?:fill|stroke)="#', drawn)
+    alone = drawing.svg(Figure("f", "t", "c", "d", lambda: charts.lines([point], "x")))
+    assert PALETTE["accent"][0] in alone
+    assert "var(" not in alone
+
+
+def test_a_run_without_draws_has_a_page_and_establishes_nothing(tmp_path: Path) -> None:
+    place = brought_embeddings(tmp_path / "brought")
+    run = tm.audit(f"embeddings:{place}", probes=["ranking"], k=[20], permutations=0, bootstraps=0)
+    made = page_of(run)
+    assert made.summary.established == made.summary.permutation_only == []
+    assert made.summary.verdicts == {}
+    assert any("Nothing can be called established" in line for line in made.summary.limits)
+    assert draw(section(run, "ranking"))
+
+
+def test_a_p_value_of_zero_is_small() -> None:
+    assert beats({"p_fwer": 0.0})
+    assert not beats({"p_fwer": None})
+    assert not beats({"p_fwer": 0.051})
