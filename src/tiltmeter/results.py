@@ -120,8 +120,8 @@ COMPARISON = pa.schema(
 )
 
 
-def rows(count: int, /, **columns: Any) -> pa.Table:
-    """A table of `count` rows of RESULTS; each column is a scalar or `count` values.
+def rows(count: int, schema: pa.Schema = RESULTS, /, **columns: Any) -> pa.Table:
+    """A table of `count` rows of a schema; each column is a scalar or `count` values.
 
     NaN is undefined: it becomes null, and a value without a note is refused.
 
@@ -134,15 +134,15 @@ def rows(count: int, /, **columns: Any) -> pa.Table:
       ]
     ]
     """
-    if unknown := set(columns) - set(RESULTS.names):
+    if unknown := set(columns) - set(schema.names):
         raise InputError(f"no such columns in results: {', '.join(sorted(unknown))}")
     arrays = []
-    for column in RESULTS:
+    for column in schema:
         given = columns.get(column.name)
         if given is None or isinstance(given, str | int | float):
             given = [given] * count
         arrays.append(pa.array(given, type=column.type, from_pandas=True))
-    table = pa.Table.from_arrays(arrays, schema=RESULTS)
+    table = pa.Table.from_arrays(arrays, schema=schema)
     if count and "value" in columns:
         value, note = table["value"].combine_chunks(), table["note"].combine_chunks()
         if (value.is_null().to_numpy(False) & note.is_null().to_numpy(False)).any():

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tiltmeter.errors import InputError
 from tiltmeter.gate.evidence import GoneError, Pair, pair
 from tiltmeter.gate.intervals import interval_tests
+from tiltmeter.gate.usefulness import usefulness_tests
 from tiltmeter.metrics.convention import Convention, same_convention
 from tiltmeter.results import COMPARISON, KEY, Run, combined
 from tiltmeter.types import Floats, Groups, Progress
@@ -107,7 +108,10 @@ def compare(
         reason = str(error)
     if both is not None and (attributes := compared_by(both, table)):
         found.append(_paired(both, attributes, before, margin, swaps, bootstraps, seed, progress))
-    found.append(interval_tests(before.table, after.table, ranking=both is None))
+    useful = usefulness_tests(before, after)
+    done = set(zip(*(useful[name] for name in KEY), strict=True))
+    found.append(useful)
+    found.append(interval_tests(before.table, after.table, ranking=both is None, done=done))
     # each part holds for all of its own tests; together they hold for all, if each is this strict
     parts = [one for one in found if len(one["excess"])]
     tests = [_rows(one, len(parts), margin, convention) for one in parts]

@@ -6,6 +6,7 @@ find less than paired ones.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,15 @@ JUDGED = {
 INNER = Z90 / Z  # a 90% interval is this much of a 95% one
 
 
-def interval_tests(before: pa.Table, after: pa.Table, *, ranking: bool) -> dict[str, Any]:
-    """Changes of what both runs have with an interval; of ranking too, if so asked."""
+def interval_tests(
+    before: pa.Table, after: pa.Table, *, ranking: bool, done: Collection[tuple[Any, ...]] = ()
+) -> dict[str, Any]:
+    """Changes of what both runs have with an interval; of ranking too, if so asked.
+
+    Those whose keys are `done` were paired already.
+    """
     old, new = ({_key(row): row for row in _judged(table, ranking)} for table in (before, after))
-    keys = [key for key in new if key in old]
+    keys = [key for key in new if key in old and key not in done]
     a, b = ([source[key] for key in keys] for source in (old, new))
     excess, low, high = _difference(_folded(a), _folded(b))
     arm = np.where(excess > 0, excess - low, high - excess)  # the one that points to 0

@@ -277,18 +277,16 @@ def instances(
     for kind, values in biases.items():
         score = _mean(np.moveaxis(values, 1, -1))[at, target]
         tables.append(
-            pa.Table.from_pydict(
-                {
-                    **{name: [None] * len(at) for name in INSTANCES.names},
-                    "model": [constants["model"]] * len(at),
-                    "dataset": [constants["dataset"]] * len(at),
-                    "experiment": [f"bias_{kind}, {found.source}, {reading}"] * len(at),
-                    "concept": [asked.targets[one] for one in target],
-                    "id": [data.ids[found.rows[one]] for one in at],
-                    "groups": [groups[one] for one in at],
-                    "score": pa.array(score, pa.float64(), from_pandas=True),
-                },
-                schema=INSTANCES,
+            rows(
+                len(at),
+                INSTANCES,
+                model=constants["model"],
+                dataset=constants["dataset"],
+                experiment=f"bias_{kind}, {found.source}, {reading}",
+                concept=[asked.targets[one] for one in target],
+                id=[data.ids[found.rows[one]] for one in at],
+                groups=[groups[one] for one in at],
+                score=score,
             )
         )
     return combined(tables, INSTANCES)

@@ -103,17 +103,15 @@ def harms(
             *([one.names[code] for code in one.codes] for one in groups.values()), strict=True
         )
     ]
-    instances = pa.Table.from_pydict(
-        {
-            **{name: [None] * len(faces) for name in INSTANCES.names},
-            "model": [constants["model"]] * len(faces),
-            "dataset": [faces.name] * len(faces),
-            "id": list(faces.ids),
-            "groups": [list(of_image.items()) for of_image in labels],
-            "score": picked.score,
-            "pick": picked.picks,
-        },
-        schema=INSTANCES,
+    instances = rows(
+        len(faces),
+        INSTANCES,
+        model=constants["model"],
+        dataset=faces.name,
+        id=list(faces.ids),
+        groups=[list(of_image.items()) for of_image in labels],
+        score=picked.score,
+        pick=picked.picks,
     )
     return combined(tables), instances
 

@@ -83,8 +83,8 @@ class Probe:
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
     invited_by: tuple[str, ...] | None = None
-    #: Whether it ranks faces by texts. What it ranked is kept, for two runs to be compared; and of a
-    #: re-ranker it measures the order, where all others would measure scores.
+    #: Whether it ranks faces by texts. What it ranked is kept, for two runs to be compared; and of
+    #: a re-ranker it measures the order, where all others would measure scores.
     ranks: bool = False
 
     def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:

@@ -29,18 +29,20 @@ def retrieval(
     vectors: Floats,
     *,
     dataset: str,
+    ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
     """Recall@1, 5 and 10, from captions to pictures and back.
 
     `of` says which picture (row of `vectors`) a text is of. Intervals are a bootstrap over
-    pictures, each with all of its captions.
+    pictures, each with all of its captions. The second table has for each picture (`ids`, else
+    numbers) and each k (`rank`) how many of its queries found what belongs to them (`score`).
     """
     encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
     pictures, rng = np.arange(len(vectors)), np.random.default_rng(seed)
     even = np.full(len(vectors), 1 / len(vectors))
     weights = rng.multinomial(len(vectors), even, DRAWS).astype(np.float32)
-    tables = []
+    tables, every = [], []
     for way, queries, items, asked, there in (
         ("text to image", encoded, vectors, of, pictures),
         ("image to text", vectors, encoded, pictures, of),
@@ -74,7 +76,19 @@ def retrieval(
                 seed=seed,
             )
         )
-    return combined(tables), combined([], INSTANCES)
+        every.append(
+            rows(
+                len(ks) * len(vectors),
+                INSTANCES,
+                model=getattr(model, "name", type(model).__name__),
+                dataset=dataset,
+                experiment=way,
+                id=[str(one) for one in (pictures if ids is None else ids) for _ in ks],
+                rank=ks * len(vectors),
+                score=found.ravel(),
+            )
+        )
+    return combined(tables), combined(every, INSTANCES)
 
 
 def _by_chance(there: Ints, k: int) -> float:
@@ -96,7 +110,10 @@ def _run(
     known = [at for at, picture in enumerate(captions.of.tolist()) if picture in place]
     texts = [captions.texts[at] for at in known]
     of = np.array([place[int(captions.of[at])] for at in known], dtype=np.int64)
-    return retrieval(model, texts, of, found.vectors, dataset=captions.name, seed=setting.seed)
+    ids = [captions.ids[row] for row in found.rows]
+    return retrieval(
+        model, texts, of, found.vectors, dataset=captions.name, ids=ids, seed=setting.seed
+    )
 
 
 PROBE = Probe(

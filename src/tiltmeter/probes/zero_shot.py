@@ -15,7 +15,7 @@ import pyarrow as pa
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.utility import zero_shot_hits
 from tiltmeter.probes.probe import Probe, Setting
-from tiltmeter.results import INSTANCES, combined, rows
+from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.types import Floats, Groups, TextEncoder
 
@@ -29,9 +29,13 @@ def zero_shot(
     *,
     dataset: str,
     templates: Sequence[str] = TEMPLATES,
+    ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
-    """Top-1 accuracy over all images and for each class."""
+    """Top-1 accuracy over all images and for each class; and for each image whether it is right.
+
+    Ties share a hit. `ids` name the images; else they are numbered.
+    """
     texts = [template.replace("{}", name.replace("_", " ")) for name in classes.names
              for template in templates]  # fmt: skip
     made = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"))
@@ -60,7 +64,17 @@ def zero_shot(
         seed=seed,
         note=[None if n else "no image of this class" for n in count],
     )
-    return table, combined([], INSTANCES)
+    every = rows(
+        len(hits),
+        INSTANCES,
+        model=getattr(model, "name", type(model).__name__),
+        dataset=dataset,
+        concept=[classes.names[code] for code in classes.codes],
+        id=list(ids or map(str, range(len(hits)))),
+        rank=1,
+        score=hits,
+    )
+    return table, every
 
 
 def _run(
@@ -69,7 +83,10 @@ def _run(
     utility = data["utility"]
     found = setting.see(utility)
     classes = utility.classes[np.asarray(found.rows)]
-    return zero_shot(model, classes, found.vectors, dataset=utility.name, seed=setting.seed)
+    ids = [utility.ids[row] for row in found.rows]
+    return zero_shot(
+        model, classes, found.vectors, dataset=utility.name, ids=ids, seed=setting.seed
+    )
 
 
 PROBE = Probe("Does the model still know its classes? Top-1 accuracy.", _run, needs=("utility",))
