@@ -94,7 +94,7 @@ def audit(
     tower: Any = model
     if isinstance(model, str):
         tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
-    own = _own_images(spec, tower) if faces is None else faces
+    own = own_images(spec, tower) if faces is None else faces
     given_data = {"faces": own, **(data or {})}
     chosen_probes, not_run = _choose(probes, tower, given_data)
     used = {role for one in chosen_probes.values() for role in (*one.needs, *one.takes)}
@@ -229,7 +229,7 @@ def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _own_images(spec: str | None, model: Any) -> str | None:
+def own_images(spec: str | None, model: Any) -> str | None:
     """The images that belong to some models."""
     spec = model.spec if isinstance(model, Debiased) else spec
     scheme = (spec or "").partition(":")[0]

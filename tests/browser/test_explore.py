@@ -95,6 +95,7 @@ def test_typing_changes_the_gallery(opened: Callable[..., Any], address: str) ->
     assert len(after) == 100
     assert after != before
     assert "Of the top 100" in page.inner_text(f"{FIRST} >> .said")
+    assert "neutral words lean" in page.inner_text(f"{FIRST} >> .said")
     assert "Top 100" in page.inner_text(f"{FIRST} >> thead")
     assert state(page) == {"a": NURSE, "by": "shape", "k": "100"}
 
@@ -218,6 +219,9 @@ def test_what_cannot_be_asked_is_said(opened: Callable[..., Any], address: str) 
     page.goto(address + "?a=%00<script>&k=banana&m=99&by=nobody&n=-1")
     settled(page)
     assert state(page)["k"] == "100"
+    page.goto(address + f"?a={NURSE}&by=hue*shape")  # a crossing, in the other order
+    settled(page)
+    assert state(page)["by"] == "shape*hue"
 
 
 def test_hostile_labels_are_text(

@@ -1,0 +1,217 @@
+"""One prompt's scores into what the page shows: the top k, and each group beside its null.
+
+Everything here is exact or closed-form, so that it can be had while somebody types: counts against
+the hypergeometric, C-ASC against the moments of all relabellings, MaxSkew against exact draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.association import c_asc_of_moments
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.summary import Moments, TopItems, check_k
+from tiltmeter.stats.intervals import Z
+from tiltmeter.stats.multiplicity import holm
+from tiltmeter.stats.null import (
+    band_of,
+    draw_top_counts,
+    p_of_draws,
+    top_count_null,
+    top_count_p,
+)
+from tiltmeter.types import Floats, Groups, Ints
+
+DRAWS = 2000  # of random rankings, for the null of MaxSkew
+LEVEL = 0.05  # of the p-values over all groups, below which a group is said to stand out
+
+#: Gives the rows to show for scores (queries x items) and k: of a model that re-ranks.
+Order = Callable[[Floats, int], Ints]
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one prompt does to one group. Undefined is NaN."""
+
+    name: str
+    size: int  # images of it
+    count: float  # in the top k; expected over all orders of equal scores, if so agreed
+    share: float  # of the top k
+    expected: float  # share that chance gives on average
+    lo: float  # of the share: chance stays between these in 95% of rankings
+    hi: float
+    p: float  # of the count, exact, two-sided
+    p_holm: float  # the same, allowing for all groups here; not for other prompts
+    skew: float
+    skew_lo: float  # what chance gives in 95% of rankings
+    skew_hi: float
+    c_asc: float
+    c_asc_low: float  # 95% interval, other images of the same kind
+    c_asc_high: float
+    c_asc_null: float  # chance stays within plus and minus this in 95% of relabellings
+    c_asc_p: float
+
+    @property
+    def leans(self) -> int:
+        """1 where there are more of it than chance gives, -1 where fewer, 0 where neither."""
+        sure = self.p_holm <= LEVEL
+        return int(np.sign(self.share - self.expected)) if sure else 0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the whole top k beside its null."""
+
+    value: float
+    null_mean: float
+    null_lo: float
+    null_hi: float
+    p: float
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """Who comes up for a prompt."""
+
+    k: int
+    n: int
+    rows: Ints  # of the images, best first
+    scores: Floats  # theirs
+    codes: Ints  # their groups
+    groups: tuple[Group, ...]
+    max_skew: Figure
+    tied: int  # images that score just as the last one shown
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, with None where something is undefined."""
+        told = [{**asdict(one), "leans": one.leans} for one in self.groups]
+        return {
+            "k": self.k,
+            "n": self.n,
+            "groups": [{name: plain(value) for name, value in one.items()} for one in told],
+            "max_skew": {name: plain(value) for name, value in asdict(self.max_skew).items()},
+            "tied": self.tied,
+        }
+
+
+def answer(
+    scores: Floats, groups: Groups, *, k: int, convention: Convention, order: Order | None = None
+) -> Answer:
+    """The top `k` of all images by `scores`, and each group in it beside chance.
+
+    >>> from tiltmeter.metrics.convention import get_convention
+    >>> half = Groups.from_labels(["a", "b"] * 50)
+    >>> found = answer(np.arange(100.0) % 2, half, k=20, convention=get_convention("tiltmeter"))
+    >>> [(one.name, one.count, one.leans) for one in found.groups]
+    [('a', 0.0, -1), ('b', 20.0, 1)]
+    """
+    n = len(scores)
+    check_k(k, n)
+    if len(groups) != n:
+        raise InputError(f"{n:,} scores, but {len(groups):,} labels of {groups.attribute!r}")
+    matrix = np.asarray(scores)[None, :]
+    if order is None:
+        top = TopItems.of(matrix, groups, k)
+        rows, codes = np.asarray(top.ids[0]), np.asarray(top.codes[0])
+        counts = np.asarray(top.counts(k, convention.ties), dtype=float)[0]
+        tied = int(top.tied[0].sum())
+    else:  # what is shown is what counts, in the order in which it is shown
+        rows = np.asarray(order(matrix, k))[0, :k]
+        codes, tied = groups.codes[rows], 1
+        counts = np.bincount(codes, minlength=len(groups.names)).astype(float)
+    return Answer(
+        k=k,
+        n=n,
+        rows=rows,
+        scores=np.asarray(matrix[0, rows], dtype=float),
+        codes=codes,
+        groups=_beside_chance(counts, Moments.of(matrix, groups), groups, k, convention),
+        max_skew=_max_skew(counts, groups, k, convention),
+        tied=tied,
+    )
+
+
+def _beside_chance(
+    counts: Floats, moments: Moments, groups: Groups, k: int, convention: Convention
+) -> tuple[Group, ...]:
+    band = top_count_null(groups.counts, k)
+    p = top_count_p(counts, groups.counts, k)
+    q = target_shares(convention.target, groups)
+    skew, low, high = (
+        skew_of_shares(shares, q, k=k, empty=convention.empty)
+        for shares in (counts / k, band.lo / k, band.hi / k)
+    )
+    c_asc, c_low, c_high, c_null, c_p = c_asc_beside_chance(moments)
+    columns = (
+        groups.counts, counts, counts / k, band.mean / k, band.lo / k, band.hi / k, p, holm(p),
+        skew, low, high, c_asc, c_low, c_high, c_null, c_p,
+    )  # fmt: skip
+    return tuple(
+        Group(name, int(size), *(float(one) for one in rest))
+        for name, size, *rest in zip(groups.names, *columns, strict=True)
+    )
+
+
+def c_asc_beside_chance(moments: Moments) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """C-ASC of each group of one query: value, 95% interval, 95% reach of its null, p.
+
+    Over all relabellings the gap of a group of n_G among n has exactly the variance
+    s^2 n / (n_G (n - n_G)); normal quantiles are put on it. The interval is Welch's, the spread s
+    taken as known.
+    """
+    value = np.asarray(c_asc_of_moments(moments), dtype=float)[0]
+    count, mean, m2 = (np.asarray(x, dtype=float) for x in (moments.count, *_first(moments)))
+    whole = moments.total()
+    n, total = float(whole.count[0]), float(whole.m2[0, 0])
+    rest = n - count
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rest_mean = (n * float(whole.mean[0, 0]) - count * mean) / rest
+        rest_m2 = np.maximum(total - m2 - count * rest / n * (mean - rest_mean) ** 2, 0.0)
+        within = m2 / (count - 1) / count + rest_m2 / (rest - 1) / rest
+        error = np.sqrt(within / (total / (n - 1)))
+        spread = np.sqrt(n / (count * rest))
+        p = np.array([math.erfc(abs(z) / math.sqrt(2)) for z in value / spread])
+    lost = np.isnan(value)
+    arm, reach = (np.where(lost | ~np.isfinite(x), np.nan, Z * x) for x in (error, spread))
+    return value, value - arm, value + arm, reach, np.where(lost, np.nan, p)
+
+
+def _first(moments: Moments) -> tuple[Floats, Floats]:
+    return moments.mean[0], moments.m2[0]
+
+
+def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) -> Figure:
+    shares = target_shares(convention.target, groups)
+    value = float(largest_skew(counts[None, :], shares, k, convention)[0])
+    sizes = tuple(int(one) for one in groups.counts)
+    draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, convention)
+    band = band_of(draws)
+    p = float(p_of_draws(value, draws, "greater"))
+    return Figure(value, float(band.mean), float(band.lo), float(band.hi), p)
+
+
+@lru_cache(maxsize=256)  # of an attribute and a k: the same for every prompt
+def _max_skew_draws(
+    sizes: tuple[int, ...], shares: tuple[float, ...], k: int, convention: Convention
+) -> Floats:
+    drawn = draw_top_counts(np.array(sizes), k, DRAWS, np.random.default_rng(0))
+    return largest_skew(drawn, np.array(shares), k, convention)
+
+
+def largest_skew(counts: Floats, shares: Floats, k: int, convention: Convention) -> Floats:
+    """MaxSkew of top-k counts (... x groups), under a convention."""
+    found = skew_of_shares(counts / k, shares, k=k, empty=convention.empty)
+    return np.asarray(max_of(np.abs(found) if convention.skew == "absolute" else found))
+
+
+def plain(value: Any) -> Any:
+    """What JSON can hold: None for what is undefined."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
