@@ -2,7 +2,8 @@
 
 A run on disk is a directory: `run.json` (what was measured, on what, how), `results.parquet`
 (one row a measurement), `instances/PROBE.parquet` (single images or instances, never pixels), and
-`vectors/` (the texts and images that were ranked: what a comparison computes their scores from).
+`vectors/` (the texts and images that were ranked, for a comparison to score them again; and counts
+and moments of their scores, for anybody to check the results by).
 It is written beside its place and moved there whole, so there is never half a run.
 """
 
