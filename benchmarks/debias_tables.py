@@ -1,0 +1,376 @@
+"""The tables of docs/debias/comparison.md: every method on images that it has not seen.
+
+    python -m benchmarks.debias_tables testbed
+    python -m benchmarks.debias_tables again
+    python -m benchmarks.debias_tables transfer
+    python -m benchmarks.debias_tables fairface
+
+`testbed` sweeps every method that needs no training, and the prompt array, for shape; `again`
+repeats that of BEND on other figures. `transfer`
+judges on other pictures and other attributes than were fitted on (the paper's Table 4). `fairface`
+needs the photographs' labels and minilit beside the repository, in ../shared (or beside the folder
+$TILTMETER_DATA). Tables are printed as Markdown; the two fronts are drawn into docs/debias/figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tiltmeter as tm
+from tiltmeter.datasets import load_data
+from tiltmeter.datasets.roles import Utility
+from tiltmeter.debias.rows import Rows
+from tiltmeter.frontier import Frontier, frontier
+from tiltmeter.frontier.material import split, unseen
+from tiltmeter.frontier.strengths import untrained
+from tiltmeter.frontier.table import Judged
+from tiltmeter.frontier.usefulness import of_testbed
+from tiltmeter.models import load_model
+from tiltmeter.report import clouds, drawing
+from tiltmeter.report.parts import Figure
+from tiltmeter.testbed.evaluate import captions
+from tiltmeter.testbed.language import GROUPS, HUES, SHAPES
+from tiltmeter.testbed.world import World
+from tiltmeter.types import Faces, Groups, Prompt
+
+MODEL, IMAGES, SHARES = "testbed:dual", "testbed:?images=14000&seed=1", (0.6, 0.2, 0.2)
+#: What is fitted here and judged there: methods as their defaults have them, and BEND's rounds.
+CARRIED = ["bend:project=no,neighbours=100,rounds=3", "bend", "clip-clip", "closed-form",
+           "difference", "fairerclip", "inlp", "leace", "orth-cali", "orth-proj", "roboshot",
+           "sfid", "spd"]  # fmt: skip
+FIGURES = Path(__file__).parents[1] / "docs/debias/figures"
+AGAIN = (11, 12, 13)
+HALVES, PARTS = (0.5, 0.2, 0.3), (0.5, 0.25, 0.25)
+#: The prompt array learns little here in the paper's own course (rate 2e-5, batches of 256).
+COURSE = "learning_rate=0.002,adversary_rate=0.003,warmup=6,epochs=16,batch=64"
+TRAINED = [f"prompt-array:{COURSE},{more}" for more in
+           ("variant=both,itc=0.05", "variant=both,itc=1.0", "variant=adversarial")]  # fmt: skip
+ARROW = {"better": " ↓", "worse": " ↑"}
+
+
+def leaning(world: World) -> list[Prompt]:
+    """The words with a planted tilt, each in its first template."""
+    return [
+        Prompt(text, concept.name, concept.templates[0])
+        for text, concept in zip(captions(world), world.concepts, strict=True)
+        if not concept.placebo
+    ]
+
+
+def points(share: float) -> str:
+    """A share in points."""
+    return "" if np.isnan(share) else f"{round(100 * share, 1) + 0.0:.1f}"
+
+
+def number(value: float, digits: int = 3) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.{digits}f}"
+
+
+def bias_table(found: Frontier, shown: Sequence[Judged]) -> None:
+    """MaxSkew, NDKL and |C-ASC| by every attribute; arrows for changes beyond chance."""
+    keys = [(metric, name) for metric in ("max_skew", "ndkl", "c_asc_size")
+            for name in found.before.test_attributes]  # fmt: skip
+    names = {"max_skew": f"MaxSkew@{found.k}", "ndkl": "NDKL", "c_asc_size": "C-ASC"}
+    heads = [f"{names[metric]} {name}" for metric, name in keys]
+    print(f"| method | strength | {' | '.join(heads)} |")
+    print("|---" * (len(heads) + 2) + "|")
+    for one in shown:
+        cells = []
+        for key in keys:
+            figure = one.test.get(key)
+            mark = "" if figure is None else ARROW.get(figure.verdict() or "", "")
+            value = "" if figure is None else number(figure.value)
+            if key == ("max_skew", found.attribute) and figure is not None and figure.within_null:
+                value = f"**{value}**"
+            cells.append(value + mark)
+        print(f"| {one.candidate.method} | {one.candidate.strength} | {' | '.join(cells)} |")
+    nulls = [found.before.test[key].null for key in keys]
+    bands = ["" if one is None else f"{one[1]:.3f} to {one[2]:.3f}" for one in nulls]
+    print(f"| labels dealt out anew | 95% of the mean | {' | '.join(bands)} |")
+
+
+def other_table(found: Frontier, shown: Sequence[Judged]) -> None:
+    """Usefulness, leakage, null band and seconds."""
+    tasks, attributes = list(found.before.useful), list(found.before.leaks)
+    heads = [*tasks, *(f"{probe} probe, {name}" for name in attributes
+                       for probe in ("linear", "nonlinear")),
+             f"MaxSkew {found.attribute}, 95% interval", "its null band", "front",
+             "seconds"]  # fmt: skip
+    print(f"| method | {' | '.join(heads)} |")
+    print("|---" * (len(heads) + 1) + "|")
+    front = {id(one) for one in found.front}
+    for one in shown:
+        cells = []
+        for task in tasks:
+            figure = one.useful.get(task)
+            change = (
+                "" if figure is None or one is found.before else f" ({100 * figure.change:+.1f})"
+            )
+            cells.append("" if figure is None else number(figure.value) + change)
+        for name in attributes:
+            told = one.leaks.get(name)
+            cells += [number(x.accuracy) for x in told.values()] if told else ["", ""]
+        bias = one.bias(found.attribute)
+        null = "" if bias.null is None else f"{bias.null[1]:.3f} to {bias.null[2]:.3f}"
+        cells += [f"{bias.low:.3f} to {bias.high:.3f}", null, "yes" if id(one) in front else "",
+                  "" if one is found.before else number(one.seconds, 2)]  # fmt: skip
+        print(f"| {one.candidate.method} | {' | '.join(cells)} |")
+    majority = [f"{found.before.leaks[name]['linear'].majority:.3f}" for name in attributes]
+    rest = [""] * 4
+    line = [*([""] * len(tasks)), *(x for m in majority for x in (m, m)), *rest]
+    print(f"| largest group | {' | '.join(line)} |")
+
+
+def sweep_table(found: Frontier) -> None:
+    """Every candidate: what was chosen by, and what came out."""
+    print("| method | strength | validation: bias | validation: lost | test: bias | test: lost |")
+    print("|---" * 6 + "|")
+    for one in found.tried:
+        cost, lost = points(one.cost), points(one.lost)
+        print(f"| {one.candidate.method} | {one.candidate.strength} | {found.by(one):.3f} | {cost} "
+              f"| {one.bias(found.attribute).value:.3f} | {lost} |")  # fmt: skip
+
+
+def told(found: Frontier) -> None:
+    """The choice, and what it came to."""
+    best = found.best
+    print(f"\nFront, on validation: {'; '.join(one.name for one in found.front)}.")
+    if best is None:
+        print("No method stayed within the loss allowed.")
+        return
+    bias = best.bias(found.attribute)
+    assert bias.null is not None
+    print(f"Chosen on validation: {best.name}: MaxSkew {bias.value:.4f}, null band "
+          f"{bias.null[1]:.4f} to {bias.null[2]:.4f} (p = {bias.p:.3f}), lost "
+          f"{points(best.lost)} points.")  # fmt: skip
+    for name, reason in found.meta["not_run"].items():
+        print(f"Not run: {name}: {reason}")
+
+
+def aloud(what: str, share: float) -> None:
+    """Progress, for those who wait."""
+    print(f"{100 * share:3.0f}% {what}", file=sys.stderr, flush=True)
+
+
+def picture(found: Frontier) -> str:
+    """The front as SVG: each method at its chosen strength, bias against what it lost, on test."""
+    places = [
+        {"x": -100 * one.lost + 0.0, "y": one.bias(found.attribute).value,
+         "text": one.candidate.method}
+        for one in (found.before, *found.chosen.values())
+        if not np.isnan(one.lost)
+    ]  # fmt: skip
+    biased = f"mean MaxSkew@{found.k} by {found.attribute}"
+    drawn = partial(clouds.front, places, "points against before", biased)
+    return drawing.svg(Figure("frontier", "Bias against usefulness", "", "", drawn))
+
+
+def printed(found: Frontier, name: str) -> None:
+    FIGURES.mkdir(exist_ok=True)
+    (FIGURES / name).write_text(picture(found), encoding="utf-8")
+    chosen = [found.before, *found.chosen.values()]
+    bias_table(found, chosen)
+    print()
+    other_table(found, chosen)
+    print()
+    sweep_table(found)
+    told(found)
+
+
+def testbed(*, trained: bool) -> None:
+    world = World.plant(load_model(MODEL, device="cpu").provenance["strength"])
+    methods = [*untrained(), *(["prompt-array"] if trained else [])]
+    found = frontier(
+        MODEL, IMAGES, attribute="shape", methods=methods, strengths=TRAINED if trained else None,
+        words=leaning(world), shares=SHARES,
+        permutations=1000, device="cpu", progress=aloud,
+    )  # fmt: skip
+    printed(found, "frontier-testbed.svg")
+
+
+def again() -> None:
+    """What ends with BEND, on figures that nobody had looked at when its strengths were listed."""
+    model = load_model(MODEL, device="cpu")
+    words = leaning(World.plant(model.provenance["strength"]))
+    print(
+        "| figures of seed | method | strength | MaxSkew@100 shape | band | p | points lost, validation |"
+    )
+    print("|---" * 7 + "|")
+    for seed in AGAIN:
+        found = frontier(
+            model, f"testbed:?images=14000&seed={seed}", attribute="shape",
+            methods=["bend", "leace+bend"], words=words, shares=SHARES, permutations=1000,
+            bootstraps=20, probes=False, device="cpu", progress=aloud,
+        )  # fmt: skip
+        for method, one in found.chosen.items():
+            bias = one.bias("shape")
+            _, low, high = bias.null
+            print(
+                f"| {seed} | {method} | {one.candidate.strength} | {bias.value:.3f} | "
+                f"{low:.3f} to {high:.3f} | {number(bias.p)} | {points(one.cost)} |",
+                flush=True,
+            )
+
+
+def beside_icons(world: World, images: int, seed: int) -> Faces:
+    """Figures beside icons of all concepts, whatever their group: another kind of pictures."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.arange(images) % len(GROUPS))
+    concept = rng.integers(0, len(world.concepts), images)
+    return Faces(
+        ids=tuple(f"icon-{at:05d}" for at in range(images)),
+        groups={
+            "shape": Groups(group // len(HUES), SHAPES, "shape"),
+            "hue": Groups(group % len(HUES), HUES, "hue"),
+        },
+        images=world.scenes(images, rng, concept=concept, group=group, cells=16),
+        name="beside icons",
+    )
+
+
+def percent(one: Judged, before: Judged, key: tuple[str, str], where: str | None = None) -> str:
+    after, first = (x.test if where is None else x.others[where] for x in (one, before))
+    mark = ARROW.get(after[key].verdict() or "", "")
+    return f"{100 * (after[key].value / first[key].value - 1):+.0f}%{mark}"
+
+
+def transfer() -> None:
+    """Fitted here, judged there."""
+    model = load_model(MODEL, device="cpu")
+    world = World.plant(model.provenance["strength"])
+    alone = load_data("testbed:?images=5600&seed=1", role="faces")
+    sets = {"figures": replace(alone, name="figures"), "beside icons": beside_icons(world, 5600, 2)}
+    sets = {name: replace(one, vectors=np.asarray(model.encode_images(one.images)))
+            for name, one in sets.items()}  # fmt: skip
+    options: dict[str, Any] = {"strengths": CARRIED, "words": leaning(world), "probes": False,
+                               "tasks": of_testbed(model, 0),
+                               "permutations": 0, "device": "cpu", "progress": aloud}  # fmt: skip
+    # the same images whatever was fitted on: the part that a sweep of that set reports
+    reported = {name: one.only(split(len(one), PARTS, 0)[2]) for name, one in sets.items()}
+    runs = {
+        name: frontier(model, one, attribute="shape", shares=PARTS, **options,
+                       also=[two for other, two in reported.items() if other != name])
+        for name, one in sets.items()
+    }  # fmt: skip
+    keys = [("max_skew", "shape"), ("ndkl", "shape")]
+    heads = [f"{metric} on {place}" for metric in ("MaxSkew@100", "NDKL") for place in sets]
+    print(f"| fitted on | method | {' | '.join(heads)} |")
+    print("|---" * 6 + "|")
+    starts = [number(runs[place].before.test[key].value) for key in keys for place in sets]
+    print(f"| | before | {' | '.join(starts)} |")
+    for name, found in runs.items():
+        for one in found.tried:
+            cells = [percent(one, found.before, key, None if place == name else place)
+                     for key in keys for place in sets]  # fmt: skip
+            print(f"| {name} | {one.name} | {' | '.join(cells)} |")
+    print()
+    by = {"shape": runs["figures"]}
+    for attribute in ("hue", "shape*hue"):
+        by[attribute] = frontier(model, sets["figures"], attribute=attribute, **options)
+    names = ("shape", "hue", "shape*hue")
+    print("| fitted on | method | " + " | ".join(
+        f"{metric}, {name}" for metric in ("MaxSkew@100", "NDKL") for name in names)
+        + " | points lost |")  # fmt: skip
+    print("|---" * 9 + "|")
+    before = by["shape"].before
+    starts = [number(before.test[metric, name].value)
+              for metric in ("max_skew", "ndkl") for name in names]  # fmt: skip
+    print(f"| | before | {' | '.join(starts)} | |")
+    for attribute, found in by.items():
+        for one in found.tried:
+            cells = [percent(one, found.before, (metric, name))
+                     for metric in ("max_skew", "ndkl") for name in names]  # fmt: skip
+            lost = points(one.lost)
+            print(f"| {attribute} | {one.name} | {' | '.join(cells)} | {lost} |")
+
+
+def shared(name: str) -> Path:
+    given = os.environ.get("TILTMETER_DATA")
+    root = Path(given).parent if given else Path(__file__).parents[2] / "shared"
+    if not (root / name).exists():
+        raise SystemExit(f"{name} is not there: set TILTMETER_DATA to the folder `data` beside it")
+    return root / name
+
+
+def photographs() -> tuple[Any, Faces]:
+    """minilit, and the labels of 5,000 photographs with its vectors."""
+    home = shared("models/minilit")
+    model = load_model(f"python:{home / 'minilit.py'}:MiniLiT", device="cpu")
+    faces = load_data(f"fairface:{shared('data/fairface')}?split=val", role="faces")
+    with (home / "fairface_val5000_files.csv").open(newline="") as file:
+        place = {row["file"]: at for at, row in enumerate(csv.DictReader(file))}
+    stored = np.load(home / "fairface_val5000_image_embeddings.npy")
+    vectors = stored[[place[name] for name in faces.ids]]
+    return model, replace(faces, vectors=vectors, images=None)
+
+
+def scenes() -> Utility:
+    """PAIRS: 200 generated photographs of 50 scenes, to be told apart by their names."""
+    pairs = load_data(f"pairs:{shared('data/pairs')}", role="pairs")
+    named = [one.replace("_", " ") for one in pairs.scenes]
+    return Utility(pairs.ids, Groups.from_labels(named, attribute="scene"), pairs.images, "pairs")
+
+
+def harms(model: Any, faces: Faces, found: Frontier) -> None:
+    """How often each race is taken for a criminal or an animal, before and after (Table 6)."""
+    fit, *rest = split(len(faces), HALVES, 0)
+    others = unseen(faces.only(sorted(rest[0] + rest[1])), Rows.of(faces.only(fit)))
+    shown: dict[str, Any] = {"before": model}
+    for one in found.chosen.values():
+        if one.kind == "vectors":
+            shown[one.candidate.method] = tm.debias(
+                one.candidate.method, model, faces.only(fit), attribute=found.attribute,
+                settings=one.candidate.settings, device="cpu",
+            )  # fmt: skip
+    names = others.groups["race"].names
+    print(f"| category | method | {' | '.join(names)} | largest gap |")
+    print("|---" * (len(names) + 3) + "|")
+    tables = {
+        name: tm.audit(one, others, probes=["harms"], attributes=["race"], permutations=0,
+                       bootstraps=0, device="cpu")
+        for name, one in shown.items()
+    }  # fmt: skip
+    for category in ("crime", "non-human"):
+        for name, run in tables.items():
+            rows = [row for row in run.where(probe="harms", metric="group_rates", attribute="race",
+                                             target=category) if row["group"]]  # fmt: skip
+            rate = {row["group"]: 100 * row["value"] for row in rows}
+            gap = max(rate.values()) - min(rate.values())
+            cells = " | ".join(f"{rate[one]:.1f}" for one in names)
+            print(f"| {category} | {name} | {cells} | {gap:.1f} |")
+
+
+def fairface() -> None:
+    model, faces = photographs()
+    found = frontier(
+        model, faces, attribute="gender", utility=scenes(), shares=HALVES, permutations=1000,
+        cross=["race*gender"], loss=0.05, device="cpu", progress=aloud,
+    )  # fmt: skip
+    printed(found, "frontier-fairface.svg")
+    print()
+    harms(model, faces, found)
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    asked.add_argument("table", choices=("testbed", "again", "transfer", "fairface"))
+    asked.add_argument("--untrained", action="store_true", help="leave out the prompt array")
+    given = asked.parse_args()
+    if given.table == "testbed":
+        testbed(trained=not given.untrained)
+    else:
+        {"again": again, "transfer": transfer, "fairface": fairface}[given.table]()
+
+
+if __name__ == "__main__":
+    main()
