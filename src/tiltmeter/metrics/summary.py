@@ -135,4 +135,4 @@ class TopItems:
 def check_k(k: int, items: int) -> None:
     """A top `k` needs `k` items."""
     if not 1 <= k <= items:
-        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items}")
+        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items} (--k)")
