@@ -13,7 +13,11 @@ from typing import Annotated, Any
 import typer
 
 from tiltmeter import __version__
-from tiltmeter.cli_words import words
+from tiltmeter.cli_explore import explore
+from tiltmeter.cli_frontier import frontier
+from tiltmeter.cli_handing_on import bundle, card, verify
+from tiltmeter.cli_report import report
+from tiltmeter.cli_words import compare, words
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.types import Progress
 
@@ -58,6 +62,14 @@ TrustRemoteCode = Annotated[
     bool,
     typer.Option(
         "--trust-remote-code", help="Run code that a checkpoint of hf: brings along: know whose"
+    ),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="local|ray",
+        help="Where to compute; ray:workers=8,gpus=0.5 has settings",
     ),
 ]
 Strict = Annotated[
@@ -129,57 +141,74 @@ def audit(
     precision: Precision = "auto",
     trust_remote_code: TrustRemoteCode = False,
     strict: Strict = False,
+    engine: EngineName = "local",
+    with_report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write report.html into the run")
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Measure a model: one bias table, every number with its noise."""
     from tiltmeter import show
     from tiltmeter.auditing import audit as run_audit
+    from tiltmeter.cli_report import report_beside
     from tiltmeter.panel import panel
+    from tiltmeter.show.closing import closing
 
     place = out or _next_run()
     if place.exists() and not force:
         raise InputError(f"{place} exists already: name another --out, or pass --force")
     if not models and not images:
         cross = cross or ["shape*hue"]
+    by_parts = None
+    if engine != "local":
+        by_parts = _by_parts(engine, probe, data, classes, option)
     with _progress(quiet=as_json) as progress:
+        asked: dict[str, Any] = {
+            "words": words,
+            "placebo": placebo,
+            "templates": template,
+            "attributes": attribute,
+            "cross": cross or (),
+            "convention": convention,
+            "k": k,
+            "seed": seed,
+            "store": store,
+            "precision": precision,
+            "trust_remote_code": trust_remote_code,
+            "strict": strict,
+            "progress": progress,
+        }
         runs = [
-            run_audit(
+            by_parts(model, faces, **asked)
+            if by_parts
+            else run_audit(
                 model,
                 faces,
+                **asked,
                 data=_roles(data or ()),
                 probes=probe,
-                words=words,
-                placebo=placebo,
-                templates=template,
                 classes=classes,
                 options=_options(option or ()),
-                attributes=attribute,
-                cross=cross or (),
-                convention=convention,
-                k=k,
                 permutations=permutations,
                 bootstraps=bootstraps,
-                seed=seed,
-                store=store,
                 device=device,
-                precision=precision,
-                trust_remote_code=trust_remote_code,
-                strict=strict,
-                progress=progress,
             )
             for model in models or ["testbed:fusion"]
             for faces in (images or [None])  # type: ignore[list-item]
         ]
     run = runs[0] if len(runs) == 1 else panel(runs, seed=seed)
     run.save(place, replace=force)
+    page, reason = report_beside(run, place) if with_report else (None, "")
     if as_json:
-        print(json.dumps({"out": str(place), **show.summary(run)}, indent=2))
+        written = {"out": str(place), "report": page and str(page)}
+        print(json.dumps({**written, **show.summary(run)}, indent=2))
     else:
         for one in runs:
             show.run(one)
         if len(runs) > 1:
             show.panel(run)
         show.saved(place)
+        closing(run, page, reason)
 
 
 @app.command(epilog="Example:  tiltmeter embed hf:DIR --images fairface:DIR --store store")
@@ -204,20 +233,29 @@ def embed(
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
     strict: Strict = False,
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Make a model's vectors of photographs and keep them; what is there already is not made again.
 
     It may be stopped at any moment: the next call goes on from what was kept.
     """
+    from functools import partial
+
     from tiltmeter import show
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.looking import describe
     from tiltmeter.embedding import embed as run_embed
     from tiltmeter.engine.local import Pace
+    from tiltmeter.engine.seam import engine_of
     from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
+    where = engine_of(engine)
+    load = partial(load_model, model, trust_remote_code=trust_remote_code)
+    if where.name != "local":  # here the model only says who it is
+        load = partial(load, device="cuda" if where.gpus else "cpu")
+        device = "cpu"
     tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
     data = load_data(images)
     with _progress(quiet=as_json) as progress:
@@ -228,6 +266,9 @@ def embed(
             store=Store(store),
             pace=Pace(batch, workers, precision=precision, decode=decode, compiled=compiled),
             strict=strict,
+            engine=where,
+            load=load,
+            read=where.name == "local",
             progress=progress,
         )
     if as_json:
@@ -303,8 +344,8 @@ def store_gc(store: StoreArgument) -> None:
 )
 def plan(
     images: Annotated[
-        str, typer.Option("--images", metavar="SPEC", help="embeddings:DIR or table:FILE")
-    ],
+        str | None, typer.Option("--images", metavar="SPEC", help="embeddings:DIR or table:FILE")
+    ] = None,
     attribute: Attributes = None,
     cross: Cross = None,
     convention: ConventionName = "tiltmeter",
@@ -312,9 +353,26 @@ def plan(
     words: Annotated[int, typer.Option(min=1, help="How many words the audit will have")] = 400,
     power: Annotated[float, typer.Option(help="Chance to find what is there")] = 0.8,
     seed: Annotated[int, typer.Option(min=0)] = 0,
+    scale: Annotated[
+        float | None,
+        typer.Option("--scale", metavar="N", help="Hours and bytes for N images and captions"),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="With --scale: a model, whose speed is measured")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="With --scale: images a second of one worker")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", help="With --scale: workers of the cluster")
+    ] = 1,
+    dimensions: Annotated[
+        int, typer.Option("--dimensions", min=1, help="With --scale: of a vector")
+    ] = 512,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Tell the smallest effect that an audit could see, group by group."""
+    """Tell the smallest effect that an audit could see, or with --scale what it takes."""
     from dataclasses import asdict
 
     from tiltmeter import show
@@ -322,6 +380,23 @@ def plan(
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.planning import plan as make_plan
 
+    if scale is not None:
+        from tiltmeter.models import load_model
+        from tiltmeter.scale import scale as make_scale
+
+        tower = None if model is None else load_model(model, device=device)
+        steps = make_scale(
+            int(scale), workers=workers, model=tower, rate=rate, dimensions=dimensions, texts=words
+        )
+        if as_json:
+            print(json.dumps([asdict(one) for one in steps], indent=2))
+        else:
+            show.scale(steps, total=int(scale), workers=workers)
+        return
+    if images is None:
+        raise InputError(
+            "plan needs --images SPEC (what could be seen) or --scale N (what it takes)"
+        )
     if not 0 < power < 1:
         raise InputError(f"--power must lie between 0 and 1; got {power}")
     chosen = get_convention(convention)
@@ -413,11 +488,13 @@ def captions(
         typer.Option("--strict", help="Stop at a file that cannot be read; else it is left out"),
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Same files and seed, same bytes")] = 0,
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Look through the captions a model learned from: which words stand beside which groups."""
     from tiltmeter import show
     from tiltmeter.corpus import audit_captions
+    from tiltmeter.engine.seam import engine_of
 
     if out is not None and out.exists() and not force:
         raise InputError(f"{out} exists already: name another --out, or pass --force")
@@ -429,6 +506,7 @@ def captions(
             against=against,
             strict=strict,
             seed=seed,
+            engine=engine_of(engine),
             progress=progress,
         )
     if out is not None:
@@ -472,6 +550,10 @@ def debias(
     share: Annotated[
         float, typer.Option("--share", help="Fit on this share of the images, drawn at random")
     ] = 1.0,
+    export: Annotated[
+        str | None,
+        typer.Option("--export", metavar="hf", help="OUT is also a checkpoint of transformers"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace what is there")] = False,
     store: StorePlace = None,
     device: Device = "auto",
@@ -485,6 +567,10 @@ def debias(
     """
     from tiltmeter.debiasing import debias as run_debias
 
+    if export is not None:
+        from tiltmeter.debias.export import check_format, export_beside
+
+        check_format(export, model)
     roles = _roles(data or ())
     if unknown := [role for role in roles if role != "captions"]:
         raise UnknownNameError("role of data for debias", unknown[0], ("captions",))
@@ -511,6 +597,8 @@ def debias(
             seed=seed,
             progress=progress,
         )
+    if export is not None:
+        export_beside(made, out)
     told = made.provenance["debiaser"]
     if as_json:
         print(json.dumps({"out": str(out), **told}, indent=2))
@@ -576,6 +664,13 @@ def version(
 
 
 app.command(epilog="Example:  tiltmeter words tiltmeter-runs/001 --category Occupation")(words)
+app.command(epilog="Example:  tiltmeter compare before after --fail-on worse")(compare)
+app.command(epilog="Example:  tiltmeter frontier testbed:dual -a shape --out swept")(frontier)
+app.command(epilog="Example:  tiltmeter explore tiltmeter-runs/001 --show-images")(explore)
+app.command(epilog="Example:  tiltmeter report tiltmeter-runs/001 --figures figures")(report)
+app.command(epilog="Example:  tiltmeter card tiltmeter-runs/001 --out README.md")(card)
+app.command(epilog="Example:  tiltmeter bundle tiltmeter-runs/001 --out 001.tiltmeter.zip")(bundle)
+app.command(epilog="Example:  tiltmeter verify 001.tiltmeter.zip")(verify)
 
 
 def main() -> None:
@@ -596,6 +691,22 @@ def _fail(message: str) -> None:
 
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
     sys.exit(2)
+
+
+def _by_parts(engine: str, probes: list[str] | None, *others: Any) -> Any:
+    """An audit by another engine, which knows one probe."""
+    from functools import partial
+
+    from tiltmeter.auditing_by_parts import audit_by_parts
+    from tiltmeter.engine.seam import engine_of
+
+    where = engine_of(engine)
+    if set(probes or ["ranking"]) != {"ranking"} or any(others):
+        raise InputError(
+            f"--engine {where.name} runs the probe ranking, without --data, --classes and "
+            "--option: the others take --engine local"
+        )
+    return partial(audit_by_parts, engine=where)
 
 
 def _options(given: Sequence[str]) -> dict[str, dict[str, Any]]:

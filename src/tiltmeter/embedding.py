@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 
 from tiltmeter.engine import local
 from tiltmeter.engine.local import Pace, decoder_of, device_of
+from tiltmeter.engine.pictures import embed_on
+from tiltmeter.engine.seam import Engine
 from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.results import content_hash
-from tiltmeter.store import Store
+from tiltmeter.store import Space, Store
 from tiltmeter.types import Faces, Floats, Progress
 
 SHOWN = 5  # unreadable pictures that a message names
@@ -52,15 +54,26 @@ def embed(
     store: Store | None = None,
     pace: Pace = Pace(),  # noqa: B008
     strict: bool = False,
+    engine: Engine | None = None,
+    load: Callable[[], Any] | None = None,
+    read: bool = True,
     progress: Progress | None = None,
 ) -> Embedded:
-    """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`."""
+    """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
+
+    On another `engine` than the local one every worker gets the model by `load`, and there must be
+    a store. Without `read` the vectors stay there: they may be more than the memory holds.
+    """
     if not isinstance(pictures, Pictures | Made):
         raise InputError("there are no picture files to embed: tiltmeter list datasets")
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
-    precision = pace.precision_on(device_of(model))
+    device, elsewhere = device_of(model), engine is not None and engine.name != "local"
+    if elsewhere:
+        device = "cuda" if engine is not None and engine.gpus else "cpu"
+        pace = replace(pace, precision=pace.precision_on(device), decode="cpu")
+    precision = pace.precision_on(device)
     decoder = decoder_of(model, pace)
     space = None if store is None else store.space(model, precision, decoder)
     started = time.perf_counter()
@@ -69,11 +82,18 @@ def embed(
     vectors: dict[str, Floats] = {}  # of the pictures embedded now, where nothing is stored
     new = 0
     known = frozenset() if space is None else frozenset(space)
-    for chunk in local.embed(model, pictures, known=known.__contains__, pace=pace):
+    chunks = local.embed(model, pictures, known=known.__contains__, pace=pace)
+    if elsewhere:
+        if engine is None or load is None or space is None:
+            raise InputError("workers elsewhere keep vectors in a store: name one (--store DIR)")
+        chunks = embed_on(engine, load, pictures, space, pace, device)
+    for chunk in chunks:
         hashes += chunk.hashes
         unreadable |= {ids[at]: reason for at, reason in chunk.unreadable.items()}
         if strict and unreadable:
             raise InputError(f"a picture cannot be read: {next(iter(unreadable.values()))}")
+        if elsewhere:
+            new += len(chunk.new)
         if chunk.vectors is not None:
             items = [str(hashes[at]) for at in chunk.new]
             new += len(items)
@@ -89,7 +109,11 @@ def embed(
         some = "; ".join(list(unreadable.values())[:SHOWN])
         raise InputError(f"none of the {len(pictures):,} pictures can be read: {some}")
     items = [str(hashes[row]) for row in rows]
-    found = np.stack([vectors[item] for item in items]) if space is None else space.vectors(items)
+    if space is None:
+        found = np.stack([vectors[item] for item in items])
+    else:
+        space = Space(space.path)  # as it is now, with what workers elsewhere have put there
+        found = space.vectors(items if read else [])
     record = {
         "pictures": content_hash(items),
         "precision": precision,

@@ -90,6 +90,10 @@ class Space:
             out[places] = stored[[self._rows[items[place]][1] for place in places]]
         return np.empty((0, 0), np.float32) if out is None else out
 
+    def places(self, items: Sequence[str]) -> list[tuple[str, int]]:
+        """The shard and row of each item."""
+        return [self._rows[item] for item in items]
+
     def shards_of(self, items: Sequence[str]) -> list[str]:
         """The shards that hold some items."""
         return sorted({self._rows[item][0] for item in items})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +17,7 @@ from tiltmeter.corpus.counting import Tally, count
 from tiltmeter.corpus.figures import figures, samples
 from tiltmeter.corpus.reading import BrokenFileError, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
+from tiltmeter.engine.seam import Engine, Failed
 from tiltmeter.errors import InputError
 from tiltmeter.results import Run, combined, content_hash, environment, versions
 from tiltmeter.stimuli import Stimuli, Word, load
@@ -32,13 +35,15 @@ def audit_captions(
     strict: bool = False,
     seed: int = 0,
     threads: int | None = None,
+    engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Counts words and group words in caption files (files, folders or patterns).
 
     A file that cannot be read to its end is left out whole and named in `run.meta["data"]`, or with
     `strict` stops the work. `against` is a run of `tiltmeter audit`: its tilt is compared with the
-    corpus's. The same files and seed give the same numbers and samples, in whatever order.
+    corpus's. The same files and seed give the same numbers and samples, in whatever order and on
+    whatever `engine`.
     """
     from tiltmeter.corpus.tilt import explain  # here: it needs scipy
 
@@ -48,10 +53,12 @@ def audit_captions(
         against = Run.load(against)
     files = find_files([corpus] if isinstance(corpus, str | os.PathLike) else corpus)
     listed = _listed(words)
-    tally, broken = count_files(
-        files, Vocabulary.of(listed),
-        column=column, strict=strict, seed=seed, threads=threads, progress=progress,
-    )  # fmt: skip
+    told: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
+    vocabulary = Vocabulary.of(listed)
+    if engine is None or engine.name == "local":
+        tally, broken = count_files(files, vocabulary, **told, threads=threads, progress=progress)
+    else:
+        tally, broken = count_files_on(engine, files, vocabulary, **told, progress=progress)
     if not tally.captions[-1]:
         reason = f"; {next(iter(broken.values()))}" if broken else ""
         raise InputError(f"no caption could be read from {len(files)} files{reason}")
@@ -128,6 +135,43 @@ def count_files(
                 settle(*waiting.popleft())
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+    return total, broken
+
+
+FILES_AT_ONCE = 16  # that a worker counts before it tells: sums are small, but not free
+
+
+@dataclass(frozen=True, eq=False)
+class _Counter:
+    """What a worker does with some files; the vocabulary travels once."""
+
+    vocabulary: Vocabulary
+    told: dict[str, Any]
+
+    def __call__(self) -> Callable[[Sequence[Path]], tuple[Tally, dict[str, str]]]:
+        return lambda files: count_files(files, self.vocabulary, **self.told, threads=1)
+
+
+def count_files_on(
+    engine: Engine,
+    files: Sequence[Path],
+    vocabulary: Vocabulary,
+    *,
+    progress: Progress | None = None,
+    **told: Any,
+) -> tuple[Tally, dict[str, str]]:
+    """`count_files`, shared out: sums of whole numbers, so the same to the last one."""
+    total, broken = Tally(vocabulary), dict[str, str]()
+    parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
+    if len(files) < 64 * FILES_AT_ONCE:
+        parts = [[file] for file in files]
+    for done, found in enumerate(engine.run(_Counter(vocabulary, told), parts), 1):
+        if isinstance(found, Failed):  # no broken file: those are told of in the result
+            raise InputError(found.reason)
+        total.add(found[0])
+        broken |= found[1]
+        if progress:
+            progress(f"part {done:,} of {len(parts):,}", done / len(parts))
     return total, broken
 
 

@@ -36,6 +36,7 @@ DATASETS = Registry(
         "utkface": "tiltmeter.datasets.utkface:load",
         "vlbias": "tiltmeter.datasets.vlbias:load",
         "vlstereo": "tiltmeter.datasets.vlstereo:load",
+        "webdataset": "tiltmeter.datasets.webdataset:load",
     },
 )
 

@@ -9,6 +9,7 @@ from tiltmeter.show.commands import (
     embedded,
     findings,
     plan,
+    scale,
     spaces,
 )
 
@@ -24,6 +25,7 @@ __all__ = [
     "plan",
     "run",
     "saved",
+    "scale",
     "spaces",
     "summary",
 ]

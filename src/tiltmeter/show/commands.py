@@ -21,6 +21,7 @@ from tiltmeter.show.terminal import (
 
 if TYPE_CHECKING:
     from tiltmeter.calibration.verdict import Summary
+    from tiltmeter.scale import Step
 
 
 def embedded(done: Embedded, found: Sequence[str], store: Path) -> None:
@@ -75,6 +76,23 @@ def plan(
                 f"  {label(floor.metric, floor.k)} without any tilt: mean {floor.mean:.3f}, "
                 f"97.5% below {floor.high:.3f} ({convention.name})"
             )
+
+
+def scale(steps: Sequence[Step], *, total: int, workers: int) -> None:
+    """What each job over all images and captions takes."""
+    console = console_of()
+    table = table_of(
+        f"{total:,} on {workers:,} worker{'s' * (workers != 1)}", "job", "a second", "worker hours",
+        "hours", "TB read", "TB kept", left=1,
+    )  # fmt: skip
+    for one in steps:
+        table.add_row(
+            one.job, f"{one.rate:,.0f} {one.unit}",
+            *(f"{x:.3g}" for x in (one.hours, one.wall, one.read / 1e12, one.stored / 1e12)),
+        )  # fmt: skip
+    console.print(table)
+    for one in steps:
+        console.print(f"  {one.job}: speed of one worker {one.source}; it hangs on {one.driver}")
 
 
 def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:

@@ -1,0 +1,155 @@
+"""An audit of more images than one machine holds: what `ranking` measures, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tiltmeter.datasets import load_data
+from tiltmeter.embedding import embed
+from tiltmeter.engine.local import Pace
+from tiltmeter.engine.seam import Engine, Local
+from tiltmeter.engine.vectors import Stored, Vectors, vectors_of
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.convention import Convention, get_convention
+from tiltmeter.models import load_model
+from tiltmeter.probes.ranking_by_parts import ranking_by_parts
+from tiltmeter.prompting import audit_prompts
+from tiltmeter.results import Run, content_hash, environment, versions
+from tiltmeter.store import Space, Store
+from tiltmeter.types import Faces, Progress
+
+
+def audit_by_parts(
+    model: Any,
+    faces: str | Faces | None = None,
+    *,
+    engine: Engine | None = None,
+    words: str | None = None,
+    placebo: str | None = None,
+    templates: Sequence[str] | None = None,
+    attributes: Sequence[str] | None = None,
+    cross: Sequence[str] = (),
+    convention: str | Convention = "tiltmeter",
+    k: Sequence[int] | None = None,
+    seed: int = 0,
+    store: str | Path | None = None,
+    precision: str = "auto",
+    trust_remote_code: bool = False,
+    strict: bool = False,
+    size: int | None = None,
+    progress: Progress | None = None,
+) -> Run:
+    """Measures what the probe `ranking` does, without any draw over images.
+
+    `model` and `faces` are objects or specs. Photographs are embedded into the `store` by the
+    engine's workers, or found there. Parts of `size` images that cannot be read are left out and
+    named in the run, unless `strict`.
+    """
+    engine = engine or Local()
+    chosen = get_convention(convention)
+    if k is not None:
+        chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
+    load, tower, spec = _model(model, engine, trust_remote_code)
+    if faces is None and (spec or "").startswith("embeddings:"):
+        faces = spec
+    if faces is None:
+        raise InputError("there are no images: pass --images SPEC (tiltmeter list datasets)")
+    given = faces
+    if isinstance(given, str):
+        given = load_data(given, attributes=attributes, cross=cross, role="faces")
+    shown, vectors, record = _vectors(
+        tower, given, engine, load, store, Pace(precision=precision), strict, progress
+    )
+    prompts = audit_prompts(tower, words, placebo, templates)
+    found = ranking_by_parts(
+        tower,
+        shown,
+        vectors,
+        prompts=prompts,
+        attributes=[*(shown.groups if attributes is None else attributes), *cross],
+        convention=chosen,
+        engine=engine,
+        seed=seed,
+        size=size,
+        progress=progress,
+    )
+    if strict and found.failed:
+        raise InputError(next(iter(found.failed.values())))
+    meta = {
+        "model": {
+            "name": getattr(tower, "name", type(tower).__name__),
+            "spec": spec,
+            **getattr(tower, "provenance", {}),
+        },
+        "data": {
+            "faces": {
+                "name": shown.name,
+                **shown.provenance,
+                **record,
+                "images": found.images,
+                "parts_not_read": {str(at): reason for at, reason in found.failed.items()},
+            }
+        },
+        "engine": engine.name,
+        "not_run": {},
+        "convention": chosen.as_dict(),
+        "seed": int(seed),
+        "prompts": {
+            "words": sum(prompt.role == "word" for prompt in prompts),
+            "placebos": sum(prompt.role == "placebo" for prompt in prompts),
+            "hash": content_hash([prompt.text for prompt in prompts]),
+        },
+        "versions": versions(),
+        "environment": environment(),
+    }
+    return Run(found.table, meta)
+
+
+def _model(
+    model: Any, engine: Engine, trust_remote_code: bool
+) -> tuple[Callable[[], Any], Any, str | None]:
+    """How a worker gets the model, the model here, and its spec."""
+    if not isinstance(model, str):
+        return partial(_itself, model), model, None
+    load = partial(load_model, model, trust_remote_code=trust_remote_code)
+    there = partial(load, device="cuda" if engine.gpus else "cpu")
+    return there, load(device="cpu"), model
+
+
+def _itself(model: Any) -> Any:
+    return model
+
+
+def _vectors(
+    model: Any,
+    faces: Faces,
+    engine: Engine,
+    load: Callable[[], Any],
+    store: str | Path | None,
+    pace: Pace,
+    strict: bool,
+    progress: Progress | None,
+) -> tuple[Faces, Vectors, dict[str, Any]]:
+    """Faces that could be seen, where their vectors lie, and how they came about."""
+    if faces.vectors is not None:
+        return faces, vectors_of(faces.vectors), {}
+    if store is None:
+        raise InputError("photographs are embedded into a store first: name one (--store DIR)")
+    done = embed(
+        model,
+        faces.images,
+        faces.ids,
+        store=Store(Path(store)),
+        pace=pace,
+        strict=strict,
+        engine=engine,
+        load=load,
+        read=False,
+        progress=progress,
+    )
+    assert done.kept is not None
+    space = Space(Path(store).resolve() / done.kept["space"])
+    return faces.only(done.rows), Stored.of(space, done.items), done.record

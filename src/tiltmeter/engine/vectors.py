@@ -1,0 +1,145 @@
+"""Where the vectors of many images lie, so that a worker can read its share of them itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from tiltmeter.errors import InputError
+from tiltmeter.store import Space
+from tiltmeter.types import Floats, Ints
+
+
+class Vectors(Protocol):
+    """Vectors of images in a row."""
+
+    def __len__(self) -> int: ...
+    def part(self, start: int, stop: int) -> Vectors: ...
+    def read(self) -> Floats: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Vectors in memory: they travel."""
+
+    array: Floats
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def part(self, start: int, stop: int) -> Held:
+        return Held(np.ascontiguousarray(self.array[start:stop]))
+
+    def read(self) -> Floats:
+        return self.array
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Rows of one .npy file: only its name travels."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> Mapped:
+        return Mapped(self.path, self.start + start, min(self.start + stop, self.stop))
+
+    def read(self) -> Floats:
+        return opened(self.path, self.stop)[self.start : self.stop]
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """Rows of a store's shards, in the order of the images."""
+
+    space: Path
+    shards: tuple[str, ...]
+    shard: Ints  # of each image, which of `shards`
+    row: Ints  # ... and the row there
+
+    @classmethod
+    def of(cls, space: Space, items: Sequence[str]) -> Stored:
+        """The vectors of some items."""
+        places = space.places(items)
+        names = sorted({shard for shard, _ in places})
+        number = {name: at for at, name in enumerate(names)}
+        shard = np.array([number[name] for name, _ in places], np.int32)
+        row = np.array([row for _, row in places], np.int32)
+        return cls(space.path, tuple(names), shard, row)
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    def part(self, start: int, stop: int) -> Stored:
+        used, shard = np.unique(self.shard[start:stop], return_inverse=True)
+        names = tuple(self.shards[one] for one in used)
+        return Stored(self.space, names, shard.astype(np.int32), self.row[start:stop])
+
+    def read(self) -> Floats:
+        out: Floats | None = None
+        for at, name in enumerate(self.shards):
+            mine = np.flatnonzero(self.shard == at)
+            found = opened(self.space / f"{name}.npy", int(self.row[mine].max()) + 1)
+            if out is None:
+                out = np.empty((len(self), found.shape[1]), found.dtype)
+            out[mine] = found[self.row[mine]]
+        if out is None:
+            raise InputError("there are no vectors to read")
+        return out
+
+
+def vectors_of(array: Floats) -> Vectors:
+    """Where an array lies: in a file, if it is one that was mapped whole, or in memory."""
+    base = array if isinstance(array, np.memmap) else array.base
+    if isinstance(base, np.memmap) and base.shape == array.shape and base.filename is not None:
+        path = Path(str(base.filename))
+        if path.suffix == ".npy" and array.dtype == base.dtype:
+            return Mapped(path.resolve(), 0, len(array))
+    return Held(array)
+
+
+def opened(path: Path, rows: int) -> Floats:
+    """A .npy file, mapped; InputError where it cannot be reached or ends too soon."""
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if len(found) < rows:
+        raise InputError(f"{path} has {len(found):,} rows, but {rows:,} were expected")
+    return np.asanyarray(found)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The share of one worker: vectors, the groups of those images, the first one's number."""
+
+    vectors: Vectors
+    codes: Ints
+    first: int = field(default=0)
+
+
+def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[Part]:
+    """Parts of `size` images each."""
+    return [
+        Part(vectors.part(at, at + size), codes[at : at + size], at)
+        for at in range(0, len(vectors), size)
+    ]
+
+
+def sample(vectors: Vectors, count: int) -> Floats:
+    """Some of the vectors, evenly from all; always the same."""
+    total = len(vectors)
+    if total <= count:
+        return vectors.read()
+    stretch = 64  # of images in a row: far fewer places to go to
+    starts = np.linspace(0, total - stretch, count // stretch).astype(int)
+    found = [vectors.part(int(at), int(at) + stretch).read() for at in starts]
+    return np.concatenate(found)

@@ -1,0 +1,234 @@
+"""Scores of any number of items as counts in bins, by group; and what of a ranking they settle.
+
+Within a bin the order of the items is forgotten. NDKL of a whole ranking therefore comes with
+bounds that hold for every order; they are as close as the bins are narrow (docs/scale.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import exp1, expi
+
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.numpy_kernels import in_rows, jit
+from tiltmeter.metrics.ranking import log_shares
+from tiltmeter.metrics.summary import TopItems
+from tiltmeter.types import Floats, Ints
+
+BINS = 2048
+WIDTH = 6.0  # standard deviations to either side that the inner bins cover
+LISTED = 1 << 16  # ranks whose discounts are added one by one; the others by a formula
+AT_ONCE = 8  # queries worked on together: what is made of their bins is many times as large
+ABSENT = -1e30  # for the logarithm of 0, without the traps of infinity
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Bins of one width for each query. The first and the last have no end: none falls outside."""
+
+    low: Floats  # queries
+    scale: Floats  # queries: bins in a score of 1
+    bins: int = BINS
+
+    @classmethod
+    def around(cls, sample: Floats, bins: int = BINS) -> Grid:
+        """Bins that suit scores like those of a sample, queries x items.
+
+        All blocks must have one grid. It decides how close bounds are, never whether they hold.
+        """
+        sample = np.asarray(sample, np.float64)
+        mean, spread = sample.mean(axis=1), sample.std(axis=1)
+        spread = np.where(spread > 0, spread, np.maximum(np.abs(mean), 1.0) * 1e-3)
+        return cls(mean - WIDTH * spread, bins / (2 * WIDTH * spread), bins)
+
+    def same(self, other: Grid) -> bool:
+        return self.bins == other.bins and bool(
+            np.array_equal(self.low, other.low) and np.array_equal(self.scale, other.scale)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """How many items of each group score in each bin; the best bin comes first."""
+
+    grid: Grid
+    counts: Ints  # queries x bins x groups
+
+    @classmethod
+    def empty(cls, grid: Grid, groups: int) -> Histogram:
+        return cls(grid, np.zeros((len(grid.low), grid.bins, groups), np.int64))
+
+    @classmethod
+    def of(cls, scores: Floats, codes: Ints, groups: int, grid: Grid) -> Histogram:
+        """The counts of one block, scores being queries x items."""
+        return cls.empty(grid, groups).add(scores, codes)
+
+    def add(self, scores: Floats, codes: Ints) -> Histogram:
+        """Counts one more block in place: a histogram is far larger than what a block leaves."""
+        grid, counts = self.grid, self.counts
+
+        def work(part: slice) -> None:
+            _count(scores[part], codes, grid.low[part], grid.scale[part], counts[part])
+
+        in_rows(work, len(scores))
+        return self
+
+    def merge(self, other: Histogram) -> Histogram:
+        """The counts of both blocks of items together."""
+        if not self.grid.same(other.grid):
+            raise InputError("histograms of different bins cannot be merged: use one grid")
+        return Histogram(self.grid, self.counts.astype(np.int64) + other.counts)
+
+    def packed(self) -> Histogram:
+        """The same in as few bytes as the counts need, to travel."""
+        kind = np.min_scalar_type(self.counts.max(initial=0))
+        return Histogram(self.grid, self.counts.astype(kind))
+
+    def regroup(self, codes: Ints, groups: int) -> Histogram:
+        """The counts of coarser groups: group `g` becomes part of group `codes[g]`."""
+        counts = np.zeros((*self.counts.shape[:2], groups), np.int64)
+        for g, code in enumerate(codes):
+            counts[:, :, code] += self.counts[:, :, g]
+        return Histogram(self.grid, counts)
+
+
+@jit
+def _count(scores: Floats, codes: Ints, low: Floats, scale: Floats, counts: Ints) -> None:
+    bins = counts.shape[1]
+    for q in range(scores.shape[0]):
+        for i in range(scores.shape[1]):
+            at = (np.float64(scores[q, i]) - low[q]) * scale[q]
+            # compared as a float: a far score would not fit a whole number
+            bin_ = bins - 1 if at >= bins else (0 if at < 0 else int(at))
+            counts[q, bins - 1 - bin_, codes[i]] += 1
+
+
+class Bounded(NamedTuple):
+    """A value, and the bounds between which it lies whatever the order within bins."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> Bounded:
+    """NDKL of the whole ranking, one a query: exact in the first k, within bounds beyond.
+
+    With counts c among the first i items, F(c) = i KL(c/i || q) = sum_g c_g ln(c_g / (i q_g)) is
+    convex and grows with c: F(a + b) <= F(a) + F(b). At the edges of bins c is known; between them
+    F lies below the chord, but for what an uneven order adds, and above the tangents.
+    """
+    log_q = log_shares(shares)
+    some = range(0, len(histogram.counts), AT_ONCE)
+    parts = [
+        _sums(histogram.counts[at : at + AT_ONCE], top.codes[at : at + AT_ONCE], log_q)
+        for at in some
+    ]
+    total = discounts(histogram.counts[0].sum(keepdims=True))[0].item()
+    value, low, high = (np.concatenate(part) / total for part in zip(*parts, strict=True))
+    low, high = np.maximum(low - ROUNDING, 0.0), high + ROUNDING
+    return Bounded(np.clip(value, low, high), low, high)
+
+
+def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Floats]:
+    """Sums of discounted KL over all ranks of some queries: a guess, the least, the most."""
+    groups = counts.shape[2]
+    first = np.stack([np.bincount(row, minlength=groups) for row in codes])[:, None]
+    ends = counts.cumsum(axis=1)
+    # the first k are known one by one: bins begin after them
+    ends = np.where(ends.sum(axis=2, keepdims=True) > codes.shape[1], ends, first)
+    starts = np.concatenate([first, ends[:, :-1]], axis=1)
+    inside = (ends - starts).astype(float)
+    n, start, end = (x.sum(axis=2) for x in (inside, starts, ends))
+    w_sum, v_sum = discounts(np.concatenate([start[:, :1], end], axis=1))
+    weight = np.diff(w_sum, axis=1)  # of the bin's ranks: sum of d_i ...
+    each = np.diff(v_sum, axis=1)  # ... and of d_i / i, with d_i = 1 / log2(i + 1)
+    later = weight - start * each  # sum of d_i j / i, with j = i - start
+    f_start, f_end = _divergence(starts, log_q), _divergence(ends, log_q)
+    some = np.where(n > 0, n, 1.0)
+    # how many items an order can put where the even one has others: n s (1 - s), where groups
+    # that make the share s of the bin come first
+    largest = np.maximum(inside.max(axis=2) / some, 0.5)
+    away = n * largest * (1 - largest)
+    present = inside > 0
+    steepest = np.where(present, -log_q, 0.0).max(axis=2)  # F of one item is at most this
+
+    # F(c) <= F(even) + F'(c) (c - even), and F(even) lies below the chord
+    chord = f_start * each + (f_end - f_start) / some * later
+    slopes = _log_ratio(ends, end, log_q)
+    uneven = away * _spread(present, _log_ratio(starts, end, log_q), slopes)
+    high = np.minimum(chord + uneven * each, f_start * each + steepest * later)
+
+    # F(c) >= sum_g c_g ln(p_g / q_g) whatever the shares p are: here those at the bin's end
+    at_start = np.where(starts > 0, starts * slopes, 0.0).sum(axis=2)
+    along = np.where(present, inside * slopes, 0.0).sum(axis=2) / some
+    low = (at_start - away * _spread(present, slopes, slopes)) * each + along * later
+    low = np.maximum(low, (f_end - n * steepest) * each + steepest * later)
+    low = np.maximum(low, 0.0)
+
+    exact = _head(codes, log_q)
+    guess, least, most = (exact + part.sum(axis=1) for part in (chord, low, high))
+    return guess, least, most
+
+
+def discounts(ranks: Ints) -> tuple[Floats, Floats]:
+    """Sums over i = 1 .. rank of 1 / log2(i + 1), and of 1 / (i log2(i + 1)).
+
+    Beyond the first they are integrals with Euler and Maclaurin's correction, right to 1e-13.
+    """
+    i = np.arange(1.0, LISTED + 1)
+    listed = 1 / np.log2(i + 1)
+    near = np.minimum(ranks, LISTED)
+    out = []
+    for power, terms in enumerate((listed, listed / i)):
+        sums = np.concatenate([[0.0], np.cumsum(terms)])[near]
+        x = np.array([LISTED + 1.0]), np.maximum(ranks, LISTED) + 1.0
+        (from_, half0, slope0), (to, half1, slope1) = (_integral(one, power) for one in x)
+        tail = to - from_ + (half1 - half0) / 2 + (slope1 - slope0) / 12
+        out.append(sums + np.log(2) * np.where(ranks > LISTED, tail, 0.0))
+    return out[0], out[1]
+
+
+def _integral(x: Floats, power: int) -> tuple[Floats, Floats, Floats]:
+    """The integral of 1 / (ln x (x - 1)^power) up to x, its value and its slope there."""
+    log, y = np.log(x), (x - 1) ** power
+    slope = -1 / (x * log**2 * y) - power / (log * (x - 1) ** 2)
+    if power == 0:
+        return expi(log), 1 / log, slope
+    # 1 / ((x - 1) ln x) = sum_m x^-m / ln x
+    return np.log(log) - exp1(log) - exp1(2 * log) - exp1(3 * log), 1 / (log * y), slope
+
+
+def _divergence(counts: Ints, log_q: Floats) -> Floats:
+    """F: i KL(c/i || q), over the last axis."""
+    total = counts.sum(axis=-1)
+    gain = (counts * (np.log(np.maximum(counts, 1)) - log_q)).sum(axis=-1)
+    return np.asarray(np.maximum(gain - total * np.log(np.maximum(total, 1)), 0.0))
+
+
+def _log_ratio(counts: Ints, total: Ints, log_q: Floats) -> Floats:
+    """ln(c_g / (total q_g)); far below any other where a group is not there."""
+    logs = np.where(counts > 0, np.log(np.maximum(counts, 1)), ABSENT)
+    return np.asarray(logs - np.log(np.maximum(total, 1))[..., None] - log_q)
+
+
+def _spread(present: Ints, least: Floats, most: Floats) -> Floats:
+    """The largest `most` less the smallest `least` of groups present; 0 where there is one."""
+    high = np.where(present, most, -np.inf).max(axis=2)
+    low = np.where(present, least, np.inf).min(axis=2)
+    several = present.sum(axis=2) > 1
+    return np.where(several, np.where(several, high, 0.0) - np.where(several, low, 0.0), 0.0)
+
+
+def _head(codes: Ints, log_q: Floats) -> Floats:
+    """The sum of discounted KL over ranks that are known one by one; codes are queries x ranks."""
+    ranks = np.arange(1, codes.shape[1] + 1)
+    total = np.empty(len(codes))
+    for q, row in enumerate(codes):
+        counts = (row[:, None] == np.arange(len(log_q))).cumsum(axis=0)
+        total[q] = (_divergence(counts, log_q) / ranks / np.log2(ranks + 1)).sum()
+    return total

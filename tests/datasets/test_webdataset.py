@@ -1,0 +1,87 @@
+"""Tar shards as img2dataset writes them: found, read in place, cut off, elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import tiltmeter as tm
+from tiltmeter.datasets.looking import describe
+from tiltmeter.errors import InputError
+from tiltmeter.images import Pictures
+
+
+def shard(path: Path, count: int, seed: int, loose: Path | None = None) -> None:
+    rng = np.random.default_rng(seed)
+    with tarfile.open(path, "w") as tar:
+        for at in range(count):
+            file = io.BytesIO()
+            Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(file, "PNG")
+            told = {"gender": ("man", "woman")[at % 2], "width": 16, "exif": {"a": 1}}
+            inside = {
+                "png": file.getvalue(),
+                "json": json.dumps(told).encode(),
+                "txt": b"a photo",
+            }
+            for ending, data in inside.items():
+                member = tarfile.TarInfo(f"{at:05d}.{ending}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+            if loose is not None:
+                (loose / f"{at}.png").write_bytes(inside["png"])
+
+
+def test_pictures_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "loose").mkdir()
+    shard(tmp_path / "00000.tar", 6, 0, tmp_path / "loose")
+    shard(tmp_path / "00001.tar", 4, 1)
+    for spec in (f"{tmp_path}", f"{tmp_path}/0*.tar", tmp_path.as_uri()):
+        found = tm.load_data(f"webdataset:{spec}")
+        assert len(found) == 10
+        assert found.ids[0] == "00000/00000"
+        assert found.groups["gender"].counts.tolist() == [5, 5]
+        assert set(found.groups) == {"gender"}
+    paths = tuple(tmp_path / "loose" / f"{at}.png" for at in range(6))
+    files = Pictures(paths, tmp_path / "loose")
+    images = pickle.loads(pickle.dumps(found.images))  # as it travels to a worker
+    for at in range(6):
+        assert images.hash(at) == files.hash(at)
+        np.testing.assert_array_equal(np.asarray(images[at]), np.asarray(files[at]))
+    assert images[2:4].hash(1) == files.hash(3)
+    assert found.only([5, 0]).images.hash(0) == files.hash(5)
+
+
+def test_a_shard_that_is_cut_off_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+    shard(tmp_path / "00000.tar", 6, 0)
+    shard(tmp_path / "00001.tar", 6, 1)
+    cut = tmp_path / "00000.tar"
+    cut.write_bytes(cut.read_bytes()[:6200])
+    found = tm.load_data(f"webdataset:{tmp_path}")
+    assert 6 < len(found) < 12
+    assert any("malformed" in line and "00000.tar" in line for line in describe(found))
+    for at in range(len(found)):
+        assert found.images[at].size == (16, 16)
+    with pytest.raises(InputError, match="malformed"):
+        tm.load_data(f"webdataset:{tmp_path}?strict=yes")
+
+
+def test_places_that_cannot_be_reached_are_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no .tar"):
+        tm.load_data(f"webdataset:{tmp_path}")
+    with pytest.raises(InputError, match="cannot be reached"):
+        tm.load_data(f"webdataset:{tmp_path}/not/there")
+    with pytest.raises(InputError, match="cannot be reached"):
+        tm.load_data("webdataset:nowhere://bucket/shards")
+
+
+def test_without_labels_pictures_can_still_be_embedded(tmp_path: Path) -> None:
+    shard(tmp_path / "00000.tar", 1, 0)
+    found = tm.load_data(f"webdataset:{tmp_path}")
+    assert (len(found), found.groups) == (1, {})
