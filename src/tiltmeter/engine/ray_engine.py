@@ -6,6 +6,7 @@ made again. A part may so be worked on twice: work that writes must not mind (a 
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import pickle
@@ -93,9 +94,7 @@ class Ray:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 first = str(error).partition("\n")[0]
                 raise InputError(f"no Ray cluster at {address}: {first}") from error
-        import ray.data
-
-        return ray.data
+        return importlib.import_module("ray.data")
 
     def _room(self) -> int:
         """Workers that the cluster can hold; one that asks for what is not there would wait."""
