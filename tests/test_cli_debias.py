@@ -40,7 +40,7 @@ def test_a_vector_map(tmp_path: Path, embeddings: Path) -> None:
     with pytest.raises(InputError, match="--force"):
         debias(*given)
     told = json.loads(debias(*given, "--force", "--json", "--option", "towers=both"))
-    assert told["settings"] == {"towers": "both", "tolerance": 1e-10}
+    assert told["settings"] == {"towers": "both", "shrink": 0.0, "tolerance": 1e-10}
     assert told["attribute"] == "gender"
     assert told["fitted"]["count"] == 120
 
