@@ -47,9 +47,10 @@ ROWS = {
 KINDS, MODALITIES = ("activities", "occupations"), ("V-L", "V", "L")
 PROMPT = "a [MASK] is in the picture"
 CELLS = 2  # of a target's icon: enough to guess by, too few to know
-#: The world's pictures are noisy by 12 grey levels, and 8/255, which serves for photographs, flips
-#: no figure at all: so attacks may go as far as it takes to flip most.
-EPSILON, STEP, STEPS = 32 / 255, 8 / 255, 8
+SEEN = 6  # of an icon, for recall: with all 16 nothing is left to lose
+#: The world's pictures are noisy by 12 grey levels; 8/255, which serves for photographs, flips two
+#: figures of three here.
+EPSILON, STEP, STEPS = 16 / 255, 4 / 255, 8
 TARGETS = 0.5  # share of captions that may speak of a group and a target together
 BLOCK, DRAWS = 512, 2000
 
@@ -137,12 +138,12 @@ def _mean(by_target: np.ndarray) -> list[float]:
 
 
 def utility(model: Any, world: World, n: int, seed: int = 6) -> dict[str, float]:
-    """Masked accuracy on held-out captions; recall over one scene a concept, its icon whole."""
+    """Masked accuracy on held-out captions; recall over one scene a concept, its icon in part."""
     rng = np.random.default_rng(seed)
     held = captioned(world, n, rng)
     hits = masked_hits(model, held, rng=rng, pairs=PAIRS, spared=frame_words())
     concept = np.arange(len(world.concepts))
-    scenes = world.scenes(len(concept), rng, concept=concept, cells=16)
+    scenes = world.scenes(len(concept), rng, concept=concept, cells=SEEN)
     texts = tuple(concept_captions(world))
     known = int((~np.isnan(hits)).sum())
     found = {"masked accuracy": 100 * float(np.nanmean(hits)), "masked n": known}
@@ -161,7 +162,7 @@ def tuned(model: Any, world: World, steps: int, batch: int, seed: int = 7) -> An
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, weight_decay=0.02)
     rng = np.random.default_rng(seed)
     for step in range(steps):
-        data = captioned(world, batch, rng, cells=16)
+        data = captioned(world, batch, rng, cells=SEEN)
         torch.manual_seed(step)
         pixels = made.pixels(data.images).to(made.device)
         with torch.autocast(made.device.type, torch.bfloat16, enabled=made.device.type == "cuda"):

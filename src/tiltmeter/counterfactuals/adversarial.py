@@ -2,7 +2,9 @@
 
 Projected gradient descent in pixel space (Zhang et al. 2022, equation 3): V + delta with
 max |delta| <= epsilon, all pixels from 0 to 1, so that the opposite bias word becomes probable at
-`a [MASK] is in the picture`. Each picture stops by itself once the model is sure.
+`a [MASK] is in the picture`. Each picture stops by itself once the model is sure. A model that is
+sure of what it sees gives little slope to follow: pictures that would not turn are tried again from
+one that is lighter all over, then from a darker one.
 
 What such a picture shows is what the model takes for the other group, no person of that group: the
 direction by target can be trusted, the size cannot (docs/probes/counterfactual.md).
@@ -29,6 +31,7 @@ from tiltmeter.types import Faces, Ints, MaskedPredictor
 
 LOSSES = ("word", "pair")
 GREY = 255  # levels above black, in 8 bits
+STARTS = (0, 1, -1)  # what is added to a picture before the first step, in epsilons
 #: By how much a grey level may miss the ball: single precision, no pixel of a picture.
 ROUNDING = 1e-6
 
@@ -39,7 +42,8 @@ class Attack:
 
     `loss` is the cross-entropy of the opposite word over the vocabulary (`word`), or its log-odds
     against the true one (`pair`). A picture is left alone once the opposite word has probability
-    `sure` within the pair; above 1, every step is taken.
+    `sure` within the pair; above 1, every step is taken. `starts` is how many of the picture
+    itself, a lighter and a darker one are tried where the opposite word is still not read.
     """
 
     epsilon: float = 8 / 255
@@ -48,6 +52,7 @@ class Attack:
     sure: float = 0.9
     loss: str = "word"
     random_start: bool = False
+    starts: int = len(STARTS)
     quantise: bool = False  # to 8 bits, at the end
     seed: int = 0
 
@@ -58,6 +63,8 @@ class Attack:
                 f"step; got {self.epsilon:g}, {self.step:g} and {self.steps}. Pixels are from 0 "
                 "to 1: 8 grey levels are 8/255"
             )
+        if not 1 <= self.starts <= len(STARTS):
+            raise InputError(f"starts of an attack are 1 to {len(STARTS)}; got {self.starts}")
         if self.loss not in LOSSES:
             raise UnknownNameError("loss of an attack", self.loss, LOSSES)
         if self.quantise and self.epsilon < 1 / GREY - ROUNDING:
@@ -68,6 +75,7 @@ class Attack:
 
     def __str__(self) -> str:
         start = "from a random start" if self.random_start else "from the picture itself"
+        start += f", {self.starts - 1} more where that fails" if self.starts > 1 else ""
         stop = f", stop at {self.sure:g} within the pair" if self.sure <= 1 else ""
         bits = ", 8 bits" if self.quantise else ""
         return (
@@ -102,30 +110,67 @@ def attack(
     if to.shape != (len(x),) or not ((to == 0) | (to == 1)).all():
         raise InputError(f"a goal of 0 or 1 is needed for each of {len(x)} pictures")
     low, high = ball(x, settings.epsilon)
-    now = x.clone()
+    first = x
     if settings.random_start:
-        spread = settings.epsilon * (2 * _uniform(x, rows, settings.seed) - 1)
-        now = (x + spread).clamp(low, high)
-    taken = torch.zeros(len(x), dtype=torch.long, device=x.device)
-    left = torch.arange(len(x), device=x.device)  # pictures that are not there yet
+        first = x + settings.epsilon * (2 * _uniform(x, rows, settings.seed) - 1)
+    best, taken = x.clone(), torch.zeros(len(x), dtype=torch.long, device=x.device)
+    reached = torch.full((len(x),), -torch.inf, device=x.device)
+    left = torch.arange(len(x), device=x.device)  # pictures that are not read otherwise yet
     with only_pixels(model):
-        for _ in range(settings.steps):
-            there = now[left].requires_grad_()
-            with _mixed(x):
-                found = word_logprobs(model, there, [prompt] * len(there), words).float()
-            wanted = found.gather(1, to[left, None])[:, 0]
-            odds = wanted - found.gather(1, 1 - to[left, None])[:, 0]
-            away = odds.detach().sigmoid() < settings.sure
-            if not away.any():
+        for shift in STARTS[: settings.starts]:
+            start = (first[left] + shift * settings.epsilon).clamp(low[left], high[left])
+            climb = _Climb(model, to[left], words, prompt, settings)
+            now, steps, odds = climb.up(start, low[left], high[left])
+            taken[left] += steps
+            better = odds > reached[left]
+            best[left[better]], reached[left[better]] = now[better], odds[better]
+            left = left[odds <= 0]
+            if not len(left):
                 break
-            gain = (wanted if settings.loss == "word" else odds).sum()
-            [slope] = torch.autograd.grad(gain, there)
-            moved = there.detach() + settings.step * slope.sign()
+    return (eight_bits(best, low, high) if settings.quantise else best), taken
+
+
+@dataclass(frozen=True)
+class _Climb:
+    """From one start, step by step, up the odds of the opposite word."""
+
+    model: MaskedPredictor
+    to: Tensor
+    words: tuple[str, str]
+    prompt: str
+    settings: Attack
+
+    def read(self, pixels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of the opposite word, and its log-odds against the true one."""
+        with _mixed(pixels):
+            found = word_logprobs(self.model, pixels, [self.prompt] * len(rows), self.words).float()
+        to = self.to[rows, None]
+        wanted = found.gather(1, to)[:, 0]
+        return wanted, wanted - found.gather(1, 1 - to)[:, 0]
+
+    def up(self, now: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Pictures, the steps that each took, and the odds that it came to."""
+        now, how = now.clone(), self.settings
+        taken = torch.zeros(len(now), dtype=torch.long, device=now.device)
+        odds = torch.zeros(len(now), device=now.device)
+        left = torch.arange(len(now), device=now.device)  # pictures that are not there yet
+        for _ in range(how.steps):
+            there = now[left].requires_grad_()
+            wanted, pair = self.read(there, left)
+            odds[left] = pair.detach()
+            away = pair.detach().sigmoid() < how.sure
+            if not away.any():
+                return now, taken, odds
+            [slope] = torch.autograd.grad((wanted if how.loss == "word" else pair).sum(), there)
+            moved = there.detach() + how.step * slope.sign()
             if not away.all():
                 left, moved = left[away], moved[away]
             now[left] = moved.clamp(low[left], high[left])
             taken[left] += 1
-    return (eight_bits(now, low, high) if settings.quantise else now), taken
+        if how.starts > 1:  # else nobody asks
+            with torch.no_grad():
+                odds[left] = self.read(now[left], left)[1]
+        return now, taken, odds
 
 
 def noise(

@@ -319,7 +319,7 @@ class _Objective:
             return pixels
         if self.how.images == "edited":
             return self._pixels(self.edited, rows)
-        settings = Attack(epsilon=self.how.epsilon, step=self.how.step, steps=self.how.attack_steps)
+        settings = Attack(epsilon=self.how.epsilon, step=self.how.step, steps=self.how.attack_steps, starts=1)
         network = network_of(self.model)
         learning = [one.training for one in network.modules()]
         network.eval()

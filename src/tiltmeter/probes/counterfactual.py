@@ -123,6 +123,7 @@ OPTIONS: dict[str, Any] = {
     "sure": 0.9,
     "loss": "word",
     "random_start": False,
+    "starts": 3,  # the picture itself, then a lighter and a darker one where that fails
     "quantise": False,
     "curve": (2.0, 4.0, 8.0, 16.0),  # further epsilons, for the flip rate; 0: none
     "truth": True,  # compare with true counterfactuals, where the data have them
@@ -157,7 +158,7 @@ def chosen_sources(
         step = options["step"] * max(epsilon / options["epsilon"], 1)
         settings = Attack(
             epsilon / GREY, step / GREY, options["steps"], options["sure"], options["loss"],
-            options["random_start"], quantise, seed,
+            options["random_start"], options["starts"], quantise, seed,
         )  # fmt: skip
         return Adversarial(settings, batch, store)
 

@@ -25,8 +25,9 @@ FIGURE = np.array(
     [[205, 45, 40], [230, 130, 30], [225, 205, 40], [50, 165, 60], [60, 100, 220], [150, 70, 200],
      [140, 140, 140]]
 )  # fmt: skip
-#: What the middle of a figure adds to its colour: a ball gleams, a block is hollow.
-SHADE = np.array([50, -80])
+#: What the middle of a figure adds to its colour: a ball gleams, a block is hollow. So little that
+#: an attack of 16 grey levels can hide it, and enough to be seen through the noise.
+SHADE = np.array([10, -16])
 BACKGROUND = (20, 80)
 NOISE = 12  # grey levels, up or down
 GRAINS = 2**16  # different patterns of noise
