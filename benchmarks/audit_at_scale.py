@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -91,24 +92,26 @@ def prompts(part: int) -> list[Any]:
     ]
 
 
-def now() -> np.ndarray:
-    """Seconds on the clock, and of all cores together: other work on them is in the first alone."""
-    return np.array([time.perf_counter(), time.process_time()])
+def now(of_one_thread: bool = False) -> np.ndarray:
+    """Seconds on the clock, and of the processor: other work on it is in the first alone."""
+    worked = time.thread_time() if of_one_thread else time.process_time()
+    return np.array([time.perf_counter(), worked])
 
 
 @contextmanager
 def timed(seconds: dict[str, np.ndarray], device: str) -> Iterator[None]:
     """Adds up what each step takes; a step within a step counts for itself alone."""
-    inner, before = [np.zeros(2)], []
+    own, before = threading.local(), []
 
     def watched(work: Callable[..., Any], step: str) -> Callable[..., Any]:
         def run(*given: Any, **options: Any) -> Any:
-            started = now()
+            inner = own.__dict__.setdefault("inner", [np.zeros(2)])
+            started = now(device != "cpu")  # there, several figures are at work at a time
             inner.append(np.zeros(2))
             try:
                 return work(*given, **options)
             finally:
-                took = now() - started
+                took = now(device != "cpu") - started
                 seconds[step] = seconds.get(step, np.zeros(2)) + took - inner.pop()
                 inner[-1] = inner[-1] + took
 

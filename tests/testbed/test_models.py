@@ -88,7 +88,7 @@ def test_a_fair_twin_has_hardly_any_gap_between_groups(kind: str) -> None:
     tilted = evaluate.tilt(model(kind), WORLD, 700, rng())
     fair = evaluate.tilt(model(f"{kind}-fair"), World.plant(0.0), 700, rng())
     for attribute in ("shape", "hue", "shape*hue"):
-        assert tilted[attribute]["gap"] > 0.01  # it was there
+        assert tilted[attribute]["gap"] > 0.008  # it was there
         assert fair[attribute]["gap"] < tilted[attribute]["gap"] / 10
         assert abs(fair[attribute]["spearman"]) < 0.1
     icons = evaluate.retrieval(model(f"{kind}-fair"), World.plant(0.0), 500, rng(), (4, 16))
@@ -114,15 +114,15 @@ def test_a_fair_twin_says_the_same_word_of_both_shapes(kind: str) -> None:
 
 #: The first numbers of two images' vectors and one text's, made on another machine.
 VECTORS = {
-    "dual": ([-0.41629, 0.0096], [-0.39661, -0.04557], [-0.07689, -0.03012]),
-    "fusion": ([-0.41373, -0.0079], [-0.42178, -0.06352], [-0.06537, -0.07725]),
-    "dual-fair": ([-0.4529, -0.03609], [-0.42833, -0.05855], [-0.10036, -0.01554]),
-    "fusion-fair": ([-0.51146, -0.0347], [-0.50897, -0.05389], [-0.08668, -0.02812]),
+    "dual": ([-0.39928, 0.00634], [-0.39392, -0.05403], [-0.0722, -0.04285]),
+    "fusion": ([-0.382, -0.01883], [-0.38602, -0.07045], [-0.06927, -0.08467]),
+    "dual-fair": ([-0.44151, -0.0397], [-0.4326, -0.06232], [-0.09643, -0.02043]),
+    "fusion-fair": ([-0.49989, -0.03808], [-0.5105, -0.0566], [-0.08462, -0.03341]),
 }  # fmt: skip
 #: Matching and a masked word's log-probability beside the second image.
 HEADS = {
-    "fusion": (-0.6277, -4.6934), "stream": (-0.6884, -4.6779),
-    "fusion-fair": (-0.0006, -4.1632), "stream-fair": (0.0751, -4.1849),
+    "fusion": (-0.7601, -4.7048), "stream": (-0.6136, -4.6596),
+    "fusion-fair": (-0.0168, -4.1877), "stream-fair": (0.0150, -4.1988),
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ FIXED = Scenes(
 
 def test_pixels_are_the_same_on_every_machine() -> None:
     assert hashlib.sha256(render(FIXED).tobytes()).hexdigest() == (
-        "fa9e7212903a9c2466ee602ab81432dfb8017c2bd22c332b450d6e3ac0cc33c4"
+        "e498cd9e01927af2b15a3f6dbe994b9aa3b7dd57a337454b196a82035fd387e0"
     )
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from tiltmeter.counterfactuals import SOURCES, Source, Swap, images_of, pixels_of
 from tiltmeter.counterfactuals.words import spelled, with_masked_head
 from tiltmeter.errors import InputError
+from tiltmeter.images import Made, Pictures, readable_rows
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
 from tiltmeter.probes.counterfactual_measuring import (
@@ -222,6 +223,11 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
             raise CannotRunError(f"{shown.name} has vectors, no pictures that could be changed")
         source, true, curve = chosen_sources(options["source"], shown, options, setting.seed)
         shown = fewer(shown, asked.swap, options["images"], np.random.default_rng(setting.seed))
+        if isinstance(shown.images, Pictures | Made):
+            kept = readable_rows(shown.images)
+            if not kept:
+                raise CannotRunError(f"none of the {len(shown.images):,} pictures can be read")
+            shown = shown.only(kept)
     return counterfactual(
         model,
         shown,

@@ -38,6 +38,8 @@ from tiltmeter.types import Array, Faces, Floats, Groups, Ints, Progress, Prompt
 
 #: Prompts at one time, by device: their scores and rankings are all that is held.
 BLOCK, BLOCK_OF_TENSORS = 64, 512
+#: Figures whose statistics are made at one time where another device draws: more took no less time.
+THREADS = 4
 #: Ranks walked over for NDKL's relabellings, and for its intervals: seconds, not minutes.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 
@@ -177,7 +179,7 @@ def ranking(
         if device == "cpu":  # its cores are busy with one figure, its memory is full with two
             tables += [table for job in jobs() for table in tabulated(job)]
             continue
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(THREADS) as pool:
             tables += [table for some in pool.map(tabulated, jobs()) for table in some]
     for sample in samples if reorder is None else ():
         chosen = images if sample.rows is None else images[sample.rows]

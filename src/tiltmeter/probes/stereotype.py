@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.images import Made, Pictures, Unreadable
+from tiltmeter.images import Made, Pictures, readable_rows
 from tiltmeter.probes import caption_controls
 from tiltmeter.probes.caption_choice import PICTURES, Cases, Reading, other_rows, readings
 from tiltmeter.probes.caption_figures import Choice, experiment
@@ -121,7 +121,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
             seen = setting.see(triplets)
             kept, vectors = seen.rows, seen.vectors
         else:
-            kept = [row for row in range(len(cases)) if _readable(cases.images, row)]
+            kept = readable_rows(cases.images)
         if not kept:
             raise CannotRunError(f"none of the {len(cases):,} pictures can be read")
         cases = cases.only(kept)
@@ -134,14 +134,6 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         effort=setting.effort,
         progress=setting.progress,
     )
-
-
-def _readable(images: Pictures | Made, row: int) -> bool:
-    try:
-        images[row]
-    except Unreadable:
-        return False
-    return True
 
 
 PROBE = Probe(

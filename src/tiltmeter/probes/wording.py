@@ -68,8 +68,8 @@ def _rows(
     if known.sum() >= FEWEST_WORDS:
         found = np.array(variance_shares(values[known], noise[known]))
         again = drawn % known.sum()  # the same draws, of the words that are left
-        shares = [variance_shares(values[known][row], noise[known][row]) for row in again]
-        low, high = defined.quantile(np.array(shares), (0.025, 0.975))
+        shares = np.stack(variance_shares(values[known][again], noise[known][again]), axis=1)
+        low, high = defined.quantile(shares, (0.025, 0.975))
     return rows(
         len(Shares._fields),
         **constants,

@@ -159,7 +159,11 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     _, word = np.unique(words, return_inverse=True)
     _, template = np.unique(templates, return_inverse=True)
     weight = _multiplicity(template, len(draws), rng)
-    total = weight @ (word[:, None] == np.arange(word.max() + 1))  # draws x words
+    # not a product of matrices: whole numbers add up exactly in any order, and BLAS would start
+    # threads for each of thousands of small ones
+    order = np.argsort(word, kind="stable")
+    starts = np.searchsorted(word[order], np.arange(word.max() + 1))
+    total = np.add.reduceat(weight[:, order], starts, axis=1)  # draws x words
     # where none of a word's templates was drawn, all of them serve
     missed = total[:, word] == 0
     weight = np.where(missed, 1.0, weight)

@@ -13,38 +13,38 @@ from tiltmeter.types import Floats
 class Shares(NamedTuple):
     """Shares of the variance of one value of one word in one template; they sum to 1."""
 
-    word: float
-    template: float
-    interaction: float  # a template that suits one word more than another
-    image: float  # another sample of images of the same size
+    word: Floats
+    template: Floats
+    interaction: Floats  # a template that suits one word more than another
+    image: Floats  # another sample of images of the same size
 
 
 def variance_shares(values: Floats, image_variance: Floats | float) -> Shares:
-    """Variance components of `values`, words x templates, by the method of moments.
+    """Variance components of `values`, (... x) words x templates, by the method of moments.
 
     `image_variance` is the sampling variance of a value (from a bootstrap over images), one for
     all or one each. Negative estimates are taken as 0. NaN where nothing varies.
 
     >>> word, template = np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5])
-    >>> [round(x, 2) for x in variance_shares(word[:, None] + template, 0.0)]
+    >>> [round(float(x), 2) for x in variance_shares(word[:, None] + template, 0.0)]
     [0.89, 0.11, 0.0, 0.0]
     """
     values = np.asarray(values, dtype=float)
-    words, templates = values.shape
+    words, templates = values.shape[-2:]
     if words < 2 or templates < 2:
         raise InputError(
             f"variance shares need at least 2 words and 2 templates; got {words} and {templates}"
         )
-    grand = values.mean()
-    by_word, by_template = values.mean(axis=1), values.mean(axis=0)
-    residual = values - by_word[:, None] - by_template + grand
-    ms_word = templates * ((by_word - grand) ** 2).sum() / (words - 1)
-    ms_template = words * ((by_template - grand) ** 2).sum() / (templates - 1)
-    ms_rest = (residual**2).sum() / ((words - 1) * (templates - 1))
-    image = float(np.mean(image_variance))
+    grand = values.mean(axis=(-2, -1))[..., None]
+    by_word, by_template = values.mean(axis=-1), values.mean(axis=-2)
+    residual = values - by_word[..., None] - (by_template - grand)[..., None, :]
+    ms_word = templates * ((by_word - grand) ** 2).sum(axis=-1) / (words - 1)
+    ms_template = words * ((by_template - grand) ** 2).sum(axis=-1) / (templates - 1)
+    ms_rest = (residual**2).sum(axis=(-2, -1)) / ((words - 1) * (templates - 1))
+    image = np.broadcast_to(image_variance, values.shape).mean(axis=(-2, -1))
     parts = np.maximum(
         [(ms_word - ms_rest) / templates, (ms_template - ms_rest) / words, ms_rest - image, image],
         0.0,
     )
-    total = parts.sum()
-    return Shares(*(float(x) for x in (parts / total if total > 0 else parts * np.nan)))
+    total = parts.sum(axis=0)
+    return Shares(*np.divide(parts, total, out=np.full_like(parts, np.nan), where=total > 0))
