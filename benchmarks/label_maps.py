@@ -37,6 +37,8 @@ def methods(world: World) -> dict[str, tuple[str, dict[str, Any]]]:
         "inlp": ("inlp", {}),
         "inlp, rounds=1": ("inlp", {"rounds": 1}),
         "spd": ("spd", {}),
+        "transport": ("transport", {}),
+        "transport, clusters=1": ("transport", {"clusters": 1}),
         "fairerclip": ("fairerclip", {}),
         "fairerclip, tau=0.9": ("fairerclip", {"tau": 0.9}),
         "fairerclip, targets: all captions": ("fairerclip", {"targets": captions(world)}),

@@ -344,5 +344,5 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
     assert "tiltmeter debias leace" in shown.output
     told = json.loads(CliRunner().invoke(app, [*given, "--force", "--json"]).output)
     assert told["best"].startswith("leace")
-    assert len(told["candidates"]) == 4
+    assert len(told["candidates"]) == 5  # before, three strengths of LEACE, PBM
     assert (tmp_path / "swept/instances/frontier.parquet").is_file()

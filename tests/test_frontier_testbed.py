@@ -63,18 +63,22 @@ def test_halves_of_a_task_share_no_picture() -> None:
 
 
 @pytest.mark.slow
-def test_bend_reaches_the_noise_at_under_a_point() -> None:
+@pytest.mark.parametrize("seed", [1, 31, 32])
+def test_transport_reaches_the_noise_at_under_a_point(seed: int) -> None:
     model = load_model("testbed:dual", device="cpu")
     world = World.plant(model.provenance["strength"])
     found = frontier(
-        model, "testbed:?images=14000&seed=1", attribute="shape", methods=["bend", "leace"],
-        words=leaning(world), shares=(0.6, 0.2, 0.2), probes=False,
+        model, f"testbed:?images=28000&seed={seed}", attribute="shape",
+        strengths=["leace:shrink=0.001", "transport"], words=leaning(world),
+        shares=(0.8, 0.1, 0.1), bootstraps=50, probes=False,
     )  # fmt: skip
     before, best = found.before.bias("shape"), found.best
     assert before.null is not None
     assert before.low > 5 * before.null[2]
+    leace = found.chosen["leace"].bias("shape")
+    assert leace.value > 5 * before.null[2]  # equal means are not equal tops
     assert best is not None
-    assert best.candidate.method == "bend"
+    assert best.candidate.method == "transport"
     assert not best.sees_labels
     assert best.bias("shape").within_null
     assert best.lost < 0.01

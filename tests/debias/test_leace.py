@@ -116,6 +116,8 @@ def test_what_it_refuses() -> None:
         Leace(towers="image").fit(x, labels)
     with pytest.raises(InputError, match="call fit first"):
         Leace().map(x)
+    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 5"):
+        Leace().fit(x, labels).map(x[:, :5])
 
 
 @pytest.mark.parametrize("shrink", [0.01, 0.3, 1.0])

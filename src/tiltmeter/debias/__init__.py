@@ -32,6 +32,7 @@ DEBIASERS = Registry(
         "roboshot": "tiltmeter.debias.roboshot:RoboShot",
         "sfid": "tiltmeter.debias.sfid:Sfid",
         "spd": "tiltmeter.debias.inlp:Spd",
+        "transport": "tiltmeter.debias.transport:Transport",
     },
 )
 

@@ -9,11 +9,10 @@ and Q spanning p_g - p_0, normalise((I - QQ') e).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
 
 import numpy as np
 
-from tiltmeter.debias.debiaser import GIVEN_BY, GroupTexts, VectorMap, checked
+from tiltmeter.debias.debiaser import GIVEN_BY, GroupTexts, LabelMap
 from tiltmeter.debias.naming import group_words, with_group
 from tiltmeter.debias.subspace import ROUNDING, basis, prompt_vectors, renewed, without
 from tiltmeter.errors import InputError, UnknownNameError
@@ -24,7 +23,7 @@ from tiltmeter.types import Array, Floats, Groups, Ints
 BLOCK = 128
 
 
-class Bend(VectorMap):
+class Bend(LabelMap):
     """BEND-VLM (Gerych et al. 2024): bends each query until it is as near to every group.
 
     Labelled images serve as the reference; a query's forms come from a table, no language model is
@@ -40,14 +39,7 @@ class Bend(VectorMap):
         self.project = project
         self.rounds = rounds
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        x, labels = checked(vectors, groups)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
         if texts is None:
             raise InputError(f"this method learns from texts too: {GIVEN_BY['prompts']}")
         for name in texts.naming:
@@ -70,7 +62,6 @@ class Bend(VectorMap):
         order = np.argsort(labels.codes, kind="stable")  # group after group
         self.references_: Floats = np.asarray(unit(x), np.float32)[order]
         self.counts_: Ints = np.array([count for _, count in there])
-        return self
 
     def map_images(self, vectors: Array) -> Array:
         self.check_fitted()

@@ -7,18 +7,16 @@ authors used: by nearest neighbours (Ross 2014).
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 from scipy.special import digamma
 
-from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked
+from tiltmeter.debias.debiaser import GroupTexts, LabelMap
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, unit
 from tiltmeter.types import Array, Floats, Groups, Ints
 
 
-class ClipClip(VectorMap):
+class ClipClip(LabelMap):
     """CLIP-clip (Wang et al. 2021): keeps the dimensions that tell least of the attribute.
 
     `keep` is how many stay: a number of dimensions, or a share of them below 1. The paper keeps
@@ -29,14 +27,8 @@ class ClipClip(VectorMap):
         self.keep = keep  # by default 400 of 512
         self.neighbours = neighbours
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        x, labels = checked(vectors, groups)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        del texts
         d = x.shape[1]
         keep = round(self.keep * d) if self.keep < 1 else int(self.keep)
         if not 1 <= keep <= d:
@@ -47,7 +39,6 @@ class ClipClip(VectorMap):
         self.information_: Floats = mutual_information(x, labels.codes, neighbours=self.neighbours)
         lowest = np.argsort(self.information_, kind="stable")[:keep]
         self.kept_: Ints = np.sort(lowest)
-        return self
 
     def map(self, vectors: Array) -> Array:
         self.check_fitted()

@@ -22,6 +22,8 @@ from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
 ARRAYS = "debiaser.safetensors"
+#: Whose vectors a map that is learned from labelled images may change.
+TOWERS = ("images", "both")
 #: What a method may ask for, and how it is given on the command line.
 GIVEN_BY = {
     "labels": "--images SPEC --attribute A",
@@ -134,6 +136,32 @@ class VectorMap(Debiaser):
     ) -> Array:
         del texts, encode
         return self.map(vectors)
+
+
+class LabelMap(VectorMap):
+    """A map that is learned from labelled images, for the vectors of images or of both towers."""
+
+    towers: str = "both"
+
+    def fit(
+        self,
+        vectors: Array | None,
+        groups: Groups | Array | None,
+        *,
+        texts: GroupTexts | None = None,
+    ) -> Self:
+        one_of("towers", self.towers, TOWERS)
+        self.learn(*checked(vectors, groups), texts)
+        return self
+
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        """Learns from checked vectors, in double precision, and two groups or more."""
+        raise NotImplementedError
+
+    def map_texts(
+        self, vectors: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
+    ) -> Array:
+        return super().map_texts(vectors, texts, encode) if self.towers == "both" else vectors
 
 
 class ModelEdit(Debiaser):

@@ -13,13 +13,13 @@ the towers are solved in turn, images first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked, one_of
+from tiltmeter.debias.debiaser import GroupTexts, LabelMap, one_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, namespace, to_numpy, unit
 from tiltmeter.types import Array, Floats, Groups
@@ -28,7 +28,7 @@ KERNELS = ("rbf", "linear")
 SAMPLE = 2000  # rows whose distances set the kernel's width
 
 
-class FairerClip(VectorMap):
+class FairerClip(LabelMap):
     """FairerCLIP (Dehdashtian et al. 2024): kernel coordinates that keep the target, not the group.
 
     `targets` are texts of the classes that the model will choose from; each image's own is the
@@ -65,22 +65,15 @@ class FairerClip(VectorMap):
     def settings(self) -> dict[str, Any]:
         return {**super().settings, "targets": list(self.targets)}  # as JSON gives them back
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
         one_of("kernel", self.kernel, KERNELS)
         for name, value in (("tau", self.tau), ("tau_z", self.tau_z)):
             if not 0 <= value < 1:
                 raise InputError(f"{name} lies from 0 to below 1; got {value}")
-        x, labels = checked(vectors, groups)
         s = _centred(np.eye(len(labels.names))[labels.codes])
         if not len(self.targets):
             self.basis_ = _kept(x, s, self.tau, self.rank)
-            return self
+            return
         if texts is None or len(self.targets) < 2:
             raise InputError(
                 "fairerclip learns from the texts of two targets or more and from the model's "
@@ -88,7 +81,6 @@ class FairerClip(VectorMap):
             )
         said = np.asarray(to_numpy(texts.encode(list(self.targets))), np.float64)
         self._in_turns(x, s, unit(said))
-        return self
 
     def _in_turns(self, x: Floats, s: Floats, said: Floats) -> None:
         rng = np.random.default_rng(self.seed)

@@ -319,7 +319,8 @@ class _Objective:
             return pixels
         if self.how.images == "edited":
             return self._pixels(self.edited, rows)
-        settings = Attack(epsilon=self.how.epsilon, step=self.how.step, steps=self.how.attack_steps, starts=1)
+        how = self.how
+        settings = Attack(how.epsilon, how.step, how.attack_steps, starts=1)  # anew at every step
         network = network_of(self.model)
         learning = [one.training for one in network.modules()]
         network.eval()

@@ -7,22 +7,19 @@ puts the mean of doubtful samples back on them: x - QQ'x + QQ'm.
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
-from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked, one_of
+from tiltmeter.debias.debiaser import GroupTexts, LabelMap
 from tiltmeter.debias.learners import doubtful, linear_probe, scale_of, two_parts
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, unit
 from tiltmeter.types import Array, Floats, Groups, Ints
 
-TOWERS = ("images", "both")
 JUDGED = 0.25  # share of the rows that tell when a probe is at chance
 BEYOND = 1.645  # standard errors above the share of the largest group: one-sided 5%
 
 
-class Inlp(VectorMap):
+class Inlp(LabelMap):
     """INLP (Ravfogel et al. 2020): projects off what linear probes read, one after the other.
 
     Directions are learned on three quarters of the rows. It stops as soon as a probe is at chance
@@ -35,21 +32,13 @@ class Inlp(VectorMap):
         self.towers = towers
         self.seed = seed
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        one_of("towers", self.towers, TOWERS)
-        x, labels = checked(vectors, groups)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        del texts
         at_least_0("rounds", self.rounds)
         parts = two_parts(labels.codes, JUDGED, self.seed)
         self.basis_, accuracy = nullspace(x, labels.codes, parts, rounds=self.rounds)
         self.chance_ = float(np.bincount(labels.codes[parts[1]]).max() / max(len(parts[1]), 1))
         self.accuracy_: Floats = np.array(accuracy)  # before the first round, after it, ...
-        return self
 
     def project(self, vectors: Array) -> Array:
         """Vectors without the directions, before their length is made one again."""
@@ -65,9 +54,6 @@ class Inlp(VectorMap):
     def map(self, vectors: Array) -> Array:
         self.check_fitted()
         return unit(self.project(vectors)) if self.basis_.shape[1] else vectors
-
-    def map_texts(self, vectors: Array, texts: object, encode: object) -> Array:
-        return self.map(vectors) if self.towers == "both" else vectors
 
 
 class Spd(Inlp):
@@ -85,15 +71,8 @@ class Spd(Inlp):
         self.towers = towers
         self.seed = seed
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        one_of("towers", self.towers, TOWERS)
-        x, labels = checked(vectors, groups)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        del texts
         at_least_0("rank", self.rank)
         learn, judge = two_parts(labels.codes, JUDGED, self.seed)
         judge = judge if len(judge) else learn
@@ -104,7 +83,6 @@ class Spd(Inlp):
         rows, self.bar_ = doubtful(sure, self.confidence)
         self.doubtful_ = len(rows)
         self.put_back_: Floats = self.basis_ @ (self.basis_.T @ x[judge[rows]].mean(axis=0))
-        return self
 
     def project(self, vectors: Array) -> Array:
         off = super().project(vectors)

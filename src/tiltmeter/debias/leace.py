@@ -7,19 +7,16 @@ it moves the vectors least, in mean square.
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
-from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked, one_of
+from tiltmeter.debias.debiaser import GroupTexts, LabelMap
+from tiltmeter.debias.subspace import matched
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, unit
 from tiltmeter.types import Array, Floats, Groups
 
-TOWERS = ("images", "both")
 
-
-class Leace(VectorMap):
+class Leace(LabelMap):
     """LEACE (Belrose et al. 2023): erases what any linear probe could read of the attribute.
 
     Images alone are enough for every score to have the same mean in all groups: by default texts
@@ -39,17 +36,10 @@ class Leace(VectorMap):
         self.shrink = shrink
         self.tolerance = tolerance  # of the largest: smaller variances count as none
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        one_of("towers", self.towers, TOWERS)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        del texts
         if not 0 <= self.shrink <= 1:
             raise InputError(f"shrink lies from 0 to 1; got {self.shrink:g}")
-        x, labels = checked(vectors, groups)
         n = len(x)
         z = np.eye(len(labels.names))[labels.codes]
         self.mean_ = x.mean(axis=0)
@@ -67,17 +57,14 @@ class Leace(VectorMap):
         left = left[:, sizes > self.tolerance**0.5 * max(sizes.max(), self.tolerance)]
         self.read_: Floats = left.T @ whiten  # rank x dimensions
         self.write_: Floats = colour @ left  # dimensions x rank
-        return self
 
     def erase(self, vectors: Array) -> Array:
         """Vectors after the erasure, before their length is made one again."""
         self.check_fitted()
         dtype = str(vectors.dtype).rpartition(".")[2]
-        mean, read, write = (like(vectors, x, dtype) for x in (self.mean_, self.read_, self.write_))
+        read = matched(self.read_, vectors)
+        mean, write = (like(vectors, x, dtype) for x in (self.mean_, self.write_))
         return vectors - (vectors - mean) @ read.T @ write.T
 
     def map(self, vectors: Array) -> Array:
         return unit(self.erase(vectors))
-
-    def map_texts(self, vectors: Array, texts: object, encode: object) -> Array:
-        return self.map(vectors) if self.towers == "both" else vectors

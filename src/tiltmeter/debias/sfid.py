@@ -6,20 +6,16 @@ in every vector, by their mean over the samples of which the forest is not sure.
 
 from __future__ import annotations
 
-from typing import Self
-
 import numpy as np
 
-from tiltmeter.debias.debiaser import GroupTexts, VectorMap, checked, one_of
+from tiltmeter.debias.debiaser import GroupTexts, LabelMap
 from tiltmeter.debias.learners import doubtful, learner
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import like, namespace, unit
 from tiltmeter.types import Array, Floats, Groups, Ints
 
-TOWERS = ("images", "both")
 
-
-class Sfid(VectorMap):
+class Sfid(LabelMap):
     """SFID (Jung et al. 2024): the most telling dimensions take the value of doubtful samples.
 
     `dims` is how many are replaced: a number, or a share of them below 1. The paper takes 100 of
@@ -42,15 +38,8 @@ class Sfid(VectorMap):
         self.towers = towers
         self.seed = seed
 
-    def fit(
-        self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
-        *,
-        texts: GroupTexts | None = None,
-    ) -> Self:
-        one_of("towers", self.towers, TOWERS)
-        x, labels = checked(vectors, groups)
+    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        del texts
         d = x.shape[1]
         count = round(self.dims * d) if self.dims < 1 else int(self.dims)
         if not 0 <= count <= d:
@@ -72,7 +61,6 @@ class Sfid(VectorMap):
         rows, self.bar_ = doubtful(sure, self.confidence)
         self.doubtful_ = len(rows)
         self.value_: Floats = x[rows].mean(axis=0)[self.replaced_]
-        return self
 
     def impute(self, vectors: Array) -> Array:
         """Vectors with the values put in, before their length is made one again."""
@@ -89,6 +77,3 @@ class Sfid(VectorMap):
     def map(self, vectors: Array) -> Array:
         self.check_fitted()
         return unit(self.impute(vectors)) if len(self.replaced_) else vectors
-
-    def map_texts(self, vectors: Array, texts: object, encode: object) -> Array:
-        return self.map(vectors) if self.towers == "both" else vectors

@@ -30,22 +30,23 @@ GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {
     "difference": [{}, {"towers": "both"}, {"weight": 1000.0}],
     "fairerclip": [{"tau": tau} for tau in (0.3, 0.6, 0.9)],
     "inlp": [{"rounds": rounds} for rounds in (1, 5, 30)],
-    "leace": [{}, {"towers": "both"}],
+    "leace": [{}, {"towers": "both"}, {"shrink": 0.001}],
     "mpr": [{"rho": rho} for rho in (0.05, 0.2, 0.5)],
     "orth-cali": [{"weight": weight} for weight in (1.0, 10.0, 100.0, 1000.0)],
     "orth-proj": [{}, {"towers": "both"}],
     "roboshot": [{}, {"towers": "both"}],
     "sfid": [{"dims": share} for share in (0.05, 0.1953125, 0.5)],
     "spd": [{"rank": rank} for rank in (1, 5, 20)],
+    "transport": [{}, {"clusters": 1}, {"shrink": 1.0}],
 }
 #: Compositions that are tried too; a setting is named with its method.
 BENT = {"bend.project": False, "bend.neighbours": "7%", "bend.rounds": 3}
 COMPOSITIONS: dict[str, Sequence[Mapping[str, Any]]] = {
-    "bend+leace": [BENT],
+    "bend+leace": [BENT, {**BENT, "leace.shrink": 0.001}],
     "bend+sfid": [BENT],
     "closed-form+bend": [BENT],
     "inlp+bend": [BENT],
-    "leace+bend": [BENT],
+    "leace+bend": [BENT, {"leace.shrink": 0.001, **BENT}],
 }
 
 
