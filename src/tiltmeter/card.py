@@ -171,7 +171,9 @@ def command(meta: Mapping[str, Any]) -> str | None:
     for probe, options in sorted((given.get("options") or {}).items()):
         for option, value in sorted(options.items()):
             words += ["--option", f"{probe}.{option}={value}"]
-    return " ".join(map(_quoted, words + ["--strict"] * bool(given.get("strict"))))
+    words += ["--strict"] * bool(given.get("strict"))
+    words += ["--no-vectors"] * (given.get("keep_vectors") is False)
+    return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:

@@ -145,6 +145,13 @@ def audit(
     with_report: Annotated[
         bool, typer.Option("--report/--no-report", help="Write report.html into the run")
     ] = True,
+    keep_vectors: Annotated[
+        bool,
+        typer.Option(
+            "--vectors/--no-vectors",
+            help="Keep what was ranked (ids, labels, vectors), for compare and explore",
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Measure a model: one bias table, every number with its noise."""
@@ -171,6 +178,8 @@ def audit(
             "cross": cross or (),
             "convention": convention,
             "k": k,
+            "permutations": permutations,
+            "bootstraps": bootstraps,
             "seed": seed,
             "store": store,
             "precision": precision,
@@ -189,9 +198,8 @@ def audit(
                 probes=probe,
                 classes=classes,
                 options=_options(option or ()),
-                permutations=permutations,
-                bootstraps=bootstraps,
                 device=device,
+                keep_vectors=keep_vectors,
             )
             for model in models or ["testbed:fusion"]
             for faces in (images or [None])  # type: ignore[list-item]
@@ -689,7 +697,10 @@ def _fail(message: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    from tiltmeter.report.text import printable
+
+    told = Text.assemble(("error: ", "bold red"), printable(message))
+    Console(stderr=True, soft_wrap=True).print(told)
     sys.exit(2)
 
 

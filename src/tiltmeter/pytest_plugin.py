@@ -44,11 +44,10 @@ def pytest_runtest_makereport(
 
 
 def _told(gate: Any) -> str:
-    from rich.console import Console
-
     from tiltmeter.show import gate as show
+    from tiltmeter.show.terminal import console_of
 
-    console = Console(width=100, markup=False, highlight=False, emoji=False, color_system=None)
+    console = console_of(width=100, color_system=None)
     with console.capture() as captured:
         if gate.comparison is None:
             show.decision(console, gate)

@@ -123,7 +123,7 @@ def test_back_and_forward(opened: Callable[..., Any], address: str) -> None:
 
 
 def test_two_models_side_by_side(opened: Callable[..., Any], address: str) -> None:
-    page = opened(address, query=f"?a={NURSE}")
+    page = opened(address, query=f"?a={DOCTOR}")
     page.click("text=Compare")
     settled(page)
     models = [page.locator(f"{side} >> select").input_value() for side in (FIRST, SECOND)]
@@ -133,7 +133,7 @@ def test_two_models_side_by_side(opened: Callable[..., Any], address: str) -> No
     leaning, fair = (
         float(page.locator(f"{side} >> .numbers b").inner_text()) for side in (FIRST, SECOND)
     )
-    assert leaning > fair
+    assert leaning > 2 * fair  # a word whose tilt was planted in the first world only
     shared = page.url
     again = opened(shared)  # the address is all that another window needs
     assert gallery(again, SECOND) == gallery(page, SECOND)

@@ -22,12 +22,12 @@ HOSTILE = (
 )
 
 
-def hostile_embeddings(place: Path, *, images: int = 240) -> Path:
+def hostile_embeddings(place: Path, *, images: int = 240, lean: float = 2.0) -> Path:
     """Vectors whose groups, words, categories and file names are HOSTILE."""
     rng = np.random.default_rng(0)
     group, other = rng.integers(0, 3, images), rng.integers(0, 2, images)
     vectors = rng.normal(size=(images, 12)).astype(np.float32)
-    vectors[:, 0] += 2.0 * (group == 0)
+    vectors[:, 0] += lean * (group == 0)
     texts = rng.normal(size=(len(HOSTILE) + 45, 12)).astype(np.float32)
     texts[0] = np.eye(12)[0]
     place.mkdir(parents=True, exist_ok=True)
@@ -62,10 +62,10 @@ def _cell(label: str) -> str:
     return label.replace("\x00", "")
 
 
-def hostile_run(place: Path) -> Run:
+def hostile_run(place: Path, *, lean: float = 2.0) -> Run:
     """An audit of them."""
     return tm.audit(
-        f"embeddings:{hostile_embeddings(place)}",
+        f"embeddings:{hostile_embeddings(place, lean=lean)}",
         k=[20],
         cross=["group*<b>other"],
         permutations=99,

@@ -286,7 +286,7 @@ def test_undefined_is_a_dash_with_its_reason() -> None:
 
 def test_an_empty_run_has_a_page_too() -> None:
     content = page.html(page_of(Run(RESULTS.empty_table())))
-    assert "Nothing in this run stands out from its null." in content
+    assert "Nothing here can be called a finding" in content
 
 
 def test_without_the_packages_for_figures_the_tables_are_there(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
+from tests.random_clip import random_clip
 from tiltmeter.panel import panel
 from tiltmeter.report import charts, clouds, drawing, page, page_of
 from tiltmeter.report.drawing import ON_GROUPS, PALETTE, inline
@@ -139,12 +141,17 @@ def test_propagation() -> None:
 
 def test_association_tests() -> None:
     table = rows(2, probe="eat", metric="weat", model="m", experiment="WEAT text-text, caliskan",
-                 category=["flowers", "names"], group="X", target="A", value=[1.2, float("nan")],
-                 null_lo=-0.5, null_hi=0.5, ci_low=[0.8, None], ci_high=[1.6, None], p=0.001,
-                 p_fwer=[0.002, None], n=50, note=[None, "too few"])  # fmt: skip
+                 category=["flowers", "names"], group="roses against <ants>",
+                 target="nice against nasty", value=[1.2, float("nan")], null_lo=-0.5, null_hi=0.5,
+                 ci_low=[0.8, None], ci_high=[1.6, None], p=0.001, p_fwer=[0.002, None], n=50,
+                 note=[None, "too few"])  # fmt: skip
     found = section(Run(table), "eat")
-    assert "flowers +1.20" in found.figures[0].description
-    assert len(found.findings) == 1
+    assert "flowers: roses against <ants> +1.20" in found.figures[0].description
+    [finding] = found.findings
+    assert "<bdi>roses</bdi> are nearer to <bdi>nice</bdi>, <bdi>&lt;ants&gt;</bdi>" in finding.text
+    away = rows(1, **{**table.to_pylist()[0], "value": [-1.2]})
+    [turned] = section(Run(away), "eat").findings
+    assert "<bdi>roses</bdi> are nearer to <bdi>nasty</bdi>" in turned.text
     assert found.tables[0].cells()[1][-1] == "too few"
     assert draw(found)
 
@@ -165,6 +172,7 @@ def test_before_and_after(tmp_path: Path) -> None:
     found = page_of(after, before=before)
     change = found.sections[0]
     assert change.title == "Before and after"
+    assert change.notes == []  # both keep what they ranked, so images are paired
     assert any("thing 0" in one.text and "nearer to" in one.text for one in found.summary.changed)
     assert "figure-arrows-gender" in [figure.name for figure in change.figures]
     assert draw(change)
@@ -179,7 +187,7 @@ def renamed(run: Run, like: Run) -> Run:
     at = run.table.schema.get_field_index("dataset")
     column = pa.array([name] * run.table.num_rows, pa.string())
     return Run(run.table.set_column(at, run.table.schema.field(at), column), run.meta,
-               {k: v for k, v in run.instances.items() if k == "ranking"})  # fmt: skip
+               {k: v for k, v in run.instances.items() if k == "ranking"}, run.vectors)  # fmt: skip
 
 
 def test_the_front_joins_what_nothing_beats() -> None:
@@ -267,3 +275,32 @@ def test_a_p_value_of_zero_is_small() -> None:
     assert beats({"p_fwer": 0.0})
     assert not beats({"p_fwer": None})
     assert not beats({"p_fwer": 0.051})
+
+
+def test_usefulness_beside_chance(tmp_path: Path) -> None:
+    """A real run: pictures of a folder as classes and, with a file of COCO's form, as captions."""
+    from PIL import Image
+
+    told: dict[str, list[dict[str, object]]] = {"images": [], "annotations": []}
+    (tmp_path / "all").mkdir()
+    for at in range(24):
+        name = ("red", "green", "blue")[at % 3]
+        (tmp_path / "classes" / name).mkdir(parents=True, exist_ok=True)
+        picture = Image.new("RGB", (64, 64), (10 * at, 255 - 10 * at, 128))
+        picture.save(tmp_path / f"classes/{name}/{at}.png")
+        picture.save(tmp_path / f"all/{at}.png")
+        told["images"].append({"id": at, "file_name": f"{at}.png"})
+        told["annotations"].append({"id": at, "image_id": at, "caption": f"a {name} thing"})
+    (tmp_path / "captions.json").write_text(json.dumps(told))
+    run = tm.audit(
+        f"hf:{random_clip(tmp_path / 'clip')}",
+        data={"utility": f"imagefolder:{tmp_path / 'classes'}",
+              "captions": f"coco:{tmp_path / 'captions.json'}?images={tmp_path / 'all'}"},
+        probes=["retrieval", "zero_shot"],
+    )  # fmt: skip
+    found = page_of(run)
+    titles = [one.title for one in found.sections]
+    assert titles == ["Usefulness: retrieval", "Usefulness: zero-shot classes"]
+    assert "Tick: by chance" in found.figures[0].caption
+    assert all(draw(one).count("<svg") == 1 for one in found.sections)
+    assert "captions, 24 items" in page.html(found)

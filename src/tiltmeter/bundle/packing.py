@@ -70,8 +70,10 @@ def bundle(
     meta = _record(place)
     files, gone = _files(place, meta)
     table = as_results(pq.read_table(BytesIO(files[TABLE])))
-    if with_vectors and not any(name.startswith("vectors/") for name in files):
-        raise InputError(f"{place} keeps no vectors: leave out --with-vectors")
+    if with_vectors and not any(name.startswith("vectors/") and name != _KEPT for name in files):
+        given = meta.get("arguments", {}).get("given", {})
+        told = " (it was made with --no-vectors)" if given.get("keep_vectors") is False else ""
+        raise InputError(f"{place} keeps no vectors{told}: leave out --with-vectors")
     counts, source, why = _counts(files, table, meta, store)
     parts = {TABLE: files[TABLE], RUN: canonical(_handed_on(meta))}
     if counts is not None:

@@ -17,6 +17,7 @@ from tiltmeter.results import Run
 #: What may fail a gate: something worse, or nothing but limits.
 FAIL_ON = (WORSE, "never")
 NAMED = 3  # findings that a reason names
+LABEL = 60  # letters of a label in a reason
 
 Row = dict[str, Any]
 #: The last gates that did not open, for a test runner to tell of; it takes them away itself.
@@ -88,13 +89,15 @@ def worse_in_words(comparison: Comparison) -> list[str]:
         whole = [row for row in mine if not row["concept"] and row["group"] is None]
         said = [f"{measure(row)} {row['before']:.2f} to {row['after']:.2f}" for row in whole]
         if words:
-            some = ", ".join(row["concept"] for row in words[:NAMED])
+            some = ", ".join(_short(row["concept"]) for row in words[:NAMED])
             more = " ..." if len(words) > NAMED else ""
             said.append(f"{len(words)} {'word' if len(words) == 1 else 'words'} ({some}{more})")
         if not said:  # only a group, over all words
-            said = [f"{row['group']}: {measure(row)} {row['before']:.2f} to {row['after']:.2f}"
-                    for row in mine[:NAMED]]  # fmt: skip
-        told.append(f"{attribute or 'all'} is worse: {'; '.join(said)}")
+            said = [
+                f"{_short(row['group'])}: {measure(row)} {row['before']:.2f} to {row['after']:.2f}"
+                for row in mine[:NAMED]
+            ]
+        told.append(f"{_short(attribute or 'all')} is worse: {'; '.join(said)}")
     for row in worse:
         if row["metric"] in UTILITY:
             told.append(
@@ -122,3 +125,8 @@ def measure(row: Row) -> str:
     way = f", {row['experiment']}" if row["metric"] == "recall" and row["experiment"] else ""
     what = f" ({row['target']})" if row["metric"] == "gaps" and row["target"] else ""
     return f"{names.get(row['metric'], row['metric'])}{k}{way}{what}"
+
+
+def _short(label: str) -> str:
+    """The label, or its beginning: a reason is one line."""
+    return label if len(label) <= LABEL else f"{label[: LABEL - 1]}…"

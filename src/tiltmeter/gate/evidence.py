@@ -101,6 +101,9 @@ class Seen:
 def seen(run: Run, *, store: str | Path | None = None) -> Seen:
     """What a run ranked; GoneError says why that is not known any more."""
     if not {"texts", "faces"} <= set(run.vectors):
+        given = run.meta.get("arguments", {}).get("given", {})
+        if given.get("keep_vectors") is False:
+            raise GoneError("it keeps no vectors: it was made with --no-vectors")
         raise GoneError("it keeps no vectors: it was made without the probe ranking, or long ago")
     said, faces = run.vectors["texts"], run.vectors["faces"]
     columns = {name: said[name].to_pylist() for name in _PROMPT}

@@ -76,7 +76,7 @@ def filled(run: Run) -> Run:
     column = run.table.schema.get_field_index("published")
     field = run.table.schema.field(column)
     table = run.table.set_column(column, field, pa.array(values, field.type))
-    return Run(table, run.meta, run.instances)
+    return Run(table, run.meta, run.instances, run.vectors)
 
 
 def told(row: Mapping[str, Any]) -> str:

@@ -115,7 +115,7 @@ def _data(meta: Mapping[str, Any]) -> list[Fact]:
         told = text.short(one.get("name"), 120)
         if images := one.get("images"):
             told += f", {images:,} {'images' if role == 'faces' else 'items'}"
-        if captions := one.get("captions"):
+        if isinstance(captions := one.get("captions"), int):  # of pictures with captions: a file
             told += f", {captions:,} captions"
         lost = (one.get("unreadable") or {}).get("count", 0)
         gone = ((one.get("found") or {}).get("missing") or {}).get("count", 0)

@@ -59,13 +59,17 @@ def summary(run: Run, sections: Sequence[Section]) -> Summary:
         tested,
         weak,
         counted if sum(counted.values()) else {},
-        _sentence(counted, established or tested),
+        _sentence(
+            counted,
+            established or tested,
+            tested=pc.any(pc.is_valid(run.table["p_fwer"])).as_py() is True,
+        ),
         _limits(run, counted, power),
         power,
     )
 
 
-def _sentence(counts: dict[str, int], found: Sequence[Finding]) -> str:
+def _sentence(counts: dict[str, int], found: Sequence[Finding], *, tested: bool = True) -> str:
     total = sum(counts.values())
     if not total:
         return (
@@ -73,12 +77,21 @@ def _sentence(counts: dict[str, int], found: Sequence[Finding]) -> str:
             "words, so nothing is called established."
             if found
             else "Nothing in this run stands out from its null."
+            if tested
+            else "Nothing here can be called a finding: this run has no p-values that allow for "
+            "all its rows together."
         )
     sure, weak = counts[ESTABLISHED], counts[PERMUTATION_ONLY]
+    said = (
+        f"Of {text.plural(total, 'association')} between a word and a group, {sure:,} "
+        f"({sure / total:.0%}) {'is' if sure == 1 else 'are'} established."
+    )
+    if not weak:
+        return f"{said} None beats the permutation null only."
+    verb, they = ("beats", "it is") if weak == 1 else ("beat", "they are")
     return (
-        f"Of {total:,} associations between a word and a group, {sure:,} ({sure / total:.0%}) are "
-        f"established. {weak:,} more ({weak / total:.0%}) beat the permutation null only: neutral "
-        "words lean as far, so they are no evidence of a stereotype."
+        f"{said} {weak:,} more ({weak / total:.0%}) {verb} the permutation null only: neutral "
+        f"words lean as far, so {they} no evidence of a stereotype."
     )
 
 

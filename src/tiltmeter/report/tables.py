@@ -97,9 +97,9 @@ class Table:
         """The table as the page shows it, all rows."""
         head = [column.head for column in self.columns]
         rule = ["---" if column.is_text else "---:" for column in self.columns]
-        body = [[_escaped(cell) for cell in row] for row in self.cells()]
+        body = [[escaped(cell) for cell in row] for row in self.cells()]
         lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
-        return f"{_escaped(self.caption)}\n\n" + "\n".join(lines) + "\n"
+        return f"{escaped(self.caption)}\n\n" + "\n".join(lines) + "\n"
 
 
 def table_of(
@@ -132,7 +132,7 @@ def _raw(value: Any, is_text: bool) -> Any:
     return value
 
 
-def _escaped(cell: str) -> str:
+def escaped(cell: str) -> str:
     """Text that Markdown shows as it is."""
     for sign in "\\`*_[]|~#":
         cell = cell.replace(sign, f"\\{sign}")

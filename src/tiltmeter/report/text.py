@@ -26,10 +26,20 @@ def clean(text: Any) -> str:
     >>> clean("a" + chr(0) + chr(10) + "<b>")
     'a� <b>'
     """
-    lines = " ".join(str(text).split())
+    return printable(" ".join(str(text).split()))
+
+
+def printable(text: str) -> str:
+    """The same lines; what would move a cursor or turn what follows is replaced.
+
+    >>> printable("a" + chr(27) + "[31m" + chr(10) + "b")
+    'a�[31m\\nb'
+    """
     return "".join(
-        "\ufffd" if sign in TURNING or unicodedata.category(sign) in ("Cc", "Cs") else sign
-        for sign in lines
+        "\ufffd"
+        if sign in TURNING or (unicodedata.category(sign) in ("Cc", "Cs") and sign not in "\n\t")
+        else sign
+        for sign in text
     )
 
 

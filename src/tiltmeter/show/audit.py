@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tiltmeter.published import beside, told
+from tiltmeter.report.text import plural
 from tiltmeter.results import Run
 from tiltmeter.show import probes
 from tiltmeter.show.terminal import (
@@ -211,12 +212,17 @@ def _counts(concepts: list[Row]) -> str:
             "part of speech in the same templates."
         )
     unjudged = len(rows) - sum(count[name] for name in SHORT)
-    return (
-        f"\nOf {len(rows):,} associations (C-ASC, word x group), {count[ESTABLISHED]:,} are "
-        f"established (yes); {count[PERMUTATION_ONLY]:,} beat the permutation null but do not "
-        f"stand out from neutral words (perm.); {count[NOT_ESTABLISHED]:,} do not beat the null "
-        "(no)" + (f"; {unjudged:,} have too few placebos to judge (-)." if unjudged else ".")
-    )
+    sure, weak, none = (count[name] for name in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED))
+    told = [
+        f"{sure:,} {'is' if sure == 1 else 'are'} established (yes)",
+        f"{weak:,} {'beats' if weak == 1 else 'beat'} the permutation null but "
+        f"{'does' if weak == 1 else 'do'} not stand out from neutral words (perm.)",
+        f"{none:,} {'does' if none == 1 else 'do'} not beat the null (no)",
+    ]
+    if unjudged:
+        have = "has" if unjudged == 1 else "have"
+        told.append(f"{unjudged:,} {have} too few placebos to judge (-)")
+    return f"\nOf {plural(len(rows), 'association')} (C-ASC, word x group), {'; '.join(told)}."
 
 
 def _concepts(run: Run) -> list[Row]:

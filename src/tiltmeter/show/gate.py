@@ -11,6 +11,8 @@ from rich.table import Table
 from tiltmeter.gate import Comparison, Gate
 from tiltmeter.gate.comparing import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
 from tiltmeter.gate.deciding import measure, worst_by_word
+from tiltmeter.report import text
+from tiltmeter.report.tables import escaped
 from tiltmeter.show.terminal import Row, console_of, p_value, present, table_of
 
 SHOWN = 3  # words of each attribute
@@ -54,11 +56,13 @@ def decision(console: Console, gate: Gate) -> None:
 
 def markdown(found: Comparison, gate: Gate | None = None) -> str:
     """The comparison in GitHub's Markdown."""
-    lines = [f"### Tiltmeter: {_escaped(headline(found))}", ""]
+    lines = [f"### Tiltmeter: {escaped(text.clean(headline(found)))}", ""]
     if gate is not None:
         lines += ["**Passed.**" if gate.passed else "**Failed:**", ""]
-        lines += [f"- {_escaped(reason)}" for reason in gate.reasons] + [""] * bool(gate.reasons)
-    lines += [_escaped(line) for line in notes(found)] + [""]
+        lines += [f"- {escaped(text.clean(reason))}" for reason in gate.reasons] + [""] * bool(
+            gate.reasons
+        )
+    lines += [escaped(text.clean(line)) for line in notes(found)] + [""]
     rows = found.tests.to_pylist()
     if whole := over_words(rows):
         lines += [*_marked(("over all words", *WHOLE[1:]), whole, left=2), ""]
@@ -97,6 +101,7 @@ def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
 def headline(found: Comparison) -> str:
     """Which two models."""
     first, second = found.names
+    first, second = (text.short(name, text.IN_TABLE) for name in (first, second))
     return f"{first} -> {second}" if first != second else f"{first}, before and after"
 
 
@@ -215,18 +220,11 @@ def _marked(
     rule = ["---" if at < left else "---:" for at in range(len(columns))]
     lines = [f"| {' | '.join(columns)} |", f"|{'|'.join(rule)}|"]
     for cells, verdict in rows:
-        shown = [_escaped(cell) for cell in cells]
+        shown = [escaped(text.short(cell, text.IN_TABLE)) for cell in cells]
         if verdict == WORSE and columns[-1] == "verdict":
             shown[-1] = f"**{shown[-1]}**"
         lines.append(f"| {' | '.join(shown)} |")
     return lines
-
-
-def _escaped(text: str) -> str:
-    """What a name may hold and Markdown would read."""
-    for sign in ("\\", "|", "*", "_", "<", "`", "["):
-        text = text.replace(sign, f"\\{sign}")
-    return text
 
 
 def _number(value: float | None) -> str:

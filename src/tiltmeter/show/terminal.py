@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tiltmeter.report.text import printable, short
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
 
 STRONGEST = 8  # findings shown of a kind
+LONGEST = 160  # letters of a cell
 SHORT = {ESTABLISHED: "yes", PERMUTATION_ONLY: "perm.", NOT_ESTABLISHED: "no"}
 LABELS = {"c_asc": "C-ASC", "max_skew": "MaxSkew", "min_skew": "MinSkew", "ndkl": "NDKL",
           "normalized_entropy": "entropy"}  # fmt: skip
@@ -19,15 +21,31 @@ LABELS = {"c_asc": "C-ASC", "max_skew": "MaxSkew", "min_skew": "MinSkew", "ndkl"
 Row = dict[str, Any]
 
 
+class _Plain(Console):
+    """A console whose text is text: no sign of a label moves the cursor or turns what follows."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
+class _Short(Table):
+    """A table whose cells are labels and numbers: a label of a thousand letters is cut."""
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        super().add_row(
+            *(short(one, LONGEST) if isinstance(one, str) else one for one in cells), **options
+        )
+
+
 def console_of(**options: Any) -> Console:
     """What users name is printed as it is: brackets in a label are no markup."""
-    return Console(markup=False, highlight=False, emoji=False, **options)
+    return _Plain(markup=False, highlight=False, emoji=False, **options)
 
 
 def table_of(title: str, *columns: str, left: int = 1) -> Table:
     """A table with a title; the first `left` columns hold words, the others numbers."""
-    table = Table(
-        title=Text(f"\n{title}", style="bold"),
+    table = _Short(
+        title=Text(f"\n{short(title, LONGEST)}", style="bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
         show_edge=False,

@@ -98,12 +98,14 @@ def _one(row: Row, way: str) -> Finding:
     said = Markup("{} moved {} its ideal by {} ({}).").format(
         text.shown(what, 60), way, text.shown(row["attribute"] or "all", 60), text.shown(of, 60)
     )
+    low, high = row["ci_low"], row["ci_high"]
+    if row["excess"] < 0:  # told as what it is: so much nearer
+        low, high = (None if one is None else -one for one in (high, low))
     numbers = (
         f"{row['name']} {text.number(row['before'], 2, signed=True)} before, "
-        f"{text.number(row['after'], 2, signed=True)} after; farther from the ideal by "
-        f"{text.number(row['excess'], 2, signed=True)}, 95% interval "
-        f"{text.span(row['ci_low'], row['ci_high'], 2)}; adjusted p {text.p_value(row['p_fwer'])}; "
-        f"n = {text.count(row['n'])}"
+        f"{text.number(row['after'], 2, signed=True)} after; {way} the ideal by "
+        f"{text.number(abs(row['excess']), 2)}, 95% interval {text.span(low, high, 2)}; adjusted p "
+        f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
     )
     return Finding(said, numbers, None)
 

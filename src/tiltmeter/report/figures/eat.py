@@ -16,6 +16,7 @@ LEAD = (
     "mean associations over their spread: 0 without tilt, at most 2 for sets of one size."
 )
 MOST = 30
+AGAINST = " against "  # between the names of two sets
 
 
 def section(run: Run, probe: str) -> Section:
@@ -41,7 +42,7 @@ def section(run: Run, probe: str) -> Section:
 
 def _effects(probe: str, experiment: str, rows: list[Row]) -> Figure:
     rows = sorted(rows, key=lambda row: -row["value"])[:MOST]
-    labels = charts.distinct([row["category"] for row in rows], 44)
+    labels = charts.distinct([_named(row) for row in rows], 44)
     points = [charts.point(row, label) for row, label in zip(rows, labels, strict=True)]
     said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
     return Figure(
@@ -53,9 +54,23 @@ def _effects(probe: str, experiment: str, rows: list[Row]) -> Figure:
     )
 
 
+def _named(row: Row) -> str:
+    """The test, and its targets."""
+    return f"{row['category']}: {row['group']}" if row["group"] else str(row["category"])
+
+
 def _finding(row: Row) -> Finding:
-    said = Markup("The association test {} shows an effect ({}).").format(
-        text.shown(row["category"], 80), text.shown(row["experiment"], 60)
+    x, _, y = str(row["group"] or "").partition(AGAINST)
+    a, _, b = str(row["target"] or "").partition(AGAINST)
+    if y and b:
+        near = (a, b) if row["value"] > 0 else (b, a)
+        told = Markup("{} are nearer to {}, {} to {}").format(
+            *(text.shown(name, 60) for name in (x, near[0], y, near[1]))
+        )
+    else:
+        told = Markup("An association test shows an effect")
+    said = Markup("{} ({}, {}).").format(
+        told, text.shown(row["category"], 80), text.shown(row["experiment"], 60)
     )
     numbers = (
         f"d = {text.number(row['value'], 2, signed=True)}, 95% interval "

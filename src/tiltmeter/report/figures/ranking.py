@@ -317,9 +317,10 @@ def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
                      sure, *lead, digits=2, kind="signed")
         )  # fmt: skip
     if rest:
+        judged = any(row["verdict"] for row in rest)
+        told = " that beat the permutation null only, or not at all" if judged else " (C-ASC)"
         found.append(
-            table_of(slug("other", attribute),
-                     f"Associations by {name} that beat the permutation null only, or not at all",
+            table_of(slug("other", attribute), f"Associations by {name}{told}",
                      rest, *lead, digits=2, kind="signed", folded=bool(sure))
         )  # fmt: skip
     means = [

@@ -27,7 +27,8 @@ def section(run: Run, probe: str) -> Section:
     whole.sort(key=lambda row: (-row["value"], str(row["target"])))
     ends = whole if len(whole) <= 2 * ENDS else [*whole[:ENDS], *whole[-ENDS:]]
     labels = charts.distinct([row["target"] for row in ends])
-    points = [charts.point({**row, "ideal": None}, label)
+    # without their bands: 95% of frequent words lie between the percentiles 2.5 and 97.5
+    points = [charts.point({**row, "ideal": None, "null_lo": None}, label)
               for row, label in zip(ends, labels, strict=True)]  # fmt: skip
     figures = []
     if points:

@@ -10,6 +10,8 @@ from tiltmeter.report.tables import table_of
 from tiltmeter.results import Run
 
 TITLES = {"retrieval": "Usefulness: retrieval", "zero_shot": "Usefulness: zero-shot classes"}
+FIGURES = {"retrieval": "How often the right one is among the first k",
+           "zero_shot": "How often the right class is named"}  # fmt: skip
 LEAD = "Not bias, but what the model is for: a correction that destroys this is no correction."
 
 
@@ -19,7 +21,7 @@ def section(run: Run, probe: str) -> Section:
     whole = [row for row in rows if row["target"] is None and row["value"] is not None]
     names = [f"{text.metric_name(row['metric'], row['k'])} {row['experiment'] or ''}".strip()
              for row in whole]  # fmt: skip
-    points = [charts.point({**row, "ideal": None}, label)
+    points = [charts.point({**row, "ideal": row["null_mean"]}, label)
               for row, label in zip(whole, charts.distinct(names), strict=True)]  # fmt: skip
     figures = []
     if points:
@@ -27,8 +29,8 @@ def section(run: Run, probe: str) -> Section:
         figures.append(
             Figure(
                 slug("utility", probe),
-                TITLES.get(probe, "Usefulness"),
-                "Bar: the figure. Line: 95% interval. Grey band: by chance.",
+                FIGURES.get(probe, "Figures"),
+                "Bar: the figure. Line: 95% interval. Tick: by chance.",
                 f"{said}.",
                 partial(charts.lines, points, "share", bars=True, domain=(0, 1)),
             )
