@@ -361,9 +361,9 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
         (tmp_path / "photos" / group).mkdir(parents=True)
         for at, picture in enumerate(tiny.pictures(3)):
             picture.save(tmp_path / "photos" / group / f"{at}.png")
-    (tmp_path / "words.txt").write_text("nurse\ndoctor\n")
+    (tmp_path / "words.csv").write_text("word\nnurse\ndoctor\n")
     options = {
-        "targets": str(tmp_path / "words.txt"), "steps": 1, "curve": "0", "attribute": "folder",
+        "targets": str(tmp_path / "words.csv"), "steps": 1, "curve": "0", "attribute": "group",
     }  # fmt: skip
 
     def measured() -> Run:
@@ -373,7 +373,7 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
         )  # fmt: skip
 
     def pictures(run: Run) -> int:
-        return len(set(run.instances["counterfactual"]["item"].to_pylist()))
+        return len(set(run.instances["counterfactual"]["id"].to_pylist()))
 
     assert pictures(measured()) == 6
     (tmp_path / "photos/man/1.png").write_bytes(b"no picture")
