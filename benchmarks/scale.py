@@ -4,15 +4,16 @@
 
 Ray is started once, before anything is timed. A job of one empty part shows what the start of a
 pool of actors takes; `work` is what is left beyond it. Seconds of the clock say little where others
-work on the same machine; those of the processor, of workers and of the driver, say what is paid.
+work on the same machine; those of the processor, of workers and of the driver, say what is paid,
+and `busy` is the share of their time that workers had a part at hand, not waiting for Ray.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import resource
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,23 +30,27 @@ from tiltmeter.corpus.auditing import count_files_on
 from tiltmeter.engine.seam import Engine, Local, engine_of
 from tiltmeter.engine.vectors import Mapped
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking_by_parts import ranking_by_parts
 from tiltmeter.stimuli import load
 from tiltmeter.types import Faces, Groups, Prompt
 
-DIMENSIONS, TEXTS, FILES = 512, 400, 16
+FILES = 16
 
 
+@dataclass(frozen=True)
 class Random:
-    name = "random"
+    dimensions: int = 512
+    name: str = "random"
 
     def encode_texts(self, texts: list[str]) -> np.ndarray:
-        return np.random.default_rng(1).normal(size=(len(texts), DIMENSIONS)).astype(np.float32)
+        shape = (len(texts), self.dimensions)
+        return np.random.default_rng(1).normal(size=shape).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class Watched:
-    """An engine whose workers write down the most memory that they had."""
+    """An engine whose workers write down what they took."""
 
     engine: Engine
     place: Path
@@ -62,15 +67,36 @@ class Noting:
     place: Path
 
     def __call__(self) -> Callable[[Any], Any]:
-        work, begun = self.make(), time.process_time()
+        memory, begun, first = Memory(), time.process_time(), time.time()
+        work, busy = self.make(), 0.0
 
         def noted(part: Any) -> Any:
+            nonlocal busy
+            start = time.time()
             found = work(part)
-            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-            (self.place / str(os.getpid())).write_text(f"{most} {time.process_time() - begun}")
+            busy += time.time() - start
+            told = (memory.most, time.process_time() - begun, first, time.time(), busy)
+            (self.place / str(os.getpid())).write_text(" ".join(map(str, told)))
             return found
 
         return noted
+
+
+class Memory:
+    """Watches what this process holds of its own (not pages of mapped files), in MB."""
+
+    def __init__(self) -> None:
+        self.first = self.most = self.now()
+        self.done = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def now(self) -> float:
+        told = Path("/proc/self/status").read_text().split("RssAnon:")[1]
+        return int(told.split()[0]) / 1024
+
+    def _watch(self) -> None:
+        while not self.done.wait(0.05):
+            self.most = max(self.most, self.now())
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -79,14 +105,15 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, found
 
 
-def vectors_file(place: Path, count: int) -> Path:
+def vectors_file(place: Path, count: int, dimensions: int) -> Path:
     file = place / f"vectors{count}.npy"
-    out = np.lib.format.open_memmap(file, "w+", np.float32, (count, DIMENSIONS))
+    np.lib.format.open_memmap(file, "w+", np.float32, (count, dimensions)).flush()
     rng = np.random.default_rng(0)
-    for at in range(0, count, 10_000):
-        stop = min(at + 10_000, count)
-        out[at:stop] = rng.standard_normal((stop - at, DIMENSIONS), np.float32)
-    out.flush()
+    with file.open("rb+") as out:
+        out.seek(-4 * count * dimensions, os.SEEK_END)
+        for at in range(0, count, 10_000):
+            rows = min(10_000, count - at)
+            out.write(rng.standard_normal((rows, dimensions), np.float32).tobytes())
     return file
 
 
@@ -109,20 +136,22 @@ def main() -> None:
     parser.add_argument("--vectors", type=int, nargs="+", default=[250_000])
     parser.add_argument("--captions", type=int, default=2_000_000)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--texts", type=int, default=400)
+    parser.add_argument("--dimensions", type=int, default=512)
     given = parser.parse_args()
     os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to all others
     engines: dict[str, Engine] = {"local": Local()}
     engines |= {f"ray, {n} workers": engine_of(f"ray:workers={n}") for n in given.workers}
-    prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(TEXTS)]
+    prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(given.texts)]
     starts = {}
     for name, engine in engines.items():
         list(engine.run(lambda: str, [0]))  # the cluster starts with the first
         starts[name] = timed(lambda engine=engine: list(engine.run(lambda: str, [0])))[0]
     print(
-        "| job | engine | start s | work s | x local | CPU s, workers | CPU s, driver "
-        "| most memory of a worker, MB |"
+        "| job | engine | start s | work s | x local | CPU s, workers | CPU s, driver | busy "
+        "| a worker's memory, MB | more in the driver, MB | load |"
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
 
@@ -131,33 +160,37 @@ def main() -> None:
             for name, engine in engines.items():
                 notes = place / f"{job} {name}"
                 notes.mkdir()
-                cpu = time.process_time()
+                memory, cpu = Memory(), time.process_time()
                 took, found = timed(partial(work, Watched(engine, notes)))
                 cpu = time.process_time() - cpu
-                noted = [one.read_text().split() for one in notes.iterdir()]
-                most, worked = max(int(one[0]) for one in noted), sum(float(x[1]) for x in noted)
-                cpu -= worked if name == "local" else 0.0
-                took -= starts[name] if name != "local" else 0.0
+                memory.done.set()
+                noted = [[float(x) for x in one.read_text().split()] for one in notes.iterdir()]
+                most, worked, begun, ended, busy = zip(*noted, strict=True)
+                share = sum(busy) / len(busy) / (max(ended) - min(begun))
+                local = name == "local"
+                cpu -= sum(worked) if local else 0.0
+                took -= 0.0 if local else starts[name]
                 first = first or (took, found)
                 assert same(first[1], found), "engines must agree"
-                start = f"{starts[name]:.1f}" if name != "local" else ""
-                ratio = took / first[0]
-                print(
-                    f"| {job} | {name} | {start} | {took:.1f} | {ratio:.2f} | {worked:.1f} "
-                    f"| {cpu:.1f} | {most:,} |",
-                    flush=True,
-                )
+                cells = (
+                    job, name, "" if local else f"{starts[name]:.1f}", f"{took:.1f}",
+                    f"{took / first[0]:.2f}", f"{sum(worked):.1f}", f"{cpu:.1f}", f"{share:.2f}",
+                    f"{max(most):,.0f}", f"{memory.most - memory.first:,.0f}",
+                    f"{os.getloadavg()[0]:.1f}",
+                )  # fmt: skip
+                print(f"| {' | '.join(cells)} |", flush=True)
 
         for count in given.vectors:
-            file = vectors_file(place, count)
+            file = vectors_file(place, count, given.dimensions)
             codes = np.random.default_rng(2).integers(0, 14, count)
             groups = Groups(codes, tuple(f"g{at}" for at in range(14)), "cell")
             faces = Faces(tuple(map(str, range(count))), {"cell": groups})
 
             def audit(engine: Engine, file: Path = file, faces: Faces = faces) -> Any:
                 return ranking_by_parts(
-                    Random(), faces, Mapped(file, 0, len(faces)), prompts=prompts,
-                    attributes=["cell"], convention=get_convention("tiltmeter"), engine=engine,
+                    Random(given.dimensions), faces, Mapped(file, 0, len(faces)),
+                    prompts=prompts, attributes=["cell"], engine=engine,
+                    convention=get_convention("tiltmeter"), effort=Effort(0, 0),
                 ).table  # fmt: skip
 
             row(f"{count:,} vectors", audit, lambda one, other: one.equals(other))

@@ -15,6 +15,7 @@ from tiltmeter.engine.vectors import Stored, Vectors, vectors_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
+from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking_by_parts import ranking_by_parts
 from tiltmeter.prompting import audit_prompts
 from tiltmeter.results import Run, content_hash, environment, versions
@@ -34,6 +35,8 @@ def audit_by_parts(
     cross: Sequence[str] = (),
     convention: str | Convention = "tiltmeter",
     k: Sequence[int] | None = None,
+    permutations: int = 1000,
+    bootstraps: int = 400,
     seed: int = 0,
     store: str | Path | None = None,
     precision: str = "auto",
@@ -42,7 +45,7 @@ def audit_by_parts(
     size: int | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Measures what the probe `ranking` does, without any draw over images.
+    """Measures what the probe `ranking` does, in one pass over the images that keeps no score.
 
     `model` and `faces` are objects or specs. Photographs are embedded into the `store` by the
     engine's workers, or found there. Parts of `size` images that cannot be read are left out and
@@ -73,6 +76,7 @@ def audit_by_parts(
         convention=chosen,
         engine=engine,
         seed=seed,
+        effort=Effort(int(permutations), int(bootstraps)),
         size=size,
         progress=progress,
     )
@@ -97,6 +101,8 @@ def audit_by_parts(
         "not_run": {},
         "convention": chosen.as_dict(),
         "seed": int(seed),
+        "permutations": int(permutations),
+        "bootstraps": int(bootstraps),
         "prompts": {
             "words": sum(prompt.role == "word" for prompt in prompts),
             "placebos": sum(prompt.role == "placebo" for prompt in prompts),

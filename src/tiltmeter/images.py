@@ -59,9 +59,16 @@ class Pictures(Sequence[Any]):
     def __iter__(self) -> Iterator[Any]:
         return (decode(path) for path in self.paths)
 
+    def read(self, at: int) -> bytes:
+        """The bytes of a picture's file."""
+        return self.paths[at].read_bytes()
+
     def hash(self, at: int) -> str:
         """A hash of a file's bytes: a changed picture is another picture."""
-        return hashlib.sha256(self.paths[at].read_bytes()).hexdigest()
+        return hashlib.sha256(self.read(at)).hexdigest()
+
+    def name(self, at: int) -> str:
+        return str(self.paths[at])
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +97,19 @@ class Made(Sequence[Any]):
         """A hash of the pixels."""
         picture = self[at]
         return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
+
+
+def readable_rows(images: Pictures | Made) -> list[int]:
+    """The rows whose pictures can be read; each is read for it."""
+
+    def is_readable(row: int) -> bool:
+        try:
+            images[row]
+        except Unreadable:
+            return False
+        return True
+
+    return [row for row in range(len(images)) if is_readable(row)]
 
 
 def is_one(at: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.sources import elsewhere, name_of, reader
 from tiltmeter.types import Floats, Groups
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -24,21 +26,22 @@ MOST_GROUPS = 50
 TRUTH = ("true", "false", "yes", "no")
 
 
-def read_table(path: Path) -> pa.Table:
-    """A CSV, TSV, Parquet or JSONL file as a table."""
-    if not path.is_file():
+def read_table(path: Path | str) -> pa.Table:
+    """A CSV, TSV, Parquet or JSONL file, here or at a URL, as a table."""
+    if not elsewhere(path) and not Path(path).is_file():
         raise InputError(f"no such table: {path}")
+    suffix = name_of(path).suffix
     try:
-        if path.suffix == ".parquet":
-            table = pq.read_table(path)
-        elif path.suffix in (".csv", ".tsv"):
-            delimiter = "\t" if path.suffix == ".tsv" else ","
+        if suffix == ".parquet":
+            table = pq.read_table(reader(path) if elsewhere(path) else path)
+        elif suffix in (".csv", ".tsv"):
+            delimiter = "\t" if suffix == ".tsv" else ","
             table = pa.csv.read_csv(
-                path,
+                reader(path) if elsewhere(path) else path,
                 parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 convert_options=_as_text(path, delimiter),
             )
-        elif path.suffix == ".jsonl":
+        elif suffix == ".jsonl":
             table = _of_json_lines(path)
         else:
             raise InputError(f"{path} is no table that can be read; expected {', '.join(TABLES)}")
@@ -59,10 +62,10 @@ def read_table(path: Path) -> pa.Table:
     return table.rename_columns(names)
 
 
-def _of_json_lines(path: Path) -> pa.Table:
+def _of_json_lines(path: Path | str) -> pa.Table:
     """One object a line; what a line does not name is missing there."""
     rows = []
-    with path.open("rb") as file:
+    with reader(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line) if line.strip() else {}
@@ -75,10 +78,10 @@ def _of_json_lines(path: Path) -> pa.Table:
     return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
-def _as_text(path: Path, delimiter: str) -> pa.csv.ConvertOptions:
+def _as_text(path: Path | str, delimiter: str) -> pa.csv.ConvertOptions:
     """Every cell as it stands: 007 stays 007, NA is a label, and only an empty cell is missing."""
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with io.TextIOWrapper(reader(path), encoding="utf-8", newline="") as file:
             header = next(csv.reader(file, delimiter=delimiter), [])
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text ({error}); save it again as UTF-8") from None

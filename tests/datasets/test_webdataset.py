@@ -9,6 +9,8 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -70,6 +72,46 @@ def test_a_shard_that_is_cut_off_is_named_and_the_rest_is_read(tmp_path: Path) -
         assert found.images[at].size == (16, 16)
     with pytest.raises(InputError, match="malformed"):
         tm.load_data(f"webdataset:{tmp_path}?strict=yes")
+
+
+def test_what_img2dataset_writes_is_read_whole(tmp_path: Path) -> None:
+    """A Parquet file beside each shard has the fields by key, also of pictures it did not get."""
+    shard(tmp_path / "00000.tar", 6, 0)
+    shard(tmp_path / "00001.tar", 4, 1)
+    keys = [f"{at:05d}" for at in range(7)]  # the last one could not be downloaded
+    pq.write_table(
+        pa.table({
+            "key": keys, "url": [f"http://x/{key}" for key in keys], "caption": ["a face"] * 7,
+            "status": ["success"] * 6 + ["failed_to_download"],
+            "age": ["old", "young", "old", "young", "old", "old", "young"],
+        }),
+        tmp_path / "00000.parquet",
+    )  # fmt: skip
+    (tmp_path / "00000_stats.json").write_text('{"count": 7, "successes": 6}')
+    ages = ["young", "old", "young", "young"]
+    pq.write_table(pa.table({"key": keys[:4], "age": ages}), tmp_path / "00001.parquet")
+    for spec in (f"{tmp_path}", f"{tmp_path}/*.tar"):
+        found = tm.load_data(f"webdataset:{spec}", attributes=["gender", "age"])
+        assert len(found) == 10
+        assert found.groups["gender"].counts.tolist() == [5, 5]
+        age = found.groups["age"]
+        told = [age.names[code] for code in age.codes]
+        assert told == ["old", "young", "old", "young", "old", "old", *ages]
+    (tmp_path / "00001.parquet").write_bytes(b"PAR1 and then nothing")
+    found = tm.load_data(f"webdataset:{tmp_path}", attributes=["gender"])
+    assert len(found) == 10
+    malformed = found.provenance["found"]["malformed"]["first"]
+    assert [Path(name).name for name in malformed] == ["00001.parquet"]
+
+
+def test_a_shard_that_cannot_be_read_at_all_is_named(tmp_path: Path) -> None:
+    shard(tmp_path / "00000.tar", 3, 0)
+    (tmp_path / "00001.tar").write_bytes(b"no tar at all" * 100)
+    (tmp_path / "00002.tar").write_bytes(b"")
+    found = tm.load_data(f"webdataset:{tmp_path}")
+    assert len(found) == 3
+    malformed = found.provenance["found"]["malformed"]["first"]
+    assert [Path(name).name for name in malformed] == ["00001.tar", "00002.tar"]
 
 
 def test_places_that_cannot_be_reached_are_said(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The same commands on a real Ray cluster: two nodes, each with its own processes, on one machine.
 
-The clusters take half a minute to come and go: these tests run with `make test-slow`, where Ray is
-installed.
+What kills a driver takes half a minute, and runs with `make test-slow`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,17 +21,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+import tiltmeter as tm
+from tests import s3_server
 from tests.conftest import brought_embeddings
+from tests.datasets.test_webdataset import shard
 from tests.probes.test_ranking_by_parts import by_key
 from tests.test_embedding import MODEL, album
 from tiltmeter.auditing import audit
 from tiltmeter.auditing_by_parts import audit_by_parts
+from tiltmeter.cli import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.embedding import embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Failed, Local, engine_of
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.metrics.numpy_kernels import cores, in_rows, use_cores
 from tiltmeter.models import load_model
 from tiltmeter.store import Store
 
@@ -46,6 +52,9 @@ def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'tiltmeter\[ray\]'"):
         engine_of("ray")
+    told = CliRunner().invoke(app, ["captions", "x.parquet", "--engine", "ray"])
+    assert isinstance(told.exception, InputError)  # which main() ends with 2
+    assert "pip install" in str(told.exception)
 
 
 def test_unknown_engines_and_settings_are_refused() -> None:
@@ -67,6 +76,22 @@ def test_a_part_that_fails_does_not_touch_the_others(tmp_path: Path) -> None:
 def test_a_mistake_in_the_work_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
         list(Local().run(lambda: lambda part: 1 // part, [0]))
+
+
+def test_loops_keep_to_the_cores_that_a_worker_has() -> None:
+    threads: set[int] = set()
+
+    def work(part: slice) -> None:
+        threads.add(threading.get_ident())
+
+    before = use_cores(1)
+    try:
+        in_rows(work, 100)
+        assert threads == {threading.get_ident()}
+        use_cores(10**6)
+        assert cores() == len(os.sched_getaffinity(0))  # no more than there are
+    finally:
+        use_cores(before)
 
 
 class TestSettings:
@@ -96,25 +121,45 @@ class TestSettings:
 
 
 class Cluster:
-    """Two nodes of one core each; the second can be killed."""
+    """Two nodes of one core each, the first with a GPU (so it says); the second can be killed."""
 
     def __init__(self) -> None:
         from ray.cluster_utils import Cluster as Nodes
 
-        small = {"object_store_memory": 100 * 2**20}
-        self.nodes = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, **small})
-        self.second = self.nodes.add_node(num_cpus=1, **small)
+        self.small = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+        self.nodes = Nodes(initialize_head=True, head_node_args={**self.small, "num_gpus": 1})
+        self.revive_second()
 
-    @property
-    def engine(self) -> str:
-        return f"ray:workers=2,cpus=0.5,address={self.nodes.address}"
+    def engine(self, settings: str = "workers=2,cpus=0.5") -> Any:
+        return engine_of(f"ray:{settings},address={self.nodes.address}")
 
     def kill_second(self) -> None:
         self.nodes.remove_node(self.second, allow_graceful=False)
 
+    def revive_second(self) -> None:
+        self.second = self.nodes.add_node(**self.small)
 
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
+    @property
+    def alive(self) -> int:
+        import ray
+
+        return sum(node["Alive"] for node in ray.nodes())
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that is s3://bucket to all nodes."""
+    root = tmp_path_factory.mktemp("buckets")
+    (root / "bucket").mkdir()
+    with s3_server.served(root) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setenv("RAY_worker_niceness", "0")  # else workers give way to all others
+        yield root / "bucket"
+
+
+@pytest.fixture(scope="module")
+def cluster(bucket: Path) -> Iterator[Cluster]:
     ray = pytest.importorskip("ray")
     made = Cluster()
     yield made
@@ -149,36 +194,58 @@ def corpus(place: Path, files: int) -> Path:
     return place
 
 
-@pytest.mark.slow
-def test_captions_and_pictures_are_those_of_the_local_engine_though_a_node_dies(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    import ray
-
-    # captions: a file that is cut off is named, all others count
-    place = corpus(tmp_path / "captions", 6)
+def captions_are_those_of_the_local_engine(cluster: Cluster, bucket: Path) -> None:
+    place = corpus(bucket / "captions", 6)
     here = audit_captions(place)
-    there = audit_captions(place, engine=engine_of(cluster.engine))
-    assert there.table.equals(here.table)
-    assert there.instances["captions"].equals(here.instances["captions"])
-    assert list(there.meta["data"]["captions"]["broken"]) == [str(place / "cut.parquet")]
-    assert len({node["NodeID"] for node in ray.nodes() if node["Alive"]}) == 2
+    there = audit_captions("s3://bucket/captions", engine=cluster.engine())
+    same = [name for name in here.table.column_names if name != "dataset"]
+    assert there.table.select(same).equals(here.table.select(same))
+    samples = here.instances["captions"]
+    same = [name for name in samples.column_names if name != "dataset"]
+    assert there.instances["captions"].select(same).equals(samples.select(same))
+    # a file that is cut off is named, all others count
+    assert list(there.meta["data"]["captions"]["broken"]) == ["s3://bucket/captions/cut.parquet"]
+    assert there.meta["data"]["captions"]["captions"] == 3000
 
-    # an audit: the same bytes, since the same parts are added up in the same order
+
+def an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) -> None:
+    """The same bytes, since the same parts are added up in the same order."""
     brought = f"embeddings:{brought_embeddings(tmp_path / 'brought', images=2000)}"
-    asked: dict[str, Any] = {"cross": ["gender*age"], "k": [10, 100], "size": 300}
-    assert audit_by_parts(brought, engine=engine_of(cluster.engine), **asked).table.equals(
-        audit_by_parts(brought, **asked).table
-    )
+    asked: dict[str, Any] = {
+        "cross": ["gender*age"], "k": [10, 100], "size": 300, "permutations": 50, "bootstraps": 20,
+    }  # fmt: skip
+    here = audit_by_parts(brought, **asked)
+    assert audit_by_parts(brought, engine=cluster.engine(), **asked).table.equals(here.table)
+    whole = by_key(
+        audit(brought, probes=["ranking"], cross=["gender*age"], k=[10, 100], permutations=0,
+              bootstraps=0)
+    )  # fmt: skip
+    mine = by_key(here)
+    assert len(whole) > 500
+    for key, row in whole.items():
+        if key[0] != "ndkl":
+            assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
 
-    # pictures: the second node is killed in the middle
-    spec = f"python:{model_file(tmp_path)}:Colours?pause=0.05"
-    faces = album(tmp_path / "album", 400)
-    broken = tmp_path / "album" / "0007.png"
-    broken.write_bytes(broken.read_bytes()[:40])
-    pace = Pace(batch=8, chunk=16)
-    load = partial(load_model, spec)
+
+def pictures_are_those_of_the_local_engine_though_a_node_dies(
+    cluster: Cluster, bucket: Path, tmp_path: Path
+) -> None:
+    spec = f"python:{model_file(tmp_path)}:Colours?pause=0.03"
+    (bucket / "shards").mkdir()
+    for at in range(4):
+        shard(bucket / "shards" / f"{at:05d}.tar", 80, at)
+    cut = bucket / "shards" / "00003.tar"
+    cut.write_bytes(cut.read_bytes()[:200_000])
+    faces = tm.load_data("webdataset:s3://bucket/shards")
+    assert 240 < len(faces) < 320
+    # the first picture's bytes are spoilt after the shards were looked through
+    file, offset, _ = faces.images.rows[0]
+    with (bucket / file.removeprefix("s3://bucket/")).open("rb+") as first:
+        first.seek(offset)
+        first.write(bytes(16))
+    pace, load = Pace(batch=8, chunk=8), partial(load_model, spec)
     local = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "local"), pace=pace)
+    assert cluster.alive == 2
     killed: list[float] = []
 
     def progress(what: str, share: float) -> None:
@@ -192,34 +259,66 @@ def test_captions_and_pictures_are_those_of_the_local_engine_though_a_node_dies(
         faces.ids,
         store=Store(tmp_path / "ray"),
         pace=pace,
-        engine=engine_of(cluster.engine),
+        engine=cluster.engine(),
         load=load,
         progress=progress,
     )
-    assert killed
+    assert cluster.alive == 1
+    cluster.revive_second()
     assert killed[0] < 0.9
-    assert len({node["NodeID"] for node in ray.nodes() if node["Alive"]}) == 1
     assert done.rows == local.rows
-    assert list(done.unreadable) == list(local.unreadable) == ["0007.png"]
+    assert done.unreadable == local.unreadable
+    assert list(done.unreadable) == ["00000/00000"]
+    assert "00000.tar, at byte" in done.unreadable["00000/00000"]
     np.testing.assert_array_equal(done.vectors, local.vectors)
     assert shards(tmp_path / "ray") == shards(tmp_path / "local")
     assert not list((tmp_path / "ray").glob("*/.*.part"))
 
-    # an audit of what is in the store, on the node that is left
-    stored: dict[str, Any] = {"words": words_file(tmp_path), "k": [10, 50], "size": 100}
+    # an audit of what the store holds
+    stored: dict[str, Any] = {"words": words_file(tmp_path), "k": [10, 50], "bootstraps": 0}
     there = audit_by_parts(
-        spec, faces, engine=engine_of(cluster.engine), store=tmp_path / "ray", **stored
+        spec, faces, engine=cluster.engine(), store=tmp_path / "ray", size=100, **stored
     )
-    here = audit(
-        spec, faces, store=tmp_path / "local", probes=["ranking"], permutations=0, bootstraps=0,
-        words=stored["words"], k=stored["k"],
-    )  # fmt: skip
-    assert there.meta["data"]["faces"]["images"] == 399
-    mine, theirs = by_key(there), by_key(here)
-    assert set(theirs) <= set(mine)
-    for key, row in theirs.items():
+    here = by_key(
+        audit(spec, faces, store=tmp_path / "local", probes=["ranking"], permutations=0, **stored)
+    )
+    assert there.meta["data"]["faces"]["images"] == len(faces) - 1
+    mine = by_key(there)
+    assert set(here) <= set(mine)
+    for key, row in here.items():
         if key[0] != "ndkl":
             assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
+
+
+def where(part: int) -> tuple[int, str, int]:
+    time.sleep(0.3)
+    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), cores()
+
+
+def workers_share_a_gpu(cluster: Cluster) -> None:
+    """Two on half a GPU each, both on the node that has one."""
+    found = list(cluster.engine("cpus=0.5,gpus=0.5").run(lambda: where, range(8)))
+    assert len({pid for pid, _, _ in found}) == 2
+    # and each keeps to a core, however many the machine has
+    assert {(gpu, used) for _, gpu, used in found} == {("0", 1)}
+
+
+def a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
+    with pytest.raises(InputError, match="2 GPU, but no node of the Ray cluster has more than 1"):
+        list(cluster.engine("gpus=2").run(lambda: str, ["a"]))
+    with pytest.raises(InputError, match="5 CPU, but no node of the Ray cluster has more than 1"):
+        list(cluster.engine("cpus=5").run(lambda: str, ["a"]))
+
+
+def test_a_cluster_does_what_the_local_engine_does(
+    cluster: Cluster, bucket: Path, tmp_path: Path
+) -> None:
+    """One test, so that processes that share the tests out do not start a cluster each."""
+    captions_are_those_of_the_local_engine(cluster, bucket)
+    an_audit_is_that_of_the_local_engine(cluster, tmp_path)
+    workers_share_a_gpu(cluster)
+    a_gpu_that_no_node_has_is_said(cluster)
+    pictures_are_those_of_the_local_engine_though_a_node_dies(cluster, bucket, tmp_path)
 
 
 @pytest.mark.slow
@@ -239,9 +338,10 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         "print(done.new)"
     )
     store = tmp_path / "ray"
+    engine = f"ray:workers=2,cpus=0.5,address={cluster.nodes.address}"
     command = [sys.executable, "-c", program, spec, str(tmp_path / "album"), str(store)]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*command, cluster.engine], **quiet) as driver:
+    with subprocess.Popen([*command, engine], **quiet) as driver:
         deadline = time.monotonic() + 120
         while len(list(store.glob("*/*.parquet"))) < 4 and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -250,7 +350,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     before = {path: path.stat().st_mtime_ns for path in store.glob("*/*.parquet")}
     assert 4 <= len(before) < 30, "it was to be killed in the middle"
     again = subprocess.run(
-        [*command, cluster.engine], capture_output=True, text=True, check=True, env={**os.environ}
+        [*command, engine], capture_output=True, text=True, check=True, env={**os.environ}
     )
     # what was there was neither made nor written again
     assert int(again.stdout.split()[-1]) == 300 - 10 * len(before)
@@ -261,10 +361,3 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     )
     assert shards(store) == shards(local)
     assert len(shards(store)) == 30
-
-
-@pytest.mark.slow
-def test_a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
-    engine = engine_of(f"ray:gpus=1,address={cluster.nodes.address}")
-    with pytest.raises(InputError, match="1 GPU, but the Ray cluster has 0"):
-        list(engine.run(lambda: str, ["a"]))

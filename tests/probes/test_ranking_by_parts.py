@@ -50,7 +50,7 @@ def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
         if key[0] == "ndkl":
             continue
         assert mine["value"] == pytest.approx(row["value"], abs=1e-9), key
-        if key[0] == "skew":  # exact: no draw is in it
+        if key[0] == "skew" and row["p"] is not None:  # exact: no draw is in it
             assert mine["p"] == pytest.approx(row["p"], abs=1e-12)
 
 
@@ -201,3 +201,65 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
 def test_balanced_conventions_are_refused(brought: str) -> None:
     with pytest.raises(InputError, match="--engine local"):
         audit_by_parts(brought, convention="berg2022")
+
+
+def test_intervals_and_family_of_top_k_figures_are_those_of_the_whole_matrix(brought: str) -> None:
+    """Two programs draw from one distribution: edges agree but for the noise of the draws."""
+    asked: dict[str, Any] = {"k": [50], "permutations": 1000, "bootstraps": 1000}
+    whole = by_key(audit(brought, probes=["ranking"], seed=1, **asked))
+    again = by_key(audit(brought, probes=["ranking"], seed=2, **asked))
+    parts = by_key(audit_by_parts(brought, size=700, seed=3, **asked))
+    top = ("skew", "max_skew", "min_skew", "normalized_entropy")
+    mine, noise, widths, families = [], [], [], []
+    for key, row in whole.items():
+        if key[0] not in top or row["ci_low"] is None:
+            continue
+        assert parts[key]["ci_method"] == row["ci_method"], key
+        for edge in ("ci_low", "ci_high"):
+            if np.isfinite(row[edge]):
+                mine.append(parts[key][edge] - row[edge])
+                noise.append(again[key][edge] - row[edge])
+                widths.append(row["ci_high"] - row["ci_low"])
+        if row["p_fwer"] is not None:
+            families.append([run[key]["p_fwer"] for run in (parts, again, whole)])
+    share, seen = np.array(mine) / widths, np.array(noise) / widths
+    assert len(mine) > 500
+    # no further from the whole matrix's than its own second run is, and to no side
+    assert np.sqrt((share**2).mean()) < 1.2 * np.sqrt((seen**2).mean()) + 1e-3
+    assert abs(share.mean()) < 0.01
+    assert np.abs(share).max() < 0.25
+    ours, second, first = np.array(families).T
+    assert ours.min() < 0.01  # the word that leans
+    assert np.sqrt(((ours - first) ** 2).mean()) < 1.3 * np.sqrt(((second - first) ** 2).mean())
+
+
+def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
+    """Means and variances of weights and labels are what resampling and dealing out give."""
+    from tiltmeter.probes.ranking_tops import held, relabelled, resampled
+
+    rng, draws = np.random.default_rng(0), 20_000
+    sizes, codes = np.array([5, 12]), np.array([0, 0, 1, 1, 1])
+    weights = resampled(codes, sizes, draws, rng).astype(float)
+    # multinomial: each of n has mean 1, variance 1 - 1/n, covariance -1/n; strata do not touch
+    n = sizes[codes]
+    expected = np.where(codes[:, None] == codes, -1 / n, 0.0) + np.eye(5)
+    np.testing.assert_allclose(weights.mean(axis=0), 1, atol=4 * np.sqrt(1 / draws))
+    np.testing.assert_allclose(np.cov(weights.T), expected, atol=0.05)
+    labels = relabelled(3, sizes, draws, rng)
+    # 5 of 17 are of the first group; three draws of it in a row: 5/17 4/16 3/15
+    assert (labels == 0).mean() == pytest.approx(5 / 17, abs=0.01)
+    assert (labels == 0).all(axis=1).mean() == pytest.approx(5 * 4 * 3 / (17 * 16 * 15), abs=0.005)
+    # what is held is enough for every resample
+    for k in (1, 10, 1000):
+        many = rng.poisson(held(k, 10**9), 10**6)
+        assert many.min() >= k
+
+
+def test_a_billion_images_have_their_nulls() -> None:
+    from tiltmeter.stats.null import draw_top_counts
+
+    sizes = np.array([600_000_000, 900_000_000])
+    drawn = draw_top_counts(sizes, 1000, 4000, np.random.default_rng(0))
+    assert (drawn.sum(axis=1) == 1000).all()
+    assert drawn[:, 0].mean() == pytest.approx(400, abs=1.5)
+    assert drawn[:, 0].std() == pytest.approx(np.sqrt(1000 * 0.4 * 0.6), rel=0.05)

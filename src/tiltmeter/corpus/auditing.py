@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,12 @@ import pyarrow as pa
 
 from tiltmeter.corpus.counting import Tally, count
 from tiltmeter.corpus.figures import figures, samples
-from tiltmeter.corpus.reading import BrokenFileError, Place, blocks, find_files
+from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
 from tiltmeter.engine.seam import Engine, Failed
 from tiltmeter.errors import InputError
 from tiltmeter.results import Run, combined, content_hash, environment, versions
+from tiltmeter.sources import name_of, size
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
 
@@ -71,7 +71,7 @@ def audit_captions(
         "data": {
             "captions": {
                 "name": name, "files": len(files),
-                "bytes": sum(file.stat().st_size for file in files),
+                "bytes": sum(map(size, files)),
                 "captions": int(tally.captions[-1]), "broken": broken,
             }
         },
@@ -87,7 +87,7 @@ def audit_captions(
 
 
 def count_files(
-    files: Sequence[Path],
+    files: Sequence[File],
     vocabulary: Vocabulary,
     *,
     column: str | None = None,
@@ -148,13 +148,13 @@ class _Counter:
     vocabulary: Vocabulary
     told: dict[str, Any]
 
-    def __call__(self) -> Callable[[Sequence[Path]], tuple[Tally, dict[str, str]]]:
+    def __call__(self) -> Callable[[Sequence[File]], tuple[Tally, dict[str, str]]]:
         return lambda files: count_files(files, self.vocabulary, **self.told, threads=1)
 
 
 def count_files_on(
     engine: Engine,
-    files: Sequence[Path],
+    files: Sequence[File],
     vocabulary: Vocabulary,
     *,
     progress: Progress | None = None,
@@ -176,7 +176,7 @@ def count_files_on(
 
 
 def _all_blocks(
-    files: Sequence[Path], column: str | None, strict: bool
+    files: Sequence[File], column: str | None, strict: bool
 ) -> Iterator[tuple[int, pa.Array | str | None]]:
     """Blocks with the number of their file; after the last, None or why it cannot be read."""
     for number, path in enumerate(files):
@@ -204,6 +204,6 @@ def _listed(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
     return [Word(word) if isinstance(word, str) else word for word in listed]
 
 
-def _name(files: Sequence[Path]) -> str:
-    first = files[0].name.partition(".")[0]
+def _name(files: Sequence[File]) -> str:
+    first = name_of(files[0]).name.partition(".")[0]
     return first if len(files) == 1 else f"{first} and {len(files) - 1:,} more files"

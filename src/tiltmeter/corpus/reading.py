@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.sources import elsewhere, find, name_of, opened, stream
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text
@@ -28,20 +29,27 @@ COLUMNS = ("caption", "text", "captions", "alt_text", "alt", "description", "tit
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 PACKED = (".gz", ".bz2", ".zst")
 
+STATISTICS = "_stats.json"  # img2dataset's, beside its captions
+
 Place = str | os.PathLike[str]
+File = Path | str  # a string is a URL
 
 
 class BrokenFileError(InputError):
     """A file that cannot be read to its end."""
 
 
-def find_files(places: Sequence[Place]) -> list[Path]:
+def find_files(places: Sequence[Place]) -> list[File]:
     """Every file that is named, lies in a named folder, or fits a pattern; in order, none twice."""
     found: list[Path] = []
+    far: list[str] = []
     for place in places:
         path = Path(place)
-        if path.is_dir():
-            inside = [one for one in path.rglob("*") if one.is_file() and _ending(one) in ENDINGS]
+        if elsewhere(place):
+            kinds = tuple(one + packed for one in ENDINGS for packed in ("", *PACKED))
+            far += [one for one in find(str(place), kinds, deep=True) if _is_one(one)]
+        elif path.is_dir():
+            inside = [one for one in path.rglob("*") if one.is_file() and _is_one(one)]
             if not inside:
                 raise InputError(f"{path} holds no caption file: expected {', '.join(ENDINGS)}")
             found += inside
@@ -53,17 +61,17 @@ def find_files(places: Sequence[Place]) -> list[Path]:
             found.append(path)
         else:
             fitting = [Path(one) for one in glob.glob(str(place), recursive=True)]  # noqa: PTH207
-            fitting = [one for one in fitting if one.is_file() and _ending(one) in ENDINGS]
+            fitting = [one for one in fitting if one.is_file() and _is_one(one)]
             if not fitting:
                 raise InputError(f"no such file, folder or pattern of caption files: {place}")
             found += fitting
-    if not found:
+    if not found and not far:
         raise InputError("no corpus is named; give at least one file, folder or pattern")
     by_place = {one.resolve(): one for one in reversed(found)}
-    return [by_place[place] for place in sorted(by_place)]
+    return [*(by_place[place] for place in sorted(by_place)), *sorted(set(far))]
 
 
-def blocks(path: Path, column: str | None = None) -> Iterator[pa.Array]:
+def blocks(path: File, column: str | None = None) -> Iterator[pa.Array]:
     """Arrays of captions of one file; BrokenFileError where it cannot be read further."""
     reader = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _coco}
     try:
@@ -80,14 +88,18 @@ def blocks(path: Path, column: str | None = None) -> Iterator[pa.Array]:
         raise BrokenFileError(f"{path} cannot be read: {first}") from None
 
 
-def _ending(path: Path) -> str:
-    suffixes = [one.lower() for one in path.suffixes]
+def _is_one(path: File) -> bool:
+    return _ending(path) in ENDINGS and not name_of(path).name.endswith(STATISTICS)
+
+
+def _ending(path: File) -> str:
+    suffixes = [one.lower() for one in name_of(path).suffixes]
     if suffixes and suffixes[-1] in PACKED and suffixes[-2:-1] != [".parquet"]:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
-def _column(names: Sequence[str], column: str | None, path: Path) -> str:
+def _column(names: Sequence[str], column: str | None, path: File) -> str:
     if column is not None:
         if column not in names:
             raise UnknownNameError(f"column of {path}:", column, names)
@@ -101,19 +113,22 @@ def _column(names: Sequence[str], column: str | None, path: Path) -> str:
     )
 
 
-def _parquet(path: Path, column: str | None) -> Iterator[Any]:
+def _parquet(path: File, column: str | None) -> Iterator[Any]:
     # both are needed, or a row group, which may be the whole file, is held in memory
-    with pq.ParquetFile(path, buffer_size=CHUNK, pre_buffer=False) as file:
+    with (
+        opened(path) as source,
+        pq.ParquetFile(source, buffer_size=CHUNK, pre_buffer=False) as file,
+    ):
         name = _column(file.schema_arrow.names, column, path)
         for batch in file.iter_batches(BLOCK, columns=[name], use_threads=False):
             yield batch.column(0)
 
 
-def _separated(path: Path, column: str | None) -> Iterator[Any]:
+def _separated(path: File, column: str | None) -> Iterator[Any]:
     delimiter = "\t" if _ending(path) == ".tsv" else ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = pa.csv.ReadOptions(block_size=CHUNK // 8)  # it reads dozens of blocks ahead
-    with pa.input_stream(str(path), compression="detect") as source:
+    with stream(path) as source:
         header = source.read(1 << 16).partition(b"\n")[0]
     names = pa.csv.read_csv(io.BytesIO(header + b"\n"), parse_options=parse).column_names
     name = _column(names, column, path)
@@ -121,16 +136,16 @@ def _separated(path: Path, column: str | None) -> Iterator[Any]:
         include_columns=[name], column_types={name: pa.string()}, strings_can_be_null=False
     )
     with (
-        pa.input_stream(str(path), compression="detect") as source,
+        stream(path) as source,
         pa.csv.open_csv(source, read, parse, convert) as reader,
     ):
         for batch in reader:
             yield batch.column(0)
 
 
-def _json_lines(path: Path, column: str | None) -> Iterator[Any]:
+def _json_lines(path: File, column: str | None) -> Iterator[Any]:
     rest, field = b"", None
-    with pa.input_stream(str(path), compression="detect") as source:
+    with stream(path) as source:
         while chunk := source.read(CHUNK):
             whole, _, rest = (rest + chunk).rpartition(b"\n")
             if whole.strip():
@@ -140,7 +155,7 @@ def _json_lines(path: Path, column: str | None) -> Iterator[Any]:
         yield _of_lines(rest, field or _json_field(rest, column, path))
 
 
-def _json_field(lines: bytes, column: str | None, path: Path) -> pa.Field:
+def _json_field(lines: bytes, column: str | None, path: File) -> pa.Field:
     """The caption's field: text, or a list of texts if the first line says so."""
     first = pa.json.read_json(io.BytesIO(lines.lstrip().partition(b"\n")[0])).schema
     name = _column(first.names, column, path)
@@ -156,7 +171,7 @@ def _of_lines(lines: bytes, field: pa.Field) -> Any:
     return pa.json.read_json(io.BytesIO(lines), read, parse)[field.name].combine_chunks()
 
 
-def _coco(path: Path, column: str | None) -> Iterator[Any]:
+def _coco(path: File, column: str | None) -> Iterator[Any]:
     del column  # COCO's is called caption
     content = read_json(path)
     try:
@@ -169,7 +184,7 @@ def _coco(path: Path, column: str | None) -> Iterator[Any]:
         yield pa.array(texts[start : start + BLOCK], pa.string())
 
 
-def _texts(found: Any, path: Path) -> pa.Array:
+def _texts(found: Any, path: File) -> pa.Array:
     """One caption a row; lists of captions laid flat."""
     if pa.types.is_dictionary(found.type):
         found = found.dictionary_decode()

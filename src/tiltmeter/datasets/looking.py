@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
-from tiltmeter.images import SUFFIXES, Pictures, Unreadable, all_within, decode, within
+from tiltmeter.images import SUFFIXES, Made, Pictures, Unreadable, all_within, decode, within
 from tiltmeter.specs import Spec
 from tiltmeter.types import Groups
 
@@ -29,7 +29,7 @@ FIRST = 5
 class Looked:
     """The pictures that are there, which rows of the list they are, and the record."""
 
-    pictures: Pictures
+    pictures: Pictures | Made
     rows: list[int]
     found: dict[str, Any]
 

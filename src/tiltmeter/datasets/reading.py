@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
+from tiltmeter.sources import content
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+def read_json(path: Path | str) -> Any:
+    """What a JSON file holds, here or at a URL."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes() if isinstance(path, Path) else content(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from None
 
@@ -30,15 +31,15 @@ def read_pickle(path: Path) -> Any:
         raise InputError(f"no such file: {path}")
     with path.open("rb") as file:
         try:
-            content = _Plain(file, encoding="latin1").load()
-            if isinstance(content, dict):
-                content = {
+            held = _Plain(file, encoding="latin1").load()
+            if isinstance(held, dict):
+                held = {
                     key: value.array() if isinstance(value, _Array) else value
-                    for key, value in content.items()
+                    for key, value in held.items()
                 }
         except Exception as error:  # a spoilt pickle raises whatever it likes
             raise InputError(f"{path} is no pickle of plain data: {error}") from None
-    return content
+    return held
 
 
 class _Dtype:

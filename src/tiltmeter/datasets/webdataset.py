@@ -1,53 +1,39 @@
 """`webdataset:DIR`: tar shards of pictures with what is known of them, as img2dataset writes them.
 
-00000.tar holds 000000001.jpg beside 000000001.json (and .txt). Pictures stay where they are: a
-worker reads the bytes of one when its turn comes.
+00000.tar holds 000000001.jpg beside 000000001.json (and .txt); 00000.parquet beside it, where there
+is one, holds the same fields by `key`. Pictures stay where they are: a worker reads the bytes of
+one when its turn comes.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tarfile
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tiltmeter.datasets.looking import OPTIONS, counts, record
 from tiltmeter.errors import InputError
-from tiltmeter.images import SUFFIXES, Made, decode, is_one, rows_of
+from tiltmeter.images import SUFFIXES
 from tiltmeter.inputs import Columns, label_groups
 from tiltmeter.results import label_hash
-from tiltmeter.sources import find, opened
+from tiltmeter.sources import Far, Place, exists, find, name_of, opened
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 END = 1024  # bytes
-#: A picture's shard, where its bytes begin, and how many they are.
-Place = tuple[str, int, int]
-
-
-@dataclass(frozen=True, eq=False)
-class Tarred(Made):
-    """Pictures inside of tar files."""
-
-    def __getitem__(self, at: Any) -> Any:
-        if is_one(at):
-            return decode(_bytes(self.rows[at]))
-        return Tarred(self.make, [self.rows[row] for row in rows_of(at, len(self))])
-
-    def hash(self, at: int) -> str:
-        """A hash of the bytes: that of the same picture in a file of its own."""
-        return hashlib.sha256(_bytes(self.rows[at])).hexdigest()
+Fields = dict[str, dict[str, Any]]  # of pictures, by their keys
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
     """Faces: tar shards of pictures with JSON beside them (your own files; your own terms).
 
     DIR, a pattern such as DIR/000*.tar, or one that lies elsewhere (s3://...). Fields of the JSON
-    files are the label columns. A shard that is cut off gives the pictures before the cut.
+    files, and columns of a Parquet file beside a shard, are the label columns. A shard that is cut
+    off gives the pictures before the cut; one that cannot be read is named, and the others count.
     """
     spec.only("attributes", *OPTIONS)
     if not spec.rest:
@@ -58,12 +44,13 @@ def load(spec: Spec, columns: Columns) -> Faces:
     broken: list[str] = []
     for shard in find(spec.rest, ".tar"):
         pictures, fields, whole = _index(shard)
-        if not whole:
-            broken.append(shard)
+        beside = ".parquet".join(shard.rsplit(".tar", 1))
+        known = _beside(beside) if exists(beside) else {}
+        broken += [shard] * (not whole) + [beside] * (known is None)
         for key, place in pictures.items():
-            ids.append(f"{PurePosixPath(shard).stem}/{key}")
+            ids.append(f"{name_of(shard).stem}/{key}")
             places.append(place)
-            told.append(fields.get(key, {}))
+            told.append({**(known or {}).get(key, {}), **fields.get(key, {})})
     if not places:
         raise InputError(f"webdataset: found no picture in the shards of {spec.rest}")
     found = record(spec, len(places), malformed=broken)
@@ -79,7 +66,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     return Faces(
         ids=tuple(ids),
         groups=groups,
-        images=Tarred(_picture, places),  # type: ignore[arg-type]
+        images=Far.at(places),
         name=PurePosixPath(spec.rest).name,
         provenance={
             "labels": label_hash(ids, labels),
@@ -88,13 +75,13 @@ def load(spec: Spec, columns: Columns) -> Faces:
     )
 
 
-def _index(shard: str) -> tuple[dict[str, Place], dict[str, dict[str, Any]], bool]:
+def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
     """The pictures of a shard, the fields beside them, and whether it could be read to its end."""
     pictures: dict[str, Place] = {}
-    fields: dict[str, dict[str, Any]] = {}
-    with opened(shard) as file:
-        size = file.size()
-        try:
+    fields: Fields = {}
+    try:
+        with opened(shard) as file:
+            size = file.size()
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
                     if not member.isfile():
@@ -106,11 +93,23 @@ def _index(shard: str) -> tuple[dict[str, Place], dict[str, dict[str, Any]], boo
                         pictures[key] = (shard, member.offset_data, member.size)
                     elif ending == "json":
                         fields[key] = _fields(tar, member)
-        except tarfile.TarError:
-            return pictures, fields, False
-        # tarfile takes half a header for the end; a whole archive ends with two blocks of zeros
-        end = bytes(file.read_at(END, max(size - END, 0)))
+            # tarfile takes half a header for the end; a whole archive ends with blocks of zeros
+            end = bytes(file.read_at(END, max(size - END, 0)))
+    except (tarfile.TarError, OSError, InputError):
+        return pictures, fields, False
     return pictures, fields, end == bytes(END)
+
+
+def _beside(place: str) -> Fields | None:
+    """The fields that a Parquet file has for the keys of a shard; None where it cannot be read."""
+    try:
+        with opened(place) as file:
+            table = pq.read_table(file)
+    except (pa.ArrowException, OSError, InputError):
+        return None
+    if "key" not in table.column_names:
+        return {}
+    return {str(row.pop("key")): row for row in table.to_pylist()}
 
 
 def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
@@ -124,16 +123,3 @@ def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
 
 def _text(value: Any) -> str | None:
     return None if value is None or isinstance(value, dict | list) else str(value)
-
-
-def _bytes(place: Any) -> bytes:
-    shard, offset, size = place
-    with opened(shard) as file:
-        data = file.read_at(size, offset)
-    if len(data) < size:
-        raise OSError(5, "ends too soon", shard)
-    return bytes(data)
-
-
-def _picture(place: Any) -> Any:
-    return decode(_bytes(place))

@@ -243,10 +243,10 @@ class _Prepare:
     left_alone: LeftAlone | None  # given where a GPU decodes: of which sizes
 
     def __call__(self, at: int) -> Prepared:
-        data = None
+        data, read = None, getattr(self.pictures, "read", None)
         try:
-            if isinstance(self.pictures, Pictures):
-                data = self.pictures.paths[at].read_bytes()  # what is hashed is what is decoded
+            if read is not None:
+                data = read(at)  # what is hashed is what is decoded
             item = self.pictures.hash(at) if data is None else hashlib.sha256(data).hexdigest()
             if self.known(item):
                 return item, None, None
@@ -258,7 +258,10 @@ class _Prepare:
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
         except Unreadable as error:
-            return None, None, str(error).replace("picture", self._name(at), 1)
+            said = str(error)
+            if said.startswith("picture:"):  # bytes have no name of their own
+                said = self._name(at) + said.removeprefix("picture")
+            return None, None, said
         try:
             pixels = np.asarray(picture) if self.pixels is None else _packed(self.pixels([picture]))
         except Exception as error:  # a processor's own; it must not end the whole run
@@ -271,7 +274,8 @@ class _Prepare:
         return all(isinstance(one, bytes) for one in found)
 
     def _name(self, at: int) -> str:
-        return str(self.pictures.paths[at]) if isinstance(self.pictures, Pictures) else f"row {at}"
+        name = getattr(self.pictures, "name", None)
+        return str(name(at)) if name is not None else f"row {at}"
 
 
 def _packed(pixels: Any) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import math
 import os
 import pickle
 import socket
@@ -18,6 +19,7 @@ from typing import Any
 
 from tiltmeter.engine.seam import Work, attempt
 from tiltmeter.errors import InputError, MissingError, UnknownNameError
+from tiltmeter.metrics.numpy_kernels import use_cores
 
 PATIENCE = 10  # seconds
 DEATHS = 4  # workers, one after the other, that may die while they start
@@ -66,7 +68,7 @@ class Ray:
         logging.getLogger("ray.data").setLevel(logging.ERROR)  # it warns of what is meant
         found = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             _Worker,
-            fn_constructor_args=(make, str(Path.cwd())),
+            fn_constructor_args=(make, str(Path.cwd()), max(math.ceil(self.cpus), 1)),
             batch_size=1,
             compute=data.ActorPoolStrategy(size=min(self._room(), len(parts))),
             num_cpus=self.cpus,
@@ -97,19 +99,23 @@ class Ray:
         return importlib.import_module("ray.data")
 
     def _room(self) -> int:
-        """Workers that the cluster can hold; one that asks for what is not there would wait."""
-        ray = library()
-        has = ray.cluster_resources()
-        for kind, each in (("GPU", self.gpus), ("CPU", self.cpus)):
-            if each > has.get(kind, 0):
-                raise InputError(
-                    f"a worker is to have {each:g} {kind}, but the Ray cluster has "
-                    f"{has.get(kind, 0):g}: --engine ray:{kind.lower()}s=0 does without"
-                )
-        if self.workers:
-            return self.workers
-        by = [has[kind] / each for kind, each in (("GPU", self.gpus), ("CPU", self.cpus)) if each]
-        return max(int(min(by, default=1)), 1)
+        """Workers that the cluster can hold; one that no node has room for would wait for ever."""
+        wanted = {kind: each for kind, each in (("GPU", self.gpus), ("CPU", self.cpus)) if each}
+        nodes = [node["Resources"] for node in library().nodes() if node["Alive"]]
+        room = sum(
+            min((int(node.get(kind, 0) / each + 1e-9) for kind, each in wanted.items()), default=1)
+            for node in nodes
+        )
+        if not room:
+            most = {kind: max(node.get(kind, 0) for node in nodes) for kind in wanted}
+            short = [kind for kind, each in wanted.items() if each > most[kind]] or list(wanted)
+            raise InputError(
+                f"a worker is to have {wanted[short[0]]:g} {short[0]}, but no node of the Ray "
+                f"cluster has more than {most[short[0]]:g}"
+                f"{' with as many CPUs as it needs' * (most[short[0]] >= wanted[short[0]])}: "
+                f"--engine ray:{short[0].lower()}s=0 does without"
+            )
+        return self.workers or room
 
 
 def _reached(address: str) -> None:
@@ -126,9 +132,10 @@ def _reached(address: str) -> None:
 class _Worker:
     """An actor's share: the function with its state, called on a part at a time."""
 
-    def __init__(self, make: Callable[[], Work], place: str) -> None:
+    def __init__(self, make: Callable[[], Work], place: str, cores: int) -> None:
         if Path(place).is_dir():  # so that names of files mean there what they mean here
             os.chdir(place)
+        use_cores(cores)  # the others of the node belong to other workers
         self.work = make()
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:

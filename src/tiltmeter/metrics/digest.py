@@ -142,9 +142,16 @@ def merged(parts: Iterable[Digest]) -> Digest:
 
 def finest(groups: Sequence[Groups]) -> tuple[Ints, Ints]:
     """The cell of each item in the crossing of all groups, and cells x groups: each one's code."""
-    cells = np.zeros(len(groups[0]), np.int64)
+    cells, kinds = np.zeros(len(groups[0]), np.uint8), np.zeros((1, 0), np.int64)
     for one in groups:
-        cells = cells * len(one.names) + one.codes
-    _, first, codes = np.unique(cells, return_index=True, return_inverse=True)
-    kinds = np.stack([one.codes[first] for one in groups], axis=1)
-    return codes.astype(np.min_scalar_type(len(kinds))), kinds
+        names = len(one.names)
+        total = len(kinds) * names
+        wide = np.min_scalar_type(total)
+        cells = cells.astype(wide) * wide.type(names) + one.codes.astype(wide)
+        # counted in pieces: NumPy makes them eight bytes each
+        pieces = (cells[at : at + IMAGES] for at in range(0, len(cells), IMAGES))
+        there = np.flatnonzero(sum(np.bincount(some, minlength=total) for some in pieces))
+        number = np.zeros(total, np.min_scalar_type(len(there)))
+        number[there] = np.arange(len(there))
+        cells, kinds = number[cells], np.column_stack([kinds[there // names], there % names])
+    return cells, kinds

@@ -19,6 +19,7 @@ from tiltmeter.types import Floats, Ints
 F = TypeVar("F", bound=Callable[..., Any])
 ROWS = 8  # rows a task: few enough to share out, enough to pay for the call
 STRIDE = 32  # scores looked at together
+_most: int | None = None  # cores that loops may use; None: all that this process may
 
 
 def jit(function: F) -> F:
@@ -30,14 +31,26 @@ def jit(function: F) -> F:
 def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
     """Calls `work` on slices that cover `range(rows)`, on all the cores this process may use."""
     slices = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if len(slices) == 1 or cores == 1:
+    if len(slices) == 1 or cores() == 1:
         for part in slices:
             work(part)
         return
-    with ThreadPoolExecutor(cores) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         for _ in pool.map(work, slices):
             pass
+
+
+def cores() -> int:
+    """Those that loops use."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(min(there or 1, _most or there or 1), 1)
+
+
+def use_cores(most: int | None) -> int | None:
+    """Has loops use no more cores than that: others work on this machine too. The limit before."""
+    global _most
+    before, _most = _most, most
+    return before
 
 
 def rank(scores: Floats) -> Ints:

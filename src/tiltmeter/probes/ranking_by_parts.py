@@ -1,9 +1,10 @@
 """The figures of `ranking` from one pass over the images, part by part, on any engine.
 
 No score is kept: parts leave digests that merge. Counts in the top k are exact, and so are all
-figures made of them with their nulls, which need the sizes of the groups alone. C-ASC and its null
-come from the moments: where labels are dealt out anew, its variance is n / (n_G (n - n_G)), and
-with so many images it is normal. NDKL of the whole ranking comes with bounds, and without a null.
+figures made of them; their nulls and intervals are drawn as in the local audit, for the images that
+come up alone (`ranking_tops`). C-ASC and its null come from the moments: where labels are dealt out
+anew, its variance is n / (n_G (n - n_G)), and with so many images it is normal. NDKL of the whole
+ranking comes with bounds, and without a null.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from tiltmeter.metrics.histogram import Grid
 from tiltmeter.metrics.ranking import target_shares
 from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import checked
 from tiltmeter.probes.ranking_figures import Parts, Task, figures
+from tiltmeter.probes.ranking_tops import Tops, held
 from tiltmeter.results import combined
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.null import Band
@@ -86,10 +89,12 @@ def ranking_by_parts(
     convention: Convention,
     engine: Engine,
     seed: int = 0,
+    effort: Effort | None = None,
     size: int | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Skew, MaxSkew, MinSkew, entropy, NDKL and C-ASC of faces whose vectors lie elsewhere."""
+    effort = effort or Effort()
     if convention.balance != "asis":
         raise InputError(
             f"the convention {convention.name!r} draws images so that groups are of one size: "
@@ -112,9 +117,8 @@ def ranking_by_parts(
     codes, kinds = finest(list(by.values()))
     size = size or int(np.clip(-(-len(faces) // PARTS), SMALLEST, LARGEST))
     parts = parts_of(vectors, codes, size)
-    make = Digesting(
-        texts, len(kinds), max(convention.k), Grid.around(texts @ some.T), convention.images
-    )
+    k = held(max(convention.k), len(faces))
+    make = Digesting(texts, len(kinds), k, Grid.around(texts @ some.T), convention.images)
     whole: Digest | None = None
     failed: dict[int, str] = {}
     there = np.ones(len(faces), bool)
@@ -140,7 +144,7 @@ def ranking_by_parts(
     for at, groups in enumerate(by.values()):
         groups = checked(groups[there]) if failed else groups
         mine = whole.regroup(kinds[:, at], len(groups.names))
-        for figure in _figures(mine, groups, convention, words, rng):
+        for figure in _figures(mine, groups, convention, words, effort, rng):
             table = tabulate(figure, layout, rng=rng.spawn(1)[0], constants=constants)
             tables.append(with_family(table))
     return Found(combined(tables), failed, int(there.sum()), whole)
@@ -154,12 +158,18 @@ def scaled(images: Floats, how: str, first: int = 0) -> Floats:
 
 
 def _figures(
-    found: Digest, groups: Groups, convention: Convention, words: int, rng: np.random.Generator
+    found: Digest,
+    groups: Groups,
+    convention: Convention,
+    words: int,
+    effort: Effort,
+    rng: np.random.Generator,
 ) -> list[Figure]:
     q = target_shares(convention.target, groups)
     part = Parts(len(found.top.scores), words)
     for k in convention.k:
         part.add(f"top {k}", found.top_counts(k, convention.ties))
+    Tops.of(found.top).add_draws(part, groups, convention.k, words, effort, rng)
     bounded = found.whole_ndkl(q)
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
@@ -177,12 +187,15 @@ def _figures(
 
 
 def with_family(table: pa.Table) -> pa.Table:
-    """Family-wise p-values and verdicts for words, by Holm: maxT would take relabellings."""
-    p, p_placebo = (np.array(table[name].to_pylist(), float) for name in ("p", "p_placebo"))
+    """Family-wise p-values and verdicts for words: by Holm, where there were no relabellings."""
+    p, p_placebo, p_fwer = (
+        np.array(table[name].to_pylist(), float) for name in ("p", "p_placebo", "p_fwer")
+    )
     concept, category = table["concept"].to_pylist(), table["category"].to_pylist()
     word = np.array([c is not None for c in concept]) & (np.array(category) != "placebo")
-    p_fwer = holm(np.where(word, p, np.nan))
-    told = np.isfinite(p_fwer)
+    adjusted = holm(np.where(word, p, np.nan))
+    told = np.isfinite(adjusted) & ~np.isfinite(p_fwer[word]).any()
+    p_fwer = np.where(told, adjusted, p_fwer)
     columns = {
         "p_fwer": p_fwer,
         "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],

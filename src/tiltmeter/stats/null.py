@@ -154,10 +154,19 @@ def _tails(size: int, items: int, k: int) -> tuple[Floats, Floats]:
     return np.minimum(1.0, mass[::-1].cumsum()[::-1]), np.minimum(1.0, mass.cumsum())
 
 
+MOST_DRAWN_FROM = 10**9  # NumPy's limit for draws without replacement
+
+
 def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -> Ints:
-    """Top-k counts of random rankings, exact draws: draws x groups."""
-    check_k(k, int(np.sum(sizes)))
+    """Top-k counts of random rankings, exact draws: draws x groups.
+
+    From a thousand million items on they are drawn with replacement, which then changes nothing.
+    """
     sizes = np.asarray(sizes, dtype=np.int64)
+    total = int(sizes.sum())
+    check_k(k, total)
+    if total >= MOST_DRAWN_FROM:
+        return rng.multinomial(k, sizes / total, size=draws)
     return rng.multivariate_hypergeometric(sizes, k, size=draws, method="marginals")
 
 

@@ -1,0 +1,114 @@
+"""Draws for top-k figures where only the best images of each prompt are known.
+
+No draw looks further down a ranking than it must: k images under new labels, and a few more than k
+where images are resampled. For those alone labels and weights are drawn, from the sizes of the
+groups, with the distribution that they have among all images. So the nulls and intervals of 10^8
+images are those that the whole matrix of scores would give, not those of a subsample.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiltmeter.metrics.summary import TopItems
+from tiltmeter.probes.probe import Effort
+from tiltmeter.probes.ranking_figures import Parts
+from tiltmeter.stats import kernels
+from tiltmeter.stats.null import draw_top_counts, stretches
+from tiltmeter.types import Groups, Ints
+
+SPREAD, SPARE = 8, 32  # standard deviations, and images more, that resampling may reach beyond k
+
+
+def held(k: int, images: int) -> int:
+    """How many of the best images must be kept, so that resamples have k of them.
+
+    The weights of m images add up to about m, give or take its root.
+
+    >>> held(100, 10**6), held(100, 120)
+    (212, 120)
+    """
+    return min(k + math.ceil(SPREAD * math.sqrt(k)) + SPARE, images)
+
+
+@dataclass(frozen=True, eq=False)
+class Tops:
+    """The best images of all prompts, each once."""
+
+    order: Ints  # prompts x held: places among the images
+    codes: Ints  # the group of each image
+
+    @classmethod
+    def of(cls, top: TopItems) -> Tops:
+        ids, order = np.unique(top.ids, return_inverse=True)
+        order = order.reshape(top.ids.shape)
+        codes = np.empty(len(ids), np.int64)
+        codes[order] = top.codes
+        return cls(order, codes)
+
+    def add_draws(
+        self,
+        part: Parts,
+        groups: Groups,
+        ks: tuple[int, ...],
+        words: int,
+        effort: Effort,
+        rng: np.random.Generator,
+    ) -> None:
+        """Top-k counts of resampled images, and, for words, under labels dealt out anew."""
+        ks, sizes = tuple(sorted(ks)), groups.counts
+        if effort.bootstraps:
+            found: dict[int, list[Ints]] = {k: [] for k in ks}
+            for draws in stretches((effort.bootstraps, len(self.codes)), 0):
+                weights = resampled(self.codes, sizes, draws.stop - draws.start, rng)
+                for k in ks:
+                    found[k].append(
+                        kernels.weighted_top_counts(self.order, self.codes, weights, k, len(sizes))
+                    )
+            for k in ks:
+                kind = np.min_scalar_type(k)
+                part.draw(f"top {k} boot", 0, np.concatenate(found[k]), kind, words=False)
+        if effort.permutations:
+            seen, top = np.unique(self.order[:words, : max(ks)], return_inverse=True)
+            top = top.reshape(words, -1)
+            drawn = [
+                kernels.relabelled_top_counts(
+                    top, relabelled(len(seen), sizes, some.stop - some.start, rng), ks, len(sizes)
+                )
+                for some in stretches((effort.permutations, len(seen)), 0)
+            ]
+            for k, counts in zip(ks, np.concatenate(drawn, axis=1), strict=True):
+                part.draw(f"top {k} null", 0, counts, np.min_scalar_type(k), words=True)
+
+
+def resampled(codes: Ints, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:
+    """How often each of some images is drawn where every group is resampled whole: draws x images.
+
+    >>> weights = resampled(np.array([0, 0, 1]), np.array([2, 1]), 4, np.random.default_rng(0))
+    >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()  # none is left out
+    ([2, 2, 2, 2], [1, 1, 1, 1])
+    """
+    weights = np.zeros((draws, len(codes)), np.uint8)
+    for code, size in enumerate(sizes):
+        rows = np.flatnonzero(codes == code)
+        if not len(rows):
+            continue
+        for draw, count in enumerate(rng.binomial(size, len(rows) / size, draws)):
+            picked = rng.integers(0, len(rows), count)
+            weights[draw, rows] = np.minimum(np.bincount(picked, minlength=len(rows)), 255)
+    return weights
+
+
+def relabelled(count: int, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:
+    """Labels of `count` of all images where they are dealt out anew: draws x images."""
+    kind = np.min_scalar_type(len(sizes))
+    names = np.arange(len(sizes), dtype=kind)
+    return np.stack(
+        [
+            rng.permutation(np.repeat(names, each))
+            for each in draw_top_counts(sizes, count, draws, rng)
+        ]
+    )
