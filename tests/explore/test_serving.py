@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from scipy.stats import spearmanr
 
 pytest.importorskip("starlette", reason="needs starlette: pip install 'tiltmeter[explore]'")
 from starlette.testclient import TestClient
@@ -24,6 +25,8 @@ from tiltmeter.explore import asking, serving
 from tiltmeter.explore.gathering import Scene, Tower, gather
 from tiltmeter.explore.guarding import HEADERS, new_token
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.testbed.oracle import Oracle
+from tiltmeter.testbed.world import World
 from tiltmeter.types import Groups
 
 TOKEN, PORT = "a-token", 8765
@@ -73,12 +76,23 @@ def test_a_prompt_is_answered_with_who_comes_up(page: TestClient, scene: Scene) 
     assert 0 <= told["neutral"]["max_skew"]["as_far"] <= 60
 
 
-def test_the_fair_twin_leans_less(page: TestClient) -> None:
-    """The tilt is there in the first model; the second was trained without it."""
-    leaning, fair = (ask(page, text=NURSE, by="shape", k=100, model=m).json() for m in (0, 1))
-    assert leaning["max_skew"]["p"] < 0.001
-    assert abs(fair["groups"][0]["c_asc"]) < abs(leaning["groups"][0]["c_asc"]) / 2
-    assert (leaning["model"], fair["model"]) == ("testbed:dual", "testbed:dual-fair")
+def test_the_planted_tilt_is_seen_in_the_model_that_learned_it(page: TestClient) -> None:
+    """The first model orders words as they lean; the second was trained where nothing leans."""
+    words = ("nurse", "doctor", "homemaker", "pilot", "mechanic", "teacher", "lawyer", "chef")
+    world = World.plant(1.0)
+    planted = Oracle(world).pmi("shape")[[world.index(word) for word in words], 0]
+
+    def agreement(model: int, name: str) -> float:
+        found = [
+            ask(page, text=f"a photo of a {word}", by="shape", k=100, model=model).json()
+            for word in words
+        ]
+        assert {one["model"] for one in found} == {name}
+        return float(spearmanr(planted, [one["groups"][0]["c_asc"] for one in found]).statistic)
+
+    assert ask(page, text=NURSE, by="shape", k=100, model=0).json()["max_skew"]["p"] < 0.001
+    assert agreement(0, "testbed:dual") > 0.9
+    assert abs(agreement(1, "testbed:dual-fair")) < 0.7
 
 
 def test_crossings_can_be_chosen(page: TestClient, scene: Scene) -> None:
