@@ -64,7 +64,10 @@ def bundle(
     """Packs the run in the directory `run` into the file `out`; the same run, the same bytes."""
     place, out = Path(run), Path(out)
     if not out.name.endswith(ENDING):
-        raise InputError(f"a bundle's name ends with {ENDING}; got {out}: pass --out {out}{ENDING}")
+        raise InputError(
+            f"a bundle's name ends with {ENDING}; got {out}: pass "
+            f"--out {str(out).removesuffix('.zip')}{ENDING}"
+        )
     if out.exists() and not replace:
         raise InputError(f"{out} exists already: name another --out, or pass --force")
     meta = _record(place)
