@@ -31,7 +31,7 @@ test-slow: $(STAMP)  ## calibration of the statistics over thousands of data set
 test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
 	-@$(BIN)/python -c 'import playwright' 2> /dev/null \
 	  || $(PIP) install --constraint constraints.txt --editable '.[browser]'
-	-@$(BIN)/python -c 'import material' 2> /dev/null \
+	-@test -n "$(PAGES)" || $(BIN)/python -c 'import material' 2> /dev/null \
 	  || $(PIP) install --constraint constraints.txt --editable '.[docs]'
 	-@test -e build/browser/node_modules/axe-core || { command -v npm > /dev/null \
 	  && npm install --prefix build/browser --silent --no-audit --no-fund axe-core@4; }
