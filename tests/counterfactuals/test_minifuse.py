@@ -125,7 +125,7 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[Measured, Measured, Asked]:
     from tiltmeter.counterfactuals.adversarial import Adversarial, Attack
 
     asked = Asked(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
-    settings = Attack(loss="pair", random_start=True, sure=2.0)
+    settings = Attack(loss="pair", random_start=True, sure=2.0, starts=1)  # no second try
     attacked = measure(fuse, pairs, asked, Adversarial(settings, batch=8), noise=8 / 255)
     return attacked, measure(fuse, pairs, asked, Parallel(8)), asked
 
