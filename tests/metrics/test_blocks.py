@@ -79,7 +79,7 @@ def test_counts_of_a_known_ranking_equal_those_of_the_scores(
 ) -> None:
     scores, groups = case(seed, levels)
     order = numpy_kernels.rank(scores)
-    found = numpy_kernels.ranked_top_counts(scores, order, groups.codes, 5, k, ties)
+    found = TopItems.of(scores, groups, 60, order=order).counts(k, ties)
     np.testing.assert_allclose(
         found, metrics.top_counts(scores, groups, k=k, ties=ties), atol=1e-12
     )

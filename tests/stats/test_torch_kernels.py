@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.metrics import numpy_kernels
+from tiltmeter.metrics.summary import TopItems
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Groups
@@ -96,19 +97,12 @@ def test_ndkl(given: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("ties", ["stable", "expected"])
 def test_counts_of_known_rankings(given: dict[str, np.ndarray], ties: str) -> None:
-    from tiltmeter.metrics import torch_kernels
-
     scores = given["scores"].round(1)  # ties everywhere
-    order, codes = numpy_kernels.rank(scores), given["codes"]
+    order, groups = numpy_kernels.rank(scores), Groups(given["codes"], ("a", "b", "c"))
     assert numpy_kernels.tied_ranks(scores, order).min() > 0.5
+    here = TopItems.of(scores, groups, ITEMS, order=order)
+    there = TopItems.of(
+        torch.as_tensor(scores), groups, ITEMS, order=torch.as_tensor(order.astype(np.int64))
+    )
     for k in (1, 40, ITEMS):
-        found = torch_kernels.ranked_top_counts(
-            torch.as_tensor(scores),
-            torch.as_tensor(order.astype(np.int64)),
-            torch.as_tensor(codes.astype(np.int64)),
-            3,
-            k,
-            ties,
-        )
-        expected = numpy_kernels.ranked_top_counts(scores, order, codes, 3, k, ties)
-        np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+        np.testing.assert_allclose(there.counts(k, ties), here.counts(k, ties), atol=1e-12)

@@ -16,7 +16,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.gate.evidence import GoneError, seen
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.summary import Moments
+from tiltmeter.metrics.summary import Moments, TopItems
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import (
     BLOCK,
@@ -167,14 +167,10 @@ def _rows(
 def _of_scores(
     scores: Array, groups: Mapping[str, Groups], convention: Convention, place: Place
 ) -> Iterator[tuple[str, _Block]]:
-    order = place.loops.rank(scores)
+    order, most = place.loops.rank(scores), max(convention.k)
     for name, one in groups.items():
-        moments, codes = Moments.of(scores, one), place.put(one.codes)
-        top = [
-            to_numpy(place.loops.ranked_top_counts(scores, order, codes, len(one.names), k,
-                                                   convention.ties))
-            for k in sorted(convention.k)
-        ]  # fmt: skip
+        moments, tops = Moments.of(scores, one), TopItems.of(scores, one, most, order=order)
+        top = [to_numpy(tops.counts(k, convention.ties)) for k in sorted(convention.k)]
         yield name, _Block(to_numpy(moments.mean), to_numpy(moments.m2), top)
 
 

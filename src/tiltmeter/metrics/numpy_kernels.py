@@ -147,39 +147,6 @@ def group_counts(codes: Ints, groups: int, weights: Floats | None = None) -> Flo
     return np.bincount(cells, share, rows * groups).reshape(rows, groups).astype(float)
 
 
-def ranked_top_counts(
-    scores: Floats, order: Ints, codes: Ints, groups: int, k: int, ties: str
-) -> Floats:
-    """Items of each group in the first k of rankings that are known already."""
-    counts = np.zeros((len(order), groups))
-    expected = ties == "expected"
-    in_rows(
-        lambda part: _ranked_top_counts(
-            scores[part], order[part], codes, k, expected, counts[part]
-        ),
-        len(order),
-    )
-    return counts
-
-
-@jit
-def _ranked_top_counts(
-    scores: Floats, order: Ints, codes: Ints, k: int, expected: bool, counts: Floats
-) -> None:
-    for q in range(order.shape[0]):
-        first, last = k, k  # the run of ranks that tie with the k-th
-        if expected:
-            edge = scores[q, order[q, k - 1]]
-            while first > 0 and scores[q, order[q, first - 1]] == edge:
-                first -= 1
-            while last < order.shape[1] and scores[q, order[q, last]] == edge:
-                last += 1
-        for i in range(first):
-            counts[q, codes[order[q, i]]] += 1.0
-        for i in range(first, last):
-            counts[q, codes[order[q, i]]] += (k - first) / (last - first)
-
-
 def tied_ranks(scores: Floats, order: Ints) -> Floats:
     """Share of the ranks of each row whose score is not unique."""
     share = np.empty(len(order))

@@ -84,13 +84,23 @@ class TopItems:
     tied: Array  # queries x groups
 
     @classmethod
-    def of(cls, scores: Array, groups: Groups | Array, k: int, first_id: int = 0) -> TopItems:
-        """The best items of one block; its items have the ids `first_id`, `first_id + 1` ..."""
+    def of(
+        cls,
+        scores: Array,
+        groups: Groups | Array,
+        k: int,
+        first_id: int = 0,
+        order: Array | None = None,
+    ) -> TopItems:
+        """The best items of one block; its items have the ids `first_id`, `first_id + 1` ...
+
+        Where the block is ranked already, its `order` saves the search.
+        """
         scores = matrix(scores, "scores", "queries", "items")
         groups = as_groups(groups, scores.shape[1])
         loops = kernels(scores)
         codes = like(scores, groups.codes, "int64")
-        ids = loops.select(scores, min(k, scores.shape[1]))
+        ids = loops.select(scores, min(k, scores.shape[1])) if order is None else order[:, :k]
         best = loops.take(scores, ids)
         tied = loops.equal_counts(scores, best[:, -1], codes, len(groups.names))
         return cls(k, best, ids + first_id, codes[ids], tied)

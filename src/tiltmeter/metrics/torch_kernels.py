@@ -33,23 +33,6 @@ def equal_counts(scores: Tensor, edge: Tensor, codes: Tensor, groups: int) -> Te
     return (scores == edge[:, None]).double() @ _membership(codes, groups)
 
 
-def ranked_top_counts(
-    scores: Tensor, order: Tensor, codes: Tensor, groups: int, k: int, ties: str
-) -> Tensor:
-    """Items of each group in the first k of rankings that are known already."""
-    ranked = codes[order[:, :k]]
-    if ties != "expected":
-        return group_counts(ranked, groups)
-    edge = scores.gather(1, order[:, k - 1 : k])
-    above = (take(scores, order[:, :k]) > edge).double()
-    counts, equal = (
-        group_counts(ranked, groups, above),
-        equal_counts(scores, edge[:, 0], codes, groups),
-    )
-    left = k - above.sum(1, keepdim=True)  # places that the tied share
-    return counts + equal * left / equal.sum(1, keepdim=True)
-
-
 def tied_ranks(scores: Tensor, order: Tensor) -> Tensor:
     """Share of the ranks of each row whose score is not unique."""
     ranked = take(scores, order)

@@ -22,7 +22,7 @@ from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares, target_shares
-from tiltmeter.metrics.summary import Moments, check_k
+from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.probes.agreement import agreement
 from tiltmeter.probes.figure import Figure, Layout, tabulate
 from tiltmeter.probes.opposites import opposites
@@ -413,11 +413,9 @@ def _add_counts(
     convention: Convention,
 ) -> None:
     place, ks = own.place, tuple(sorted(convention.k))
+    found = TopItems.of(scores, own.groups, max(ks), order=order)
     for k in ks:
-        counts = place.loops.ranked_top_counts(
-            scores, order, own.codes, own.size, k, convention.ties
-        )
-        part.add(f"top {k}", to_numpy(counts))
+        part.add(f"top {k}", to_numpy(found.counts(k, convention.ties)))
         if len(own.weights):
             drawn = place.kernels.weighted_top_counts(loose, own.codes, own.weights, k, own.size)
             part.draw(f"top {k} boot", start, drawn, np.min_scalar_type(k), words=False)
