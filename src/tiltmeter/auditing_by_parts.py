@@ -17,7 +17,7 @@ from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking_by_parts import ranking_by_parts
-from tiltmeter.prompting import audit_prompts
+from tiltmeter.prompting import audit_prompts, opposite_words
 from tiltmeter.results import Run, content_hash, environment, versions
 from tiltmeter.store import Space, Store
 from tiltmeter.types import Faces, Progress
@@ -79,6 +79,7 @@ def audit_by_parts(
         effort=Effort(int(permutations), int(bootstraps)),
         size=size,
         progress=progress,
+        pairs=opposite_words(),
     )
     if strict and found.failed:
         raise InputError(next(iter(found.failed.values())))
@@ -111,7 +112,7 @@ def audit_by_parts(
         "versions": versions(),
         "environment": environment(),
     }
-    return Run(found.table, meta)
+    return Run(found.table, meta, {"ranking": found.instances})
 
 
 def _model(

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from tiltmeter import metrics
-from tiltmeter.probes.opposites import opposites
+from tiltmeter.probes.opposites import gaps_of, opposites
 from tiltmeter.results import Run
 from tiltmeter.stimuli import load
 from tiltmeter.types import Groups, Prompt
@@ -37,8 +37,9 @@ def world(seed: int, lean: float = 0.0) -> tuple[np.ndarray, np.ndarray, Groups]
 
 
 def measured(texts, images, groups, pairs=PAIRS, draws: int = 0, prompts=PROMPTS) -> Run:
-    return Run(opposites(texts, images, groups, prompts, pairs, bootstraps=draws,
-                         rng=np.random.default_rng(0), constants={"probe": "ranking"}))  # fmt: skip
+    rng = np.random.default_rng(0)
+    gaps = gaps_of(texts, images, groups, draws, rng)
+    return Run(opposites(gaps, groups, prompts, pairs, rng=rng, constants={"probe": "ranking"}))
 
 
 def test_against_the_metric_and_all_partitions() -> None:

@@ -134,12 +134,12 @@ def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[Part]:
     ]
 
 
-def sample(vectors: Vectors, count: int) -> Floats:
-    """Some of the vectors, evenly from all; always the same."""
+def sample(vectors: Vectors, count: int) -> tuple[Ints, Floats]:
+    """Some of the vectors, evenly from all, and which they are; always the same."""
     total = len(vectors)
     if total <= count:
-        return vectors.read()
+        return np.arange(total), vectors.read()
     stretch = 64  # of images in a row: far fewer places to go to
     starts = np.linspace(0, total - stretch, count // stretch).astype(int)
     found = [vectors.part(int(at), int(at) + stretch).read() for at in starts]
-    return np.concatenate(found)
+    return (starts[:, None] + np.arange(stretch)).ravel(), np.concatenate(found)

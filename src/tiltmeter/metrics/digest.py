@@ -47,6 +47,11 @@ class Digest:
             self.histogram.merge(other.histogram),
         )
 
+    def absorb(self, other: Digest) -> Digest:
+        """`merge` that adds to this histogram in place."""
+        histogram = self.histogram.absorb(other.histogram)
+        return Digest(self.moments.merge(other.moments), self.top.merge(other.top), histogram)
+
     def regroup(self, codes: Ints, groups: int) -> Digest:
         """Of coarser groups: group `g` becomes part of group `codes[g]`."""
         codes = np.asarray(codes)

@@ -7,6 +7,7 @@ bounds that hold for every order; they are as close as the bins are narrow (docs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -79,14 +80,23 @@ class Histogram:
 
     def merge(self, other: Histogram) -> Histogram:
         """The counts of both blocks of items together."""
+        return self.unpacked().absorb(other)
+
+    def absorb(self, other: Histogram) -> Histogram:
+        """`merge` in place, where counts have their full width: no copy for each of many parts."""
         if not self.grid.same(other.grid):
             raise InputError("histograms of different bins cannot be merged: use one grid")
-        return Histogram(self.grid, self.counts.astype(np.int64) + other.counts)
+        np.add(self.counts, other.counts, out=self.counts)
+        return self
 
     def packed(self) -> Histogram:
         """The same in as few bytes as the counts need, to travel."""
         kind = np.min_scalar_type(self.counts.max(initial=0))
         return Histogram(self.grid, self.counts.astype(kind))
+
+    def unpacked(self) -> Histogram:
+        """A copy in full width, to which others can be added."""
+        return Histogram(self.grid, self.counts.astype(np.int64))
 
     def regroup(self, codes: Ints, groups: int) -> Histogram:
         """The counts of coarser groups: group `g` becomes part of group `codes[g]`."""
@@ -143,12 +153,8 @@ def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Flo
     ends = np.where(ends.sum(axis=2, keepdims=True) > codes.shape[1], ends, first)
     starts = np.concatenate([first, ends[:, :-1]], axis=1)
     inside = (ends - starts).astype(float)
-    n, start, end = (x.sum(axis=2) for x in (inside, starts, ends))
-    w_sum, v_sum = discounts(np.concatenate([start[:, :1], end], axis=1))
-    weight = np.diff(w_sum, axis=1)  # of the bin's ranks: sum of d_i ...
-    each = np.diff(v_sum, axis=1)  # ... and of d_i / i, with d_i = 1 / log2(i + 1)
-    later = weight - start * each  # sum of d_i j / i, with j = i - start
-    f_start, f_end = _divergence(starts, log_q), _divergence(ends, log_q)
+    walk = _walk(np.concatenate([first, ends], axis=1), log_q)
+    n, each, later, end = walk.n, walk.each, walk.later, ends.sum(axis=2)
     some = np.where(n > 0, n, 1.0)
     # how many items an order can put where the even one has others: n s (1 - s), where groups
     # that make the share s of the bin come first
@@ -158,21 +164,55 @@ def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Flo
     steepest = np.where(present, -log_q, 0.0).max(axis=2)  # F of one item is at most this
 
     # F(c) <= F(even) + F'(c) (c - even), and F(even) lies below the chord
-    chord = f_start * each + (f_end - f_start) / some * later
     slopes = _log_ratio(ends, end, log_q)
     uneven = away * _spread(present, _log_ratio(starts, end, log_q), slopes)
-    high = np.minimum(chord + uneven * each, f_start * each + steepest * later)
+    high = np.minimum(walk.chord + uneven * each, walk.f[:, :-1] * each + steepest * later)
 
     # F(c) >= sum_g c_g ln(p_g / q_g) whatever the shares p are: here those at the bin's end
     at_start = np.where(starts > 0, starts * slopes, 0.0).sum(axis=2)
     along = np.where(present, inside * slopes, 0.0).sum(axis=2) / some
     low = (at_start - away * _spread(present, slopes, slopes)) * each + along * later
-    low = np.maximum(low, (f_end - n * steepest) * each + steepest * later)
+    low = np.maximum(low, (walk.f[:, 1:] - n * steepest) * each + steepest * later)
     low = np.maximum(low, 0.0)
 
     exact = _head(codes, log_q)
-    guess, least, most = (exact + part.sum(axis=1) for part in (chord, low, high))
+    guess, least, most = (exact + part.sum(axis=1) for part in (walk.chord, low, high))
     return guess, least, most
+
+
+class _Walk(NamedTuple):
+    """Rankings from one edge to the next, rankings x stretches; d_i is 1 / log2(i + 1)."""
+
+    n: Floats  # ranks of the stretch
+    each: Floats  # their sum of d_i / i
+    later: Floats  # ... of d_i j / i, j being how far into the stretch i is
+    f: Floats  # F at the edges, one more than there are stretches
+    chord: Floats  # the sum of d_i F / i, if F goes straight from edge to edge
+    weight: Floats  # the sum of d_i over all ranks up to the last, one a ranking
+
+
+def _walk(edges: Ints, log_q: Floats) -> _Walk:
+    """`edges` has the counts of groups up to each edge, rankings x edges x groups."""
+    rank = edges.sum(axis=2)
+    w_sum, v_sum = discounts(rank)
+    n, each = np.diff(rank, axis=1).astype(float), np.diff(v_sum, axis=1)
+    later = np.diff(w_sum, axis=1) - rank[:, :-1] * each
+    f = _divergence(edges, log_q)
+    chord = f[:, :-1] * each + np.diff(f, axis=1) / np.where(n > 0, n, 1.0) * later
+    return _Walk(n, each, later, f, chord, w_sum[:, -1])
+
+
+def ndkl_of_stretches(counts: Ints, shares: Floats) -> Floats:
+    """NDKL of whole rankings whose groups come evenly within each of some stretches of ranks.
+
+    `counts` is rankings x stretches x groups; where stretches are single ranks it is exact.
+
+    >>> ndkl_of_stretches(np.array([[[1, 0], [1, 0], [0, 1], [0, 1]]]), np.array([0.5, 0.5]))
+    array([0.45...])
+    """
+    edges = np.concatenate([np.zeros_like(counts[:, :1]), counts.cumsum(axis=1)], axis=1)
+    walk = _walk(edges, log_shares(shares))
+    return np.asarray(walk.chord.sum(axis=1) / walk.weight)
 
 
 def discounts(ranks: Ints) -> tuple[Floats, Floats]:
@@ -180,17 +220,23 @@ def discounts(ranks: Ints) -> tuple[Floats, Floats]:
 
     Beyond the first they are integrals with Euler and Maclaurin's correction, right to 1e-13.
     """
-    i = np.arange(1.0, LISTED + 1)
-    listed = 1 / np.log2(i + 1)
     near = np.minimum(ranks, LISTED)
     out = []
-    for power, terms in enumerate((listed, listed / i)):
-        sums = np.concatenate([[0.0], np.cumsum(terms)])[near]
+    for power, listed in enumerate(_listed()):
+        sums = listed[near]
         x = np.array([LISTED + 1.0]), np.maximum(ranks, LISTED) + 1.0
         (from_, half0, slope0), (to, half1, slope1) = (_integral(one, power) for one in x)
         tail = to - from_ + (half1 - half0) / 2 + (slope1 - slope0) / 12
         out.append(sums + np.log(2) * np.where(ranks > LISTED, tail, 0.0))
     return out[0], out[1]
+
+
+@cache
+def _listed() -> tuple[Floats, Floats]:
+    i = np.arange(1.0, LISTED + 1)
+    each = 1 / np.log2(i + 1)
+    first, second = (np.concatenate([[0.0], np.cumsum(terms)]) for terms in (each, each / i))
+    return first, second
 
 
 def _integral(x: Floats, power: int) -> tuple[Floats, Floats, Floats]:

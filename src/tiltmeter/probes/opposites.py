@@ -7,7 +7,7 @@ sign to change with the wording: so each template has its own row, beside the me
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,42 +25,41 @@ UNDEFINED = "all of these words have the same score"
 RESAMPLES = 200  # of the images, at most
 
 
+#: Of prompts at some places: the mean score of each group less that of all others, places x groups;
+#: and the same where images are resampled, draws x places x groups.
+Gaps = Callable[[Ints], tuple[Floats, Floats]]
+
+
 def opposites(
-    texts: Floats,
-    images: Floats,
+    gaps: Gaps,
     groups: Groups,
     prompts: Sequence[Prompt],
     pairs: Sequence[tuple[str, str]],
     *,
-    bootstraps: int,
     rng: np.random.Generator,
     constants: Mapping[str, object],
 ) -> pa.Table:
     """Effect sizes d for each group and template, and their means; no rows with too few pairs.
 
-    `texts` and `images` are unit vectors; images are resampled within groups. The null deals the
-    words out anew to X and Y, alike in all templates and for all groups.
+    The null deals the words out anew to X and Y, alike in all templates and for all groups.
     """
     at, templates = _places(prompts, pairs)  # templates x words, favourable ones first
     if not templates:
         return RESULTS.empty_table()
-    x = np.asarray(texts, np.float64)[at]
     half = at.shape[1] // 2
     favourable = np.arange(2 * half) < half
-    s = x @ _directions(images, groups).T  # templates x words x groups
+    s, drawn = gaps(at)
     value = _effects(s, favourable[None])[0]  # templates x groups
     dealt = rng.permuted(np.tile(favourable, (DRAWS, 1)), axis=1)
     null = _effects(s, dealt)  # draws x templates x groups
-    weights = stratified_weights(groups, min(bootstraps, RESAMPLES), rng)
-    boot = np.stack([
-        _effects(x @ _directions(images, groups, one).T, favourable[None])[0] for one in weights
-    ]) if len(weights) else np.full((0, *value.shape), np.nan)  # fmt: skip
+    boot = np.array([_effects(one, favourable[None])[0] for one in drawn])
+    boot = boot.reshape(len(drawn), *value.shape)
     if len(templates) > 1:
         value, null, boot = (np.concatenate([one, one.mean(axis=-2, keepdims=True)], axis=-2)
                              for one in (value, null, boot))  # fmt: skip
     named = [*templates, *([None] if len(templates) > 1 else [])]
     low, high = (np.full(value.shape, np.nan),) * 2
-    if len(weights):
+    if len(boot):
         low, high = interval(boot, value)
     band, p = band_of(null), p_of_draws(value, null, "two")
     size = len(groups.names)
@@ -84,7 +83,7 @@ def opposites(
         null_hi=band.hi.ravel(),
         ci_low=low.ravel(),
         ci_high=high.ravel(),
-        ci_method="bootstrap over images" if len(weights) else None,
+        ci_method="bootstrap over images" if len(boot) else None,
         p=p.ravel(),
         p_side="two",
         p_fwer=holm(p).ravel(),
@@ -106,6 +105,21 @@ def _places(prompts: Sequence[Prompt], pairs: Sequence[tuple[str, str]]) -> tupl
         return np.empty((0, 0), int), []
     shared = [t for t in templates if all((t, word) in row for word in listed)]
     return np.array([[row[t, word] for word in listed] for t in shared], int), shared
+
+
+def gaps_of(
+    texts: Floats, images: Floats, groups: Groups, bootstraps: int, rng: np.random.Generator
+) -> Gaps:
+    """Of texts and images whose scores are their products; images are resampled within groups."""
+
+    def gaps(at: Ints) -> tuple[Floats, Floats]:
+        x = np.asarray(texts, np.float64)[at]
+        weights = stratified_weights(groups, min(bootstraps, RESAMPLES), rng)
+        drawn = [x @ _directions(images, groups, one).T for one in weights]
+        here = x @ _directions(images, groups).T
+        return here, np.array(drawn).reshape(len(drawn), *here.shape)
+
+    return gaps
 
 
 def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> Floats:

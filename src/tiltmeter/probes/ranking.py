@@ -23,13 +23,12 @@ from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
-from tiltmeter.probes.agreement import agreement
-from tiltmeter.probes.figure import Figure, Layout, tabulate
-from tiltmeter.probes.opposites import opposites
+from tiltmeter.probes.figure import Figure, Layout
+from tiltmeter.probes.opposites import gaps_of, opposites
 from tiltmeter.probes.probe import Effort, Probe, Setting
 from tiltmeter.probes.ranking_figures import MANY_TIES, Parts, Task, figures, passes
+from tiltmeter.probes.ranking_rows import constants_of, figure_rows, instances, words_first
 from tiltmeter.probes.reordered import Reordering, add_shown, noted, orders, reordering_of
-from tiltmeter.probes.wording import wording
 from tiltmeter.prompting import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats import kernels
@@ -107,13 +106,7 @@ def ranking(
     scores, rankings and draws are tensors there; sums in another order may round differently.
     """
     effort, progress = effort or Effort(), progress or (lambda what, share: None)
-    # words first: only they need the costly draws
-    prompts = sorted(prompts, key=lambda prompt: prompt.role != "word")
-    words = sum(prompt.role == "word" for prompt in prompts)
-    if any(prompt.role == "word" and prompt.category == "placebo" for prompt in prompts):
-        raise InputError("the category 'placebo' is kept for placebos: give those words another")
-    if not words:
-        raise InputError("there is no word to measure: every prompt is a placebo")
+    prompts, words = words_first(prompts)
     by = {name: checked(faces.attribute(name)) for name in attributes}
     reorder = reordering_of(model, faces)
     if reorder is not None:
@@ -124,13 +117,7 @@ def ranking(
         for k in convention.k:
             check_k(k, len(next(iter(sample.groups.values()))))
     texts, images = unit_vectors(model, faces, prompts, convention)
-    constants = {
-        "probe": "ranking",
-        "model": getattr(model, "name", type(model).__name__),
-        "dataset": faces.name,
-        "convention": convention.name,
-        "seed": seed,
-    }
+    constants = constants_of(model, faces, convention, seed)
     turns = [
         (sample, wanted)
         for sample in samples
@@ -141,15 +128,10 @@ def ranking(
 
     def tabulated(job: tuple[Figure, np.random.Generator]) -> list[pa.Table]:
         figure, dice = job
-        truth = None  # nothing was planted in an order that is not the model's
-        if faces.truth is not None and reorder is None:
-            truth = faces.truth(figure.metric, prompts, figure.groups)
-        told: dict[str, Any] = {"rng": dice, "constants": constants}
-        return [
-            noted(tabulate(figure, layout, truth=truth, **told), reorder),
-            wording(figure, layout, **told),
-            agreement(figure, layout, truth, **told),
-        ]
+        # nothing was planted in an order that is not the model's
+        planted = faces.truth if reorder is None else None
+        found = figure_rows(figure, layout, prompts, planted, rng=dice, constants=constants)
+        return [noted(table, reorder) for table in found]
 
     for turn, (sample, tasks) in enumerate(turns):
 
@@ -184,21 +166,17 @@ def ranking(
     for sample in samples if reorder is None else ():
         chosen = images if sample.rows is None else images[sample.rows]
         for groups in sample.groups.values():
-            tables.append(
-                opposites(
-                    texts,
-                    chosen,
-                    groups,
-                    prompts,
-                    pairs,
-                    bootstraps=effort.bootstraps,
-                    rng=rng,
-                    constants=constants,
-                )
-            )
-    instances = [_instances(constants, faces, prompts[:words], *top) for top in tops.values()]
+            gaps = gaps_of(texts, chosen, groups, effort.bootstraps, rng)
+            tables.append(opposites(gaps, groups, prompts, pairs, rng=rng, constants=constants))
+    shown = [
+        instances(
+            constants, faces, prompts[:words], top if one.rows is None else one.rows[top], score,
+            None if one.rows is None else f"balanced by {next(iter(one.groups))}",
+        )
+        for one, top, score in tops.values()
+    ]  # fmt: skip
     progress("done", 1.0)
-    return combined(tables), instances[0] if len(instances) == 1 else combined(instances, INSTANCES)
+    return combined(tables), shown[0] if len(shown) == 1 else combined(shown, INSTANCES)
 
 
 def unit_vectors(
@@ -444,47 +422,6 @@ def _add_ndkl(
     if here and len(own.weights):
         drawn = place.kernels.weighted_ndkl(loose[:here], own.codes, own.weights[:few], shares)
         part.draw("ndkl boot", start, drawn, float, words=True)
-
-
-def _instances(
-    constants: dict[str, object],
-    faces: Faces,
-    prompts: Sequence[Prompt],
-    sample: Sample,
-    top: Ints,
-    scores: Floats,
-) -> pa.Table:
-    """The top images of each word's prompts: ids, scores and groups, never pixels."""
-    rows, k = top.shape
-    experiment = None if sample.rows is None else f"balanced by {next(iter(sample.groups))}"
-    at = (top if sample.rows is None else sample.rows[top]).ravel()
-    attributes, count = list(faces.groups.values()), len(at)
-    # the names of all groups in one list, and of each image those that are its own
-    begins = np.cumsum([0, *(len(one.names) for one in attributes)])
-    own = np.stack([g.codes[at] + first for g, first in zip(attributes, begins[:-1], strict=True)])
-    groups = pa.MapArray.from_arrays(
-        np.arange(0, own.size + 1, len(attributes), dtype=np.int32),
-        _chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
-        _chosen([name for one in attributes for name in one.names], own.T.ravel()),
-    )
-    columns = {
-        "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
-        "dataset": pa.repeat(pa.scalar(constants["dataset"], pa.string()), count),
-        "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
-        "concept": _chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "template": _chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "id": _chosen(faces.ids, at),
-        "groups": groups,
-        "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
-        "score": pa.array(scores.ravel(), pa.float64()),
-        "pick": pa.nulls(count, pa.string()),
-    }
-    return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
-
-
-def _chosen(names: Sequence[str], at: Ints) -> pa.Array:
-    """The names at some places, without a Python string for each of millions."""
-    return pa.array(names, pa.string()).take(pa.array(at))
 
 
 def _run(

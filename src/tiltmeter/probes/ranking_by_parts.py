@@ -2,19 +2,19 @@
 
 No score is kept: parts leave digests that merge. Counts in the top k are exact, and so are all
 figures made of them; their nulls and intervals are drawn as in the local audit, for the images that
-come up alone (`ranking_tops`). C-ASC and its null come from the moments: where labels are dealt out
-anew, its variance is n / (n_G (n - n_G)), and with so many images it is normal. NDKL of the whole
-ranking comes with bounds, and without a null.
+come up alone (`ranking_tops`). C-ASC and its noise come from the moments (`ranking_moments`). NDKL
+of the whole ranking comes from histograms, with bounds, and so do its null and its interval
+(`stats.whole_ranking`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import norm
 
 from tiltmeter.engine.seam import Engine, Failed
 from tiltmeter.engine.vectors import Part, Vectors, parts_of, sample
@@ -23,21 +23,27 @@ from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.digest import IMAGES, Digest, digest_blocks, finest
 from tiltmeter.metrics.histogram import Grid
-from tiltmeter.metrics.ranking import target_shares
-from tiltmeter.metrics.summary import Moments, check_k
-from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
+from tiltmeter.metrics.ranking import log_shares, target_shares
+from tiltmeter.metrics.summary import check_k
+from tiltmeter.probes.figure import Figure, Layout
+from tiltmeter.probes.opposites import opposites
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import checked
 from tiltmeter.probes.ranking_figures import Parts, Task, figures
-from tiltmeter.probes.ranking_tops import Tops, held
+from tiltmeter.probes.ranking_moments import boot_draws, c_asc_figure, gap, null_draws, together
+from tiltmeter.probes.ranking_rows import constants_of, figure_rows, instances, words_first
+from tiltmeter.probes.ranking_tops import Tops, held, relabelled
 from tiltmeter.results import combined
+from tiltmeter.stats.bootstrap import standard_error_interval
 from tiltmeter.stats.multiplicity import holm
-from tiltmeter.stats.null import Band
+from tiltmeter.stats.null import band_of, p_of_sample
 from tiltmeter.stats.placebo import verdict
+from tiltmeter.stats.whole_ranking import ndkl_by_chance, resampled_ndkl, stretch_counts
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 SAMPLE = 4096  # images that the bins are laid out by
-LEAST_P = 1e-300  # a normal tail gives no 0
+RESAMPLES = 99  # for the interval of a whole ranking's NDKL: of their spread alone
 #: Images of a part: all but few are cut into as many parts, whoever works on them.
 SMALLEST, LARGEST, PARTS = 1 << 14, 1 << 20, 16
 
@@ -74,6 +80,7 @@ class Found:
     """Rows of RESULTS, and parts that could not be read: their first image and the reason."""
 
     table: pa.Table
+    instances: pa.Table  # the top images of each word
     failed: dict[int, str]
     images: int  # that were measured
     digest: Digest
@@ -92,21 +99,20 @@ def ranking_by_parts(
     effort: Effort | None = None,
     size: int | None = None,
     progress: Progress | None = None,
+    pairs: Sequence[tuple[str, str]] = (),
 ) -> Found:
-    """Skew, MaxSkew, MinSkew, entropy, NDKL and C-ASC of faces whose vectors lie elsewhere."""
+    """What `ranking` measures, of faces whose vectors lie elsewhere."""
     effort = effort or Effort()
     if convention.balance != "asis":
         raise InputError(
             f"the convention {convention.name!r} draws images so that groups are of one size: "
             "that takes --engine local"
         )
-    prompts = sorted(prompts, key=lambda prompt: prompt.role != "word")
-    words = sum(prompt.role == "word" for prompt in prompts)
-    if not words:
-        raise InputError("there is no word to measure: every prompt is a placebo")
+    prompts, words = words_first(prompts)
     by = {name: checked(faces.attribute(name)) for name in attributes}
     check_k(max(convention.k), len(faces))
-    some = scaled(sample(vectors, SAMPLE), convention.images)
+    rows, some = sample(vectors, SAMPLE)
+    some = scaled(some, convention.images)
     texts = unit(to_numpy(model.encode_texts([prompt.text for prompt in prompts])), "texts")
     if texts.shape[1] != some.shape[1]:
         raise InputError(
@@ -126,28 +132,45 @@ def ranking_by_parts(
         if isinstance(found, Failed):
             failed[part.first] = found.reason
             there[part.first : part.first + len(part.codes)] = False
+        elif whole is None:
+            whole = replace(found, histogram=found.histogram.unpacked())
         else:
-            whole = found if whole is None else whole.merge(found)
+            whole = whole.absorb(found)
         if progress:
             progress("ranking images", done / len(parts))
     if whole is None:
         raise InputError(f"no vectors could be read: {next(iter(failed.values()))}")
     rng = np.random.default_rng(seed)
-    constants: dict[str, object] = {
-        "probe": "ranking",
-        "model": getattr(model, "name", type(model).__name__),
-        "dataset": faces.name,
-        "convention": convention.name,
-        "seed": seed,
-    }
-    layout, tables = Layout.of(prompts), []
-    for at, groups in enumerate(by.values()):
+    constants, layout = constants_of(model, faces, convention, seed), Layout.of(prompts)
+    among = together(texts, some)
+    tables = []
+    for at, (name, groups) in enumerate(by.items()):
         groups = checked(groups[there]) if failed else groups
         mine = whole.regroup(kinds[:, at], len(groups.names))
-        for figure in _figures(mine, groups, convention, words, effort, rng):
-            table = tabulate(figure, layout, rng=rng.spawn(1)[0], constants=constants)
-            tables.append(with_family(table))
-    return Found(combined(tables), failed, int(there.sum()), whole)
+        null, boot = None, None
+        if effort.permutations:
+            null = null_draws(among, groups.counts, effort.permutations, rng)
+        if effort.bootstraps:
+            within = together(texts, some, by[name].codes[rows])
+            boot = boot_draws(within, mine.moments, effort.bootstraps, rng)
+        near = c_asc_figure(mine.moments, groups, null=null, boot=boot and boot.c_asc)
+        for figure in (near, *_ranked(mine, groups, convention, words, effort, rng)):
+            dice = rng.spawn(1)[0]
+            found = figure_rows(figure, layout, prompts, faces.truth, rng=dice, constants=constants)
+            tables += [with_family(found[0]), *found[1:]]
+        drawn = np.empty((len(texts), 0, len(groups.names))) if boot is None else boot.gap
+        gaps = partial(_gaps, gap(mine.moments.mean, groups.counts), drawn.swapaxes(0, 1))
+        tables.append(opposites(gaps, groups, prompts, pairs, rng=rng, constants=constants))
+    best = max(convention.k)
+    shown = instances(
+        constants, faces, prompts[:words], whole.top.ids[:words, :best],
+        whole.top.scores[:words, :best],
+    )  # fmt: skip
+    return Found(combined(tables), shown, failed, int(there.sum()), whole)
+
+
+def _gaps(gap: Floats, drawn: Floats, at: Ints) -> tuple[Floats, Floats]:
+    return gap[at], drawn[:, at]
 
 
 def scaled(images: Floats, how: str, first: int = 0) -> Floats:
@@ -157,33 +180,82 @@ def scaled(images: Floats, how: str, first: int = 0) -> Floats:
     return np.asarray(unit(images, "images", first))
 
 
-def _figures(
+def _ranked(
     found: Digest,
     groups: Groups,
     convention: Convention,
     words: int,
     effort: Effort,
     rng: np.random.Generator,
-) -> list[Figure]:
+) -> Iterator[Figure]:
+    """Figures that take rankings: those of the top k, and NDKL of all and of the top k."""
     q = target_shares(convention.target, groups)
     part = Parts(len(found.top.scores), words)
     for k in convention.k:
         part.add(f"top {k}", found.top_counts(k, convention.ties))
-    Tops.of(found.top).add_draws(part, groups, convention.k, words, effort, rng)
+    tops = Tops.of(found.top)
+    tops.add_draws(part, groups, convention.k, words, effort, rng)
     bounded = found.whole_ndkl(q)
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
     none: tuple[Ints, Ints] = (np.empty((0, len(groups)), np.uint8), np.arange(len(groups.names)))
-    top = list(figures(Task(groups.attribute, True), part, groups, convention, words, none, rng))
+    *top, plain = figures(Task(groups.attribute, True), part, groups, convention, words, none, rng)
+    yield from top
     notes = [
         f"from histograms: between {low:.6g} and {high:.6g}"
         for low, high in zip(bounded.low, bounded.high, strict=True)
     ]
-    exact = [
-        replace(top[-1], values=found.ndkl(q, k)[:, None], k=k, notes=None) for k in convention.k
-    ]
-    return [c_asc_figure(found.moments, groups, found.c_asc()), *top[:-1],
-            replace(top[-1], notes=notes), *exact]  # fmt: skip
+    log_q, sizes = log_shares(q), groups.counts
+    yield _with_noise(
+        replace(plain, notes=notes),
+        bounded.low,  # whatever the order within bins: p is not below that
+        effort,
+        lambda draws: ndkl_by_chance(sizes, q, draws, rng),
+        lambda draws: np.stack([
+            resampled_ndkl(stretch_counts(*one), q, draws, rng)
+            for one in zip(found.top.codes[:words], found.histogram.counts[:words], strict=True)
+        ]),
+        "bins",
+    )  # fmt: skip
+    for k in convention.k:
+        values = found.ndkl(q, k)
+        yield _with_noise(
+            replace(plain, values=values[:, None], k=k, notes=None),
+            values,
+            effort,
+            partial(_ndkl_by_chance, k, sizes, log_q, rng),
+            partial(tops.resampled_ndkl, k, sizes, log_q, words, rng),
+            "images",
+        )
+
+
+def _ndkl_by_chance(
+    k: int, sizes: Ints, log_q: Floats, rng: np.random.Generator, draws: int
+) -> Floats:
+    return ndkl_of_labels(relabelled(k, sizes, draws, rng), log_q)
+
+
+def _with_noise(
+    figure: Figure,
+    least: Floats,
+    effort: Effort,
+    null: Callable[[int], Floats],
+    boot: Callable[[int], Floats],
+    over: str,
+) -> Figure:
+    """NDKL with its null, the p-value of the `least` that it can be, and an interval for words."""
+    if effort.permutations:
+        drawn = null(effort.permutations)
+        p = p_of_sample(least, drawn, figure.side)[:, None]
+        figure = replace(figure, exact_null=band_of(drawn[:, None]), exact_p=p)
+    if effort.bootstraps:
+        spread = boot(min(effort.bootstraps, RESAMPLES))  # words x draws
+        low, high = (np.full(figure.values.shape, np.nan) for _ in range(2))
+        edges = standard_error_interval(spread.T[..., None], figure.values[: len(spread)])
+        low[: len(spread)], high[: len(spread)] = edges
+        method = f"bootstrap over {over}, standard error"
+        figure = replace(figure, exact_ci=(low, high), exact_ci_method=method)
+    return figure
 
 
 def with_family(table: pa.Table) -> pa.Table:
@@ -200,7 +272,7 @@ def with_family(table: pa.Table) -> pa.Table:
         "p_fwer": p_fwer,
         "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],
         "note": [
-            "p_fwer by Holm" if new else note
+            "; ".join(filter(None, (note, "p_fwer by Holm" if new else None))) or None
             for new, note in zip(told, table["note"].to_pylist(), strict=True)
         ],
     }
@@ -209,43 +281,3 @@ def with_family(table: pa.Table) -> pa.Table:
         column = pa.array(values, field.type, from_pandas=True)
         table = table.set_column(table.schema.get_field_index(name), field, column)
     return table
-
-
-def c_asc_figure(moments: Moments, groups: Groups, values: Floats) -> Figure:
-    """C-ASC with null, p and interval from counts, means and second moments."""
-    n, size = float(moments.count.sum()), np.asarray(moments.count, float)
-    spread = np.sqrt(n / (size * (n - size)))
-    null = Band(0 * spread, norm.ppf(0.025) * spread, norm.ppf(0.975) * spread)
-    p = np.maximum(2 * norm.sf(np.abs(values) / spread), LEAST_P)
-    errors = [c_asc_error(moments.regroup(np.arange(len(size)) != g, 2)) for g in range(len(size))]
-    reach = norm.ppf(0.975) * np.stack(errors, axis=1)
-    return Figure(
-        "c_asc",
-        groups,
-        values,
-        side="two",
-        ideal=0.0,
-        exact_null=null,
-        exact_p=p,
-        exact_ci=(values - reach, values + reach),
-        exact_ci_method="delta method on moments",
-        undefined="all images have the same score",
-    )
-
-
-def c_asc_error(two: Moments) -> Floats:
-    """The standard error of C-ASC of the first of two groups, by the delta method.
-
-    C = gap / S and S^2 = p v_1 + (1 - p) v_2 + p (1 - p) gap^2: the means move the gap and S, the
-    variances v (which scatter as those of normal scores do) move S alone.
-    """
-    count = np.asarray(two.count, float)
-    share = count / count.sum()
-    v = two.m2 / (count - 1)
-    gap = two.mean[:, 0] - two.mean[:, 1]
-    within = (share * v).sum(axis=1)
-    total = within + share.prod() * gap**2
-    cubed = np.where(total > 0, total, np.nan) ** 1.5
-    of_means = (within / cubed) ** 2 * (v / count).sum(axis=1)
-    of_spread = (gap / (2 * cubed)) ** 2 * (share**2 * 2 * v**2 / count).sum(axis=1)
-    return np.asarray(np.sqrt(of_means + of_spread))

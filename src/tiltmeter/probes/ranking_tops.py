@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking_figures import Parts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.null import draw_top_counts, stretches
-from tiltmeter.types import Groups, Ints
+from tiltmeter.types import Floats, Groups, Ints
 
 SPREAD, SPARE = 8, 32  # standard deviations, and images more, that resampling may reach beyond k
 
@@ -82,6 +83,24 @@ class Tops:
             ]
             for k, counts in zip(ks, np.concatenate(drawn, axis=1), strict=True):
                 part.draw(f"top {k} null", 0, counts, np.min_scalar_type(k), words=True)
+
+    def resampled_ndkl(
+        self,
+        k: int,
+        sizes: Ints,
+        log_shares: Floats,
+        words: int,
+        rng: np.random.Generator,
+        draws: int,
+    ) -> Floats:
+        """NDKL of the first k where images are resampled: words x draws."""
+        weights = resampled(self.codes, sizes, draws, rng)
+        found = np.empty((words, draws))
+        for word, order in enumerate(self.order[:words]):
+            codes = self.codes[order]
+            ranked = [np.repeat(codes, times)[:k] for times in weights[:, order]]
+            found[word] = ndkl_of_labels(np.stack(ranked), log_shares)
+        return found
 
 
 def resampled(codes: Ints, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:

@@ -1,0 +1,138 @@
+"""C-ASC and its noise from counts, means and second moments, however many images they are of.
+
+How one prompt's scores vary is known exactly. How those of two prompts go together is taken from a
+sample of the images, as a factor F whose rows have length 1: F F' is their correlation, and F times
+normal numbers are draws that go together as the prompts do. So relabellings and resamples of all
+images are drawn without any of them: with so many, means are normal.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from tiltmeter.metrics.association import c_asc_of_moments
+from tiltmeter.metrics.summary import Moments
+from tiltmeter.probes.draws import Draws
+from tiltmeter.probes.figure import Figure
+from tiltmeter.stats.bootstrap import small_sample_stretch
+from tiltmeter.stats.null import Band, stretches
+from tiltmeter.types import Floats, Groups, Ints
+
+LEAST_P = 1e-300  # a normal tail gives no 0
+
+
+def together(texts: Floats, images: Floats, codes: Ints | None = None) -> Floats:
+    """F, prompts x dimensions, of images centred on their mean, or on that of their group."""
+    centred = np.asarray(images, np.float64)
+    codes = np.zeros(len(images), int) if codes is None else codes
+    for code in np.unique(codes):
+        rows = codes == code
+        centred = np.where(rows[:, None], centred - centred[rows].mean(axis=0), centred)
+    spread = np.asarray(np.linalg.qr(centred, mode="r"))
+    factor = np.asarray(texts, np.float64) @ spread.T
+    length = np.sqrt((factor**2).sum(axis=1, keepdims=True))
+    return np.asarray(factor / np.where(length > 0, length, 1.0), np.float32)
+
+
+def null_draws(factor: Floats, sizes: Ints, draws: int, rng: np.random.Generator) -> Floats:
+    """C-ASC where labels are dealt out anew: prompts x draws x groups.
+
+    The mean of a group is normal with variance 1/n_G - 1/n, and any two have covariance -1/n.
+    """
+    size, found = np.asarray(sizes, np.float64), []
+    n = size.sum()
+    for part in stretches((len(factor), draws, len(size)), 1):
+        free = _normal(factor, part.stop - part.start, len(size), rng)
+        mean = free / np.sqrt(size) - (free @ np.sqrt(size))[..., None] / n
+        found.append((mean * (n / (n - size))).astype(np.float32))
+    return np.concatenate(found, axis=1)
+
+
+class Resampled(NamedTuple):
+    """Where the images of each group are resampled: both prompts x draws x groups."""
+
+    c_asc: Floats
+    gap: Floats  # mean of the group less that of all others
+
+
+def boot_draws(factor: Floats, moments: Moments, draws: int, rng: np.random.Generator) -> Resampled:
+    """Means move as normal numbers, and variances as those of normal scores do.
+
+    The product of two draws has the squared correlation for its covariance, as variances have.
+    """
+    size = np.asarray(moments.count, np.float64)
+    spread = np.sqrt(moments.m2 / size**2)[:, None]  # of a mean
+    c_asc, gaps = [], []
+    for part in stretches((len(factor), draws, len(size)), 1):
+        some = part.stop - part.start
+        a, b, c = (_normal(factor, some, len(size), rng) for _ in range(3))
+        mean = moments.mean[:, None] + spread * a
+        m2 = moments.m2[:, None] * np.maximum(1 + np.sqrt(2 / size) * b * c, 0.0)
+        flat = Moments(size, mean.reshape(-1, len(size)), m2.reshape(-1, len(size)))
+        c_asc.append(np.asarray(c_asc_of_moments(flat), np.float32).reshape(mean.shape))
+        gaps.append(gap(mean, size).astype(np.float32))
+    return Resampled(np.concatenate(c_asc, axis=1), np.concatenate(gaps, axis=1))
+
+
+def gap(mean: Floats, size: Floats) -> Floats:
+    """The mean of each group (last axis) less that of all others."""
+    total = (mean * size).sum(axis=-1, keepdims=True)
+    return np.asarray(mean - (total - mean * size) / (size.sum() - size))
+
+
+def _normal(factor: Floats, draws: int, groups: int, rng: np.random.Generator) -> Floats:
+    free = rng.standard_normal((factor.shape[1], draws * groups), np.float32)
+    return np.asarray(factor @ free, np.float64).reshape(len(factor), draws, groups)
+
+
+def c_asc_figure(
+    moments: Moments,
+    groups: Groups,
+    *,
+    null: Floats | None = None,
+    boot: Floats | None = None,
+) -> Figure:
+    """C-ASC with null, p and interval from the moments; with draws for families and means."""
+    values = np.asarray(c_asc_of_moments(moments))
+    n, size = float(moments.count.sum()), np.asarray(moments.count, float)
+    spread = np.sqrt(n / (size * (n - size)))
+    band = Band(0 * spread, norm.ppf(0.025) * spread, norm.ppf(0.975) * spread)
+    p = np.maximum(2 * norm.sf(np.abs(values) / spread), LEAST_P)
+    errors = [c_asc_error(moments.regroup(np.arange(len(size)) != g, 2)) for g in range(len(size))]
+    reach = norm.ppf(0.975) * np.stack(errors, axis=1)
+    return Figure(
+        "c_asc",
+        groups,
+        values,
+        side="two",
+        ideal=0.0,
+        null=None if null is None else Draws(null),
+        boot=None if boot is None else Draws(boot),
+        exact_null=band,
+        exact_p=p,
+        exact_ci=(values - reach, values + reach),
+        exact_ci_method="delta method on moments",
+        stretch=small_sample_stretch(groups.counts),
+        undefined="all images have the same score",
+    )
+
+
+def c_asc_error(two: Moments) -> Floats:
+    """The standard error of C-ASC of the first of two groups, by the delta method.
+
+    C = gap / S and S^2 = p v_1 + (1 - p) v_2 + p (1 - p) gap^2: the means move the gap and S, the
+    variances v (which scatter as those of normal scores do) move S alone.
+    """
+    count = np.asarray(two.count, float)
+    share = count / count.sum()
+    v = two.m2 / (count - 1)
+    gap = two.mean[:, 0] - two.mean[:, 1]
+    within = (share * v).sum(axis=1)
+    total = within + share.prod() * gap**2
+    cubed = np.where(total > 0, total, np.nan) ** 1.5
+    of_means = (within / cubed) ** 2 * (v / count).sum(axis=1)
+    of_spread = (gap / (2 * cubed)) ** 2 * (share**2 * 2 * v**2 / count).sum(axis=1)
+    return np.asarray(np.sqrt(of_means + of_spread))

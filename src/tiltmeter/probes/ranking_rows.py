@@ -1,0 +1,100 @@
+"""What a ranking's figures become: rows of results, and the images that came up, by id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.probes.agreement import agreement
+from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.wording import wording
+from tiltmeter.results import INSTANCES
+from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
+
+Planted = Callable[[str, Sequence[Prompt], Groups], Floats | None]
+
+
+def words_first(prompts: Sequence[Prompt]) -> tuple[list[Prompt], int]:
+    """Prompts of words, how many they are, and then placebos: only words need the costly draws."""
+    found = sorted(prompts, key=lambda prompt: prompt.role != "word")
+    words = sum(prompt.role == "word" for prompt in found)
+    if any(prompt.category == "placebo" for prompt in found[:words]):
+        raise InputError("the category 'placebo' is kept for placebos: give those words another")
+    if not words:
+        raise InputError("there is no word to measure: every prompt is a placebo")
+    return found, words
+
+
+def constants_of(
+    model: object, faces: Faces, convention: Convention, seed: int
+) -> dict[str, object]:
+    """What all rows of a run have."""
+    return {
+        "probe": "ranking",
+        "model": getattr(model, "name", type(model).__name__),
+        "dataset": faces.name,
+        "convention": convention.name,
+        "seed": seed,
+    }
+
+
+def figure_rows(
+    figure: Figure,
+    layout: Layout,
+    prompts: Sequence[Prompt],
+    planted: Planted | None,
+    *,
+    rng: np.random.Generator,
+    constants: dict[str, object],
+) -> list[pa.Table]:
+    """Its values on every level; what its spread is made of; whether it orders as was planted."""
+    truth = None if planted is None else planted(figure.metric, prompts, figure.groups)
+    return [
+        tabulate(figure, layout, truth=truth, rng=rng, constants=constants),
+        wording(figure, layout, rng=rng, constants=constants),
+        agreement(figure, layout, truth, rng=rng, constants=constants),
+    ]
+
+
+def instances(
+    constants: dict[str, object],
+    faces: Faces,
+    prompts: Sequence[Prompt],
+    top: Ints,
+    scores: Floats,
+    experiment: str | None = None,
+) -> pa.Table:
+    """The top images of each word's prompts: ids, scores and groups, never pixels."""
+    rows, k = top.shape
+    at = top.ravel()
+    attributes, count = list(faces.groups.values()), len(at)
+    # the names of all groups in one list, and of each image those that are its own
+    begins = np.cumsum([0, *(len(one.names) for one in attributes)])
+    own = np.stack([g.codes[at] + first for g, first in zip(attributes, begins[:-1], strict=True)])
+    groups = pa.MapArray.from_arrays(
+        np.arange(0, own.size + 1, len(attributes), dtype=np.int32),
+        _chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
+        _chosen([name for one in attributes for name in one.names], own.T.ravel()),
+    )
+    columns = {
+        "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
+        "dataset": pa.repeat(pa.scalar(constants["dataset"], pa.string()), count),
+        "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
+        "concept": _chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "template": _chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "id": _chosen(faces.ids, at),
+        "groups": groups,
+        "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
+        "score": pa.array(scores.ravel(), pa.float64()),
+        "pick": pa.nulls(count, pa.string()),
+    }
+    return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
+
+
+def _chosen(names: Sequence[str], at: Ints) -> pa.Array:
+    """The names at some places, without a Python string for each of millions."""
+    return pa.array(names, pa.string()).take(pa.array(at))
