@@ -50,6 +50,16 @@ def test_what_was_put_in_comes_out(space: Space) -> None:
     assert space.vectors([]).shape == (0, 0)
 
 
+def test_a_colon_in_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To pyarrow a path such as `a:b/c` is one on a file system called a."""
+    monkeypatch.chdir(tmp_path)
+    space = Store(Path("clip:b32")).space(Model())
+    shard = space.add(items(2), vectors(2))
+    assert np.array_equal(Space(space.path).vectors(items(2)), vectors(2))
+    assert list(space.problems()) == []
+    assert next((tmp_path / "clip:b32").glob(f"*/{shard}.parquet"))
+
+
 def test_numpy_and_pyarrow_alone_can_read_it(space: Space) -> None:
     shard = space.add(items(2), vectors(2))
     assert np.array_equal(np.load(space.path / f"{shard}.npy"), vectors(2))

@@ -13,7 +13,7 @@ from tiltmeter.bundle.tallying import tally
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debias.debiased import Debiased
-from tiltmeter.embedding import Embedded, embed
+from tiltmeter.embedding import SHOWN, Embedded, embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.gate import evidence
@@ -147,6 +147,7 @@ def audit(
         cross=cross,
         classes=classes,
         progress=progress or (lambda what, share: None),
+        strict=strict,
     )
     tables, instances, vectors = [], {}, {}
     for name, probe in chosen_probes.items():
@@ -191,10 +192,7 @@ def audit(
         "data": {
             role: {
                 "name": one.name,
-                "images": len(seen[id(one)].rows if id(one) in seen else getattr(one, "ids", ())),
-                **one.provenance,
-                **(seen[id(one)].record if id(one) in seen else {}),
-                **_shards(seen.get(id(one))),
+                **_pictures(one, setting.unreadable.get(role), seen.get(id(one))),
             }
             for role, one in shown.items()
         },
@@ -220,11 +218,18 @@ def audit(
     return Run(combined(tables), meta, instances, vectors)
 
 
-def _shards(seen: Embedded | None) -> dict[str, Any]:
-    """The shards of a store that hold the vectors of some data."""
-    if seen is None or seen.kept is None:
-        return {}
-    return {"vectors": {name: seen.kept[name] for name in ("space", "shards")}}
+def _pictures(data: Any, unreadable: list[str] | None, seen: Embedded | None) -> dict[str, Any]:
+    """Of how many pictures, whence; which could not be read; the shards that hold vectors."""
+    told: dict[str, Any] = {}
+    if seen is not None:
+        told = {"images": len(seen.rows), **data.provenance, **seen.record}
+        if seen.kept is not None:
+            told["vectors"] = {name: seen.kept[name] for name in ("space", "shards")}
+        return told
+    if unreadable is not None:
+        told["unreadable"] = {"count": len(unreadable), "first": unreadable[:SHOWN]}
+    count = len(getattr(data, "ids", ())) - len(unreadable or ())
+    return {"images": count, **data.provenance, **told}
 
 
 def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:

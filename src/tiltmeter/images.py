@@ -99,17 +99,15 @@ class Made(Sequence[Any]):
         return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
 
 
-def readable_rows(images: Pictures | Made) -> list[int]:
-    """The rows whose pictures can be read; each is read for it."""
-
-    def is_readable(row: int) -> bool:
+def unreadable_rows(images: Pictures | Made) -> dict[int, str]:
+    """The rows whose pictures cannot be read, each with the reason; all are read for it."""
+    found: dict[int, str] = {}
+    for row in range(len(images)):
         try:
             images[row]
-        except Unreadable:
-            return False
-        return True
-
-    return [row for row in range(len(images)) if is_readable(row)]
+        except Unreadable as error:
+            found[row] = str(error)
+    return found
 
 
 def is_one(at: Any) -> bool:

@@ -42,6 +42,10 @@ class Space:
 
     path: Path
 
+    def __post_init__(self) -> None:
+        # in a relative path, pyarrow takes what is before a colon for the kind of a file system
+        object.__setattr__(self, "path", self.path.absolute())
+
     def shards(self) -> list[str]:
         return sorted(path.stem for path in self.path.glob("*.parquet"))
 

@@ -366,18 +366,24 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
         "targets": str(tmp_path / "words.csv"), "steps": 1, "curve": "0", "attribute": "group",
     }  # fmt: skip
 
-    def measured() -> Run:
+    def measured(strict: bool = False) -> Run:
         return tm.audit(
             f"hf:{tmp_path}", f"folder:{tmp_path / 'photos'}", probes=["counterfactual"],
-            options={"counterfactual": options}, permutations=9, bootstraps=2,
+            options={"counterfactual": options}, permutations=9, bootstraps=2, strict=strict,
         )  # fmt: skip
 
     def pictures(run: Run) -> int:
         return len(set(run.instances["counterfactual"]["id"].to_pylist()))
 
-    assert pictures(measured()) == 6
+    whole = measured(strict=True)
+    assert pictures(whole) == whole.meta["data"]["faces"]["images"] == 6
+    assert whole.meta["data"]["faces"]["unreadable"] == {"count": 0, "first": []}
     (tmp_path / "photos/man/1.png").write_bytes(b"no picture")
-    assert pictures(measured()) == 5
+    fewer = measured()
+    assert pictures(fewer) == fewer.meta["data"]["faces"]["images"] == 5
+    assert fewer.meta["data"]["faces"]["unreadable"] == {"count": 1, "first": ["man/1.png"]}
+    with pytest.raises(InputError, match=r"cannot be read: .*man/1\.png: not a picture"):
+        measured(strict=True)
 
 
 # errors

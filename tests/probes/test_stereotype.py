@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from scipy.stats import binom, kstest
 import tiltmeter as tm
 from tests.conftest import write_csv
 from tests.datasets.making import text
+from tiltmeter import cli
 from tiltmeter.errors import InputError
 from tiltmeter.probes.caption_choice import (
     KINDS,
@@ -38,6 +41,7 @@ from tiltmeter.probes.probe import CannotRunError, Effort
 from tiltmeter.probes.stereotype import stereotype
 from tiltmeter.prompting import neutral_captions
 from tiltmeter.results import Run
+from tiltmeter.show import run as show_run
 from tiltmeter.testbed.triplets import OracleMatcher, triplets
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Groups
@@ -588,8 +592,10 @@ def test_the_real_table_with_some_pictures(
     assert ids == {str(at * 80 + 1) for at in range(24)}
 
 
-def test_a_matcher_on_photographs(tmp_path: Path) -> None:
-    """A small random ViLT of the real class; what cannot be read is left out."""
+def test_a_matcher_on_photographs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small random ViLT of the real class; what cannot be read is left out, and told."""
     pytest.importorskip("transformers")
     from tests.models import tiny_fused
 
@@ -597,10 +603,20 @@ def test_a_matcher_on_photographs(tmp_path: Path) -> None:
     (tmp_path / "p" / "3.png").write_bytes(b"no picture")
     (tmp_path / "vilt").mkdir()
     tiny_fused.vilt(tmp_path / "vilt", "ViltForImageAndTextRetrieval")
+    data = {"triplets": f"vlstereo:{tmp_path / 's.csv'}?images={tmp_path / 'p'}"}
     run = tm.audit(f"hf:{tmp_path / 'vilt'}", probes=["stereotype"], bootstraps=20, permutations=99,
-                   data={"triplets": f"vlstereo:{tmp_path / 's.csv'}?images={tmp_path / 'p'}"}
-                   )  # fmt: skip
-    assert one(run, "vlrs")["n"] == len(cases) - 1
+                   data=data)  # fmt: skip
+    assert one(run, "vlrs")["n"] == run.meta["data"]["triplets"]["images"] == len(cases) - 1
+    assert run.meta["data"]["triplets"]["unreadable"] == {"count": 1, "first": ["3"]}
+    show_run(run)
+    assert "1 could not be read (3)" in " ".join(capsys.readouterr().out.split())
+    command = ["tiltmeter", "audit", f"hf:{tmp_path / 'vilt'}", "--probe", "stereotype",
+               "--data", f"triplets={data['triplets']}", "--strict"]  # fmt: skip
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    assert re.search(r"cannot be read: .*3\.png: not a picture", capsys.readouterr().err)
     assert "without a picture" in one(run, "vlrs", "matching, no picture")["note"]
     model = tm.load_model(f"hf:{tmp_path / 'vilt'}", device="cpu")
     picture = cases.images[5]

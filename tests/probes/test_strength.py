@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.table import Table
 from scipy.stats import binom
 
 import tiltmeter as tm
@@ -19,6 +20,8 @@ from tiltmeter.metrics.convention import get_convention
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.strength import near, percentile, strength
 from tiltmeter.results import Run
+from tiltmeter.show import run as show_run
+from tiltmeter.show.probes import strengths
 from tiltmeter.types import Faces, Groups, Prompt
 
 IMAGES, SIZE, K = 240, 24, 20
@@ -197,6 +200,28 @@ def test_without_a_list_it_says_so(embeddings: Path, monkeypatch: pytest.MonkeyP
     assert "--probe strength" in run.meta["not_run"]["strength"]
     with pytest.raises(CannotRunError, match="pip install wordfreq"):
         tm.audit(f"embeddings:{embeddings}", probes=["strength"], k=[20])
+
+
+def test_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """The captions at both ends, each once; and who is nearest to those that part groups."""
+    axis = np.eye(SIZE)[0]
+    names = ["nurse", *(f"v{at}" for at in range(12))]
+    words = [Prompt(f"a {name}", name, "a {}") for name in names]
+    run = measured(Hashed({"a nurse": axis}), pictures(2.0), words, attributes=["colour", "size"])
+    run.meta.update(model={"name": "m"}, data={}, not_run={}, convention=HOUSE.as_dict())
+    show_run(run)
+    whole, colour = capsys.readouterr().out.split("colour: how far")
+    told = [line.split()[0] for line in whole.splitlines() if "% " in line][1:]
+    rows = run.where(metric="strength", attribute=None)
+    ordered = [row["target"] for row in sorted(rows, key=lambda row: -row["value"])]
+    assert told == [*ordered[:5], *ordered[-5:]]
+    nurse = next(line for line in colour.splitlines() if line.startswith("nurse"))
+    assert "blue 100%" in nurse
+    assert "300 words of a list of ours, in the same template" in colour
+    assert "undefined: the group has fewer than 20 images" in colour
+    assert max(map(len, (whole + colour).splitlines())) <= 80
+    few = measured(Hashed(), pictures(), words[:2])
+    assert [t.row_count for t in strengths(few.table.to_pylist()) if isinstance(t, Table)] == [2, 2]
 
 
 def test_through_an_audit(embeddings: Path, tmp_path: Path) -> None:

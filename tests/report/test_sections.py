@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
@@ -196,6 +199,32 @@ def test_the_front_joins_what_nothing_beats() -> None:
     chart = clouds.front(points, "recall", "MaxSkew")
     joined = [tuple(one.values()) for one in chart.layer[0].data.values]
     assert joined == [(0.7, 0.2), (0.5, 0.1)]
+
+
+@given(st.lists(st.tuples(st.integers(-7, 6), st.integers(6, 24), st.text("ailmw+-", min_size=3,
+                max_size=16)), min_size=2, max_size=14))  # fmt: skip
+@settings(max_examples=12)
+def test_names_along_the_front_do_not_meet(drawn: list[tuple[int, int, str]]) -> None:
+    """In the drawing, read back: neither each other, nor a point that is not theirs."""
+    points = [{"x": x, "y": y / 100, "text": name} for x, y, name in drawn]
+    svg = drawing.svg(Figure("f", "", "", "", partial(clouds.front, points, "lost", "bias")))
+    place = r'transform="translate\(([-\d.]+),([-\d.]+)\)"'
+    front = svg[svg.index("mark-symbol") :]  # axes are drawn before
+    dots = [(float(x), float(y)) for x, y in re.findall(rf"<path {place}", front)]
+    assert len(dots) == len(points)
+    names = re.findall(rf'<text text-anchor="(\w+)" {place}[^>]*>([^<]+)<', front)
+    assert names
+    # the baseline is 4 pixels below the middle of a letter; thin letters take 2.7, others 6
+    sizes = [sum(2.7 if one in "il" else 4 if one == "-" else 6 for one in name)
+             for *_, name in names]  # fmt: skip
+    start = {"start": 0, "middle": 0.5, "end": 1}
+    boxes = [(float(x) - start[side] * wide, float(y) - 9, wide, 10)
+             for (side, x, y, _), wide in zip(names, sizes, strict=True)]  # fmt: skip
+    boxes += [(x - 5, y - 5, 10, 10) for x, y in set(dots)]
+    for at, (x, y, wide, high) in enumerate(boxes[: len(names)]):
+        for other in boxes[at + 1 :]:
+            apart = x + wide <= other[0] or other[0] + other[2] <= x
+            assert apart or y + high <= other[1] or other[1] + other[3] <= y, (names, dots)
 
 
 def test_the_front_of_many_corrections() -> None:

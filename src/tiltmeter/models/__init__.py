@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,8 @@ MODELS = Registry(
         "testbed": "tiltmeter.testbed.models:load",
     },
 )
+#: They have nothing of transformers, or come to it by `load_model`: it need not be imported.
+OWN = ("debias", "embeddings", "testbed")
 
 
 def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = False) -> Any:
@@ -37,10 +41,31 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
     parsed = Spec.parse(spec)
     if trust_remote_code and parsed.scheme == "hf":
         parsed = replace(parsed, options={**parsed.options, "trust_remote_code": "yes"})
-    model = MODELS[parsed.scheme](parsed)
+    with nullcontext() if parsed.scheme in OWN else _without_bar():
+        model = MODELS[parsed.scheme](parsed)
     if device != "cpu" and hasattr(model, "to"):
         model.to(_device(device))
     return model
+
+
+@contextmanager
+def _without_bar() -> Iterator[None]:
+    """Without transformers' own bar for weights that are read from disk; a download keeps its."""
+    try:
+        from huggingface_hub.utils.tqdm import enable_progress_bars
+        from transformers.utils import logging
+    except ImportError:  # then nothing is loaded by it
+        yield
+        return
+    shown = logging.is_progress_bar_enabled()
+    if shown:
+        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _device(name: str) -> str:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from tiltmeter.counterfactuals import SOURCES, Source, Swap, images_of, pixels_of
 from tiltmeter.counterfactuals.words import spelled, with_masked_head
 from tiltmeter.errors import InputError
-from tiltmeter.images import Made, Pictures, readable_rows
+from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
 from tiltmeter.probes.counterfactual_measuring import (
@@ -197,7 +197,8 @@ def fewer(data: Faces, swap: Swap, most: int, rng: np.random.Generator) -> Faces
 
 def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Table, pa.Table]:
     options = {**OPTIONS, **setting.options}
-    shown = data["pairs"] if data.get("pairs") is not None else data.get("faces")
+    role = "pairs" if data.get("pairs") is not None else "faces"
+    shown = data.get(role)
     try:
         words = counterfactual_words(shown, options)
     except CannotRunError:
@@ -224,10 +225,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         source, true, curve = chosen_sources(options["source"], shown, options, setting.seed)
         shown = fewer(shown, asked.swap, options["images"], np.random.default_rng(setting.seed))
         if isinstance(shown.images, Pictures | Made):
-            kept = readable_rows(shown.images)
-            if not kept:
-                raise CannotRunError(f"none of the {len(shown.images):,} pictures can be read")
-            shown = shown.only(kept)
+            shown = shown.only(setting.readable(role, shown))
     return counterfactual(
         model,
         shown,

@@ -22,9 +22,11 @@ from tiltmeter.stats.bootstrap import (
     standard_error_interval,
 )
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
-from tiltmeter.stats.null import Band, band_of, p_of_draws, stretches
+from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
+
+ALIKE = "null and interval as if all prompts moved alike: on the safe side"
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,9 @@ class Figure:
     exact_p: Floats | None = None  # prompts x columns
     exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
     exact_ci_method: str = ""
+    #: Draws of the null of any one prompt, where those of several cannot be drawn together: a mean
+    #: over prompts spreads most if all move alike, and is compared with that.
+    alike: Floats | None = None
     #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
     #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
     regular: bool = True
@@ -315,7 +320,8 @@ def _level_rows(
 
 def _notes(figure: Figure, values: Floats, alone: Ints, first: Ints) -> list[str | None]:
     remarks = figure.notes or [None] * len(figure.values)
-    of_units = [remarks[row] if a else None for row, a in zip(first, alone, strict=True)]
+    of_means = None if figure.alike is None else ALIKE
+    of_units = [remarks[row] if a else of_means for row, a in zip(first, alone, strict=True)]
     return [
         figure.undefined if np.isnan(value) else remark
         for remark, row in zip(of_units, values, strict=True)
@@ -344,6 +350,10 @@ def _against_null(
             to[alone] = known
     if figure.exact_p is not None:
         p[alone] = figure.exact_p[first[alone]]
+    if figure.alike is not None:
+        for to, known in zip(band, band_of(figure.alike), strict=True):
+            to[~alone] = known
+        p[~alone] = p_of_sample(values[~alone], figure.alike, figure.side)
     p[np.isnan(values)] = np.nan
     return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 

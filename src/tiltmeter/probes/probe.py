@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.images import Made, Pictures
+from tiltmeter.images import Made, Pictures, unreadable_rows
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Setting:
     classes: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, all of them
     progress: Progress = lambda what, share: None
+    strict: bool = False  # a picture that cannot be read is refused
+    unreadable: dict[str, list[str]] = field(default_factory=dict)  # left out, by role: ids
 
     def attributes_of(self, faces: Faces) -> list[str]:
         """Attributes and crossings to compare groups by."""
@@ -64,6 +66,17 @@ class Setting:
         if faces.vectors is None and isinstance(faces.images, Pictures | Made):
             return self.see(faces).of(faces)
         return faces
+
+    def readable(self, role: str, data: Any) -> list[int]:
+        """Rows of pictures that can be read, where a probe shows them to the model itself."""
+        wrong = unreadable_rows(data.images)
+        if wrong and self.strict:
+            raise InputError(f"a picture cannot be read: {next(iter(wrong.values()))}")
+        rows = [row for row in range(len(data.images)) if row not in wrong]
+        if not rows:
+            raise CannotRunError(f"none of the {len(wrong):,} pictures can be read")
+        self.unreadable[role] = [data.ids[row] for row in wrong]
+        return rows
 
 
 @dataclass(frozen=True, eq=False)

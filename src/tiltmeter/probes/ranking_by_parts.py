@@ -26,6 +26,7 @@ from tiltmeter.metrics.histogram import Grid
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import check_k
+from tiltmeter.probes.draws import Draws
 from tiltmeter.probes.figure import Figure, Layout
 from tiltmeter.probes.opposites import opposites
 from tiltmeter.probes.probe import Effort
@@ -35,7 +36,6 @@ from tiltmeter.probes.ranking_moments import boot_draws, c_asc_figure, gap, null
 from tiltmeter.probes.ranking_rows import constants_of, figure_rows, instances, words_first
 from tiltmeter.probes.ranking_tops import Tops, held, relabelled
 from tiltmeter.results import combined
-from tiltmeter.stats.bootstrap import standard_error_interval
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.null import band_of, p_of_sample
 from tiltmeter.stats.placebo import verdict
@@ -215,7 +215,6 @@ def _ranked(
             resampled_ndkl(stretch_counts(*one), q, draws, rng)
             for one in zip(found.top.codes[:words], found.histogram.counts[:words], strict=True)
         ]),
-        "bins",
     )  # fmt: skip
     for k in convention.k:
         values = found.ndkl(q, k)
@@ -225,7 +224,6 @@ def _ranked(
             effort,
             partial(_ndkl_by_chance, k, sizes, log_q, rng),
             partial(tops.resampled_ndkl, k, sizes, log_q, words, rng),
-            "images",
         )
 
 
@@ -241,20 +239,16 @@ def _with_noise(
     effort: Effort,
     null: Callable[[int], Floats],
     boot: Callable[[int], Floats],
-    over: str,
 ) -> Figure:
-    """NDKL with its null, the p-value of the `least` that it can be, and an interval for words."""
+    """NDKL with its null, the p-value of the `least` that it can be, and draws of words."""
     if effort.permutations:
         drawn = null(effort.permutations)
-        p = p_of_sample(least, drawn, figure.side)[:, None]
-        figure = replace(figure, exact_null=band_of(drawn[:, None]), exact_p=p)
+        p, band = p_of_sample(least, drawn, figure.side)[:, None], band_of(drawn[:, None])
+        figure = replace(figure, exact_null=band, exact_p=p, alike=drawn)
     if effort.bootstraps:
-        spread = boot(min(effort.bootstraps, RESAMPLES))  # words x draws
-        low, high = (np.full(figure.values.shape, np.nan) for _ in range(2))
-        edges = standard_error_interval(spread.T[..., None], figure.values[: len(spread)])
-        low[: len(spread)], high[: len(spread)] = edges
-        method = f"bootstrap over {over}, standard error"
-        figure = replace(figure, exact_ci=(low, high), exact_ci_method=method)
+        # in order, so that a mean over words has the widest interval that it can have
+        spread = np.sort(boot(min(effort.bootstraps, RESAMPLES)), axis=1)
+        figure = replace(figure, boot=Draws(spread[..., None]))
     return figure
 
 

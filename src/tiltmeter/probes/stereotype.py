@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.images import Made, Pictures, readable_rows
+from tiltmeter.images import Made, Pictures
 from tiltmeter.probes import caption_controls
 from tiltmeter.probes.caption_choice import PICTURES, Cases, Reading, other_rows, readings
 from tiltmeter.probes.caption_figures import Choice, experiment
 from tiltmeter.probes.caption_statistics import Sets
-from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting, words_known
+from tiltmeter.probes.probe import Effort, Probe, Setting, words_known
 from tiltmeter.prompting import neutral_captions
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
@@ -121,9 +121,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
             seen = setting.see(triplets)
             kept, vectors = seen.rows, seen.vectors
         else:
-            kept = readable_rows(cases.images)
-        if not kept:
-            raise CannotRunError(f"none of the {len(cases):,} pictures can be read")
+            kept = setting.readable("triplets", triplets)
         cases = cases.only(kept)
     return stereotype(
         model,

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tiltmeter.report import text
 from tiltmeter.report.charts import fit
 from tiltmeter.report.drawing import ACCENT, GROUPS, INK, MUTED, PAPER, SOFT, WARM, WIDTH
 
 Row = dict[str, Any]
+Side = tuple[Literal["left", "center", "right"], int, int]  # alignment, pixels to move by
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
+
+TALL, BROAD = 280, 660  # the front without its axes
+DOT, LINE = 6, 13  # radius of a point, height of a name
+#: Where a name may stand, the best place first: to the right, the left, above and below.
+SIDES: tuple[Side, ...] = (
+    ("left", 10, 0), ("right", -10, 0), ("center", 0, -13), ("center", 0, 13),
+    ("left", 4, -13), ("left", 4, 13), ("right", -4, -13), ("right", -4, 13),
+)  # fmt: skip
 
 
 def scatter(
@@ -130,10 +141,57 @@ def front(points: Sequence[Row], useful: str, biased: str) -> Any:
         alt.Chart(alt.InlineData(values=list(points)))
         .mark_circle(size=110, color=ACCENT, opacity=1)
         .encode(x=x, y=y),
-        alt.Chart(alt.InlineData(values=_apart(best + list(points), points)))
-        .mark_text(align="left", dx=10, color=INK)
-        .encode(x=x, y=y, text="text:N"),
-    ).properties(width=WIDTH - 12, height=280, autosize=fit())
+        *(
+            alt.Chart(alt.InlineData(values=named))
+            .mark_text(align=align, dx=dx, dy=dy, color=INK)
+            .encode(x=x, y=y, text="text:N")
+            for (align, dx, dy), named in _beside(points, best, (room_x, room_y)).items()
+        ),
+    ).properties(width=WIDTH - 12, height=TALL, autosize=fit())
+
+
+def _beside(
+    points: Sequence[Row], best: Sequence[Row], room: tuple[float, float]
+) -> dict[Side, list[Row]]:
+    """Names by the side of their points where nothing else is; those without room are left out.
+
+    The front is named first. Names run into neither points, nor its line, nor each other.
+    """
+    ends = [(min(p[axis] for p in points) - more, max(p[axis] for p in points) + more)
+            for axis, more in zip("xy", room, strict=True)]  # fmt: skip
+
+    def pixels(one: Row) -> tuple[float, float]:
+        (left, right), (low, high) = ends
+        return (one["x"] - left) / (right - left) * BROAD, (high - one["y"]) / (high - low) * TALL
+
+    dots = [pixels(one) for one in points]
+    taken = [(x - DOT, y - DOT, x + DOT, y + DOT) for x, y in dots]
+    line = sorted(pixels(one) for one in best)
+    for (x, y), (next_x, next_y) in itertools.pairwise(line):  # up or down first, then across
+        taken += [(x - 2, min(y, next_y), x + 2, max(y, next_y)),
+                  (x, next_y - 2, next_x, next_y + 2)]  # fmt: skip
+    found: dict[Side, list[Row]] = {}
+    for one in [*best, *(point for point in points if point not in best)]:
+        x, y = pixels(one)
+        wide = _wide(str(one["text"]))
+        for align, dx, dy in SIDES:
+            left = x + dx - {"left": 0.0, "center": wide / 2, "right": wide}[align]
+            box = (left, y + dy - LINE / 2, left + wide, y + dy + LINE / 2)
+            if left >= 0 and left + wide <= BROAD and not any(_meet(box, it) for it in taken):
+                taken.append(box)
+                found.setdefault((align, dx, dy), []).append(one)
+                break
+    return found
+
+
+def _wide(name: str) -> float:
+    """About how many pixels a name takes, in Helvetica."""
+    return sum(3.7 if sign in "fijlrt-.,: " else 6.8 if sign.isascii() and not sign.isupper() else 9
+               for sign in name)  # fmt: skip
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return (one[0] < other[2] and other[0] < one[2]) and (one[1] < other[3] and other[1] < one[3])
 
 
 def _apart(named: Sequence[Row], points: Sequence[Row]) -> list[Row]:

@@ -90,6 +90,8 @@ def run(run: Run) -> None:
         console.print(table)
     for shown in probes.hidden_words(run.where(probe="counterfactual")):
         console.print(shown)
+    for shown in probes.strengths(run.where(probe="strength")):
+        console.print(shown)
     for row in beside(run):
         console.print(told(row))
     for name, reason in meta["not_run"].items():

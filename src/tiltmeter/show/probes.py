@@ -16,6 +16,8 @@ from tiltmeter.show.terminal import (
     table_of,
 )
 
+ENDS = 5  # captions shown from the top, and from the bottom
+
 
 def usefulness(rows: list[Row]) -> Table:
     """What the model is good for."""
@@ -175,3 +177,47 @@ def propagated(rows: list[Row]) -> list[Table]:
             apart.add_row(row["experiment"], kind, row["attribute"], number(row["value"]),
                           p_value(row["p"]))  # fmt: skip
     return [table for table in (rho, apart) if table.row_count]
+
+
+def strengths(rows: list[Row]) -> list[Table | str]:
+    """Captions that say most and least of the images; words in which groups lie farthest apart."""
+    whole = [row for row in rows if row["metric"] == "strength" and row["attribute"] is None]
+    ordered = sorted((row for row in whole if row["value"] is not None), key=lambda r: -r["value"])
+    if len(ordered) > 2 * ENDS:
+        ordered = [*ordered[:ENDS], *ordered[-ENDS:]]
+    table = table_of("captions that say most, and least, of these images (percentile)", "word",
+                     "template", "percentile", "95% interval", "n", left=2)  # fmt: skip
+    for row in ordered:
+        table.add_row(row["target"], row["template"], f"{row['value']:.1%}",
+                      interval(row["ci_low"], row["ci_high"]), f"{row['n']:,}")  # fmt: skip
+    shown: list[Table | str] = [table] if ordered else []
+    gaps = [row for row in rows if row["metric"] == "gaps" and row["value"] is not None]
+    for attribute, mine in by(gaps, "attribute"):
+        table = table_of(f"{attribute}: how far groups lie apart in a caption's percentile", "word",
+                         "template", "highest", "lowest", "gap", "frequent words", "p Holm",
+                         left=4)  # fmt: skip
+        for row in sorted(mine, key=lambda row: -row["value"])[:STRONGEST]:
+            same = ("attribute", "target", "template", "experiment")
+            groups = [
+                one
+                for one in rows
+                if one["metric"] == "strength"
+                and one["value"] is not None
+                and all(one[c] == row[c] for c in same)
+            ]
+            groups = sorted(groups, key=lambda one: one["value"])
+            ends = [f"{one['group']} {one['value']:.0%}" for one in (groups[-1], groups[0])]
+            table.add_row(
+                row["target"],
+                row["template"],
+                *ends,
+                f"{row['value']:.3f}",
+                interval(row["null_lo"], row["null_hi"]),
+                p_value(row["p_fwer"]),
+            )
+        shown.append(table)
+    if ordered:
+        shown.append(f"Held against {ordered[0]['experiment']}.")
+    shown += [f"Strength is undefined: {note}." for note in
+              dict.fromkeys(row["note"] for row in rows if row["value"] is None)]  # fmt: skip
+    return shown

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tiltmeter.results import Run
+from tiltmeter.show.probes import strengths
 from tiltmeter.show.terminal import SHORT, console_of, interval, label, number, p_value, table_of
 from tiltmeter.sobit import (
     Row,
@@ -74,7 +75,8 @@ def words(found: dict[str, list[Row]]) -> None:
             table(console, attribute, [r for r in found[name] if r["attribute"] == attribute])
             shown = True
     if found["strength"]:
-        _strengths(console, found["strength"])
+        for part in strengths(found["strength"]):
+            console.print(part)
     if not shown:
         console.print("The run has no rows of words for this: tiltmeter audit --words sobit")
 
@@ -222,14 +224,3 @@ def _changes(console: Console, attribute: str, rows: list[Row]) -> None:
         )
         last = row["group"]
     console.print(table)
-
-
-def _strengths(console: Console, rows: list[Row]) -> None:
-    ordered = sorted((row for row in rows if row["value"] is not None), key=lambda r: r["value"])
-    table = table_of("captions that say most, and least, of these images (percentile)", "word",
-                   "template", "percentile", "95% interval", "n", left=2)  # fmt: skip
-    for row in [*reversed(ordered[-5:]), *reversed(ordered[:5])]:
-        table.add_row(row["target"], row["template"], f"{row['value']:.1%}",
-                      interval(row["ci_low"], row["ci_high"]), f"{row['n']:,}")  # fmt: skip
-    console.print(table)
-    console.print(f"Held against {ordered[0]['experiment']}.", style="dim")

@@ -78,7 +78,7 @@ class Checkpoint:
         """The weights in a class of the library; all of that class's weights must be there."""
         import torch
 
-        with self._explained("weights"), _without_bar():
+        with self._explained("weights"):
             network, told = kind.from_pretrained(  # type: ignore[attr-defined]
                 **self._where, output_loading_info=True, dtype=torch.float32
             )
@@ -114,20 +114,3 @@ class Checkpoint:
                 f"hf:{self.name}: its {part} cannot be loaded: {first}. Expected a directory that "
                 "save_pretrained wrote, or a name that the hub knows"
             ) from error
-
-
-@contextmanager
-def _without_bar() -> Iterator[None]:
-    """Without transformers' own bar for weights that are read from disk; a download keeps its."""
-    from huggingface_hub.utils.tqdm import enable_progress_bars
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    if shown:
-        logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-        enable_progress_bars()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
