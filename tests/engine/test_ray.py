@@ -34,6 +34,7 @@ from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.cli import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.embedding import embed
+from tiltmeter.engine import ray_engine
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Failed, Local, engine_of
 from tiltmeter.errors import InputError, UnknownNameError
@@ -303,6 +304,20 @@ def workers_share_a_gpu(cluster: Cluster) -> None:
     assert {(gpu, used) for _, gpu, used in found} == {("0", 1)}
 
 
+def many_parts_share_tasks_and_keep_their_order(cluster: Cluster) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_engine, "TASKS", 3)
+        read = [Path(f"/nowhere/{at}") if at % 7 == 3 else at for at in range(20)]
+        found = list(cluster.engine().run(lambda: twice, read))
+    whole = [one for one in found if not isinstance(one, Failed)]
+    assert whole == [2 * at for at in range(20) if at % 7 != 3]
+    assert ["/nowhere/3" in found[3].reason, "/nowhere/10" in found[10].reason] == [True, True]
+
+
+def twice(part: int | Path) -> int:
+    return len(part.read_bytes()) if isinstance(part, Path) else 2 * part
+
+
 def a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
     with pytest.raises(InputError, match="2 GPU, but no node of the Ray cluster has more than 1"):
         list(cluster.engine("gpus=2").run(lambda: str, ["a"]))
@@ -317,6 +332,7 @@ def test_a_cluster_does_what_the_local_engine_does(
     captions_are_those_of_the_local_engine(cluster, bucket)
     an_audit_is_that_of_the_local_engine(cluster, tmp_path)
     workers_share_a_gpu(cluster)
+    many_parts_share_tasks_and_keep_their_order(cluster)
     a_gpu_that_no_node_has_is_said(cluster)
     pictures_are_those_of_the_local_engine_though_a_node_dies(cluster, bucket, tmp_path)
 

@@ -22,6 +22,9 @@ from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.metrics.numpy_kernels import use_cores
 
 PATIENCE = 10  # seconds
+#: Tasks that parts are given out in, at most: one takes the driver ten milliseconds, whatever is in
+#: it, and all workers together would wait for that.
+TASKS = 2000
 DEATHS = 4  # workers, one after the other, that may die while they start
 INSTALL = "--engine ray needs Ray: pip install 'tiltmeter[ray]'"
 
@@ -66,7 +69,7 @@ class Ray:
         if hasattr(context, "max_consecutive_actor_init_deaths"):
             context.max_consecutive_actor_init_deaths = DEATHS
         logging.getLogger("ray.data").setLevel(logging.ERROR)  # it warns of what is meant
-        found = data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+        found = data.from_items(rows, override_num_blocks=min(len(rows), TASKS)).map_batches(
             _Worker,
             fn_constructor_args=(make, str(Path.cwd()), max(math.ceil(self.cpus), 1)),
             batch_size=1,

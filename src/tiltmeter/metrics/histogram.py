@@ -220,14 +220,15 @@ def discounts(ranks: Ints) -> tuple[Floats, Floats]:
 
     Beyond the first they are integrals with Euler and Maclaurin's correction, right to 1e-13.
     """
-    near = np.minimum(ranks, LISTED)
+    far = ranks > LISTED
+    x = np.array([LISTED + 1.0]), ranks[far] + 1.0
     out = []
     for power, listed in enumerate(_listed()):
-        sums = listed[near]
-        x = np.array([LISTED + 1.0]), np.maximum(ranks, LISTED) + 1.0
+        sums = listed[np.minimum(ranks, LISTED)]
         (from_, half0, slope0), (to, half1, slope1) = (_integral(one, power) for one in x)
         tail = to - from_ + (half1 - half0) / 2 + (slope1 - slope0) / 12
-        out.append(sums + np.log(2) * np.where(ranks > LISTED, tail, 0.0))
+        sums[far] += np.log(2) * tail
+        out.append(sums)
     return out[0], out[1]
 
 
