@@ -9,9 +9,9 @@ import fnmatch
 import hashlib
 import io
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -154,32 +154,6 @@ def name_of(place: object) -> PurePath:
     return PurePosixPath(_parted(str(place))[0]) if elsewhere(place) else PurePath(str(place))
 
 
-@dataclass(frozen=True, eq=False)
-class Far(Made):
-    """Pictures that lie elsewhere, or within other files: a worker fetches one in its turn."""
-
-    @classmethod
-    def at(cls, places: Sequence[Place]) -> Far:
-        return cls(_picture, places)  # type: ignore[arg-type]
-
-    def __getitem__(self, at: Any) -> Any:
-        if is_one(at):
-            return decode(self.read(at))
-        return Far(self.make, [self.rows[row] for row in rows_of(at, len(self))])
-
-    def read(self, at: int) -> bytes:
-        """The bytes of a picture's file."""
-        return picture_bytes(self.rows[at])  # type: ignore[arg-type]
-
-    def hash(self, at: int) -> str:
-        """A hash of the bytes: that of the same picture in a file of its own."""
-        return hashlib.sha256(self.read(at)).hexdigest()
-
-    def name(self, at: int) -> str:
-        place: Any = self.rows[at]
-        return str(place[0]) + (f", at byte {place[1]:,}" if place[2] >= 0 else "")
-
-
 def picture_bytes(place: Place) -> bytes:
     """What is at a place; Unreadable where it cannot be fetched, so that others go on."""
     file, offset, count = place
@@ -195,6 +169,40 @@ def picture_bytes(place: Place) -> bytes:
     return data
 
 
+@dataclass(frozen=True, eq=False)
+class Far(Made):
+    """Pictures that lie elsewhere, or within other files: a worker fetches one in its turn."""
+
+    fetch: Callable[[Place], bytes] = picture_bytes
+    within: str = "byte"  # what the second part of a place counts
+
+    @classmethod
+    def at(
+        cls,
+        places: Sequence[Place],
+        fetch: Callable[[Place], bytes] = picture_bytes,
+        within: str = "byte",
+    ) -> Far:
+        return cls(partial(_picture, fetch), places, fetch, within)  # type: ignore[arg-type]
+
+    def __getitem__(self, at: Any) -> Any:
+        if is_one(at):
+            return decode(self.read(at))
+        return replace(self, rows=[self.rows[row] for row in rows_of(at, len(self))])
+
+    def read(self, at: int) -> bytes:
+        """The bytes of a picture's file."""
+        return self.fetch(self.rows[at])  # type: ignore[arg-type]
+
+    def hash(self, at: int) -> str:
+        """A hash of the bytes: that of the same picture in a file of its own."""
+        return hashlib.sha256(self.read(at)).hexdigest()
+
+    def name(self, at: int) -> str:
+        place: Any = self.rows[at]
+        return str(place[0]) + (f", at {self.within} {place[1]:,}" if place[2] >= 0 else "")
+
+
 def under(root: str, names: Sequence[str]) -> list[Place]:
     """Whole files by their names under a URL; no name leads out of it."""
     for name in names:
@@ -207,8 +215,8 @@ def under(root: str, names: Sequence[str]) -> list[Place]:
     return [(f"{url}/{name}{mark}{settings}", 0, -1) for name in names]
 
 
-def _picture(place: Any) -> Any:
-    return decode(picture_bytes(place))
+def _picture(fetch: Callable[[Place], bytes], place: Place) -> Any:
+    return decode(fetch(place))
 
 
 def _first_line(error: BaseException) -> str:

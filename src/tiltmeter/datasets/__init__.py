@@ -30,6 +30,7 @@ DATASETS = Registry(
         "lexicon": "tiltmeter.datasets.lexicon:load",
         "oasis": "tiltmeter.datasets.oasis:load",
         "pairs": "tiltmeter.datasets.pairs:load",
+        "parquet": "tiltmeter.datasets.parquet:load",
         "stereoset": "tiltmeter.datasets.stereoset:load",
         "table": "tiltmeter.datasets.table:load",
         "testbed": "tiltmeter.testbed.data:load",

@@ -1,0 +1,127 @@
+"""`parquet:DIR`: Parquet files that hold the pictures themselves, with what is known of them.
+
+As img2dataset writes them (a column `jpg` of bytes) and the Hugging Face Hub stores them (a column
+`image` of bytes and path). Pictures stay where they are: a worker reads a row group when its first
+picture's turn comes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from pathlib import PurePosixPath
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.datasets.looking import OPTIONS, counts, record
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.images import Unreadable
+from tiltmeter.inputs import Columns, label_groups
+from tiltmeter.results import label_hash
+from tiltmeter.sources import Far, Place, find, name_of, opened
+from tiltmeter.specs import Spec
+from tiltmeter.types import Faces, Groups
+
+_alone = Lock()  # threads that want one row group shall not all read it
+
+
+def load(spec: Spec, columns: Columns) -> Faces:
+    """Faces: Parquet files with pictures in a column of bytes (your own files; your own terms).
+
+    DIR with all below it, a file, a pattern, or one that lies elsewhere (s3://...); `?image=COLUMN`
+    where several hold bytes. A file that cannot be read is named, and the others count.
+    """
+    spec.only("attributes", "image", *OPTIONS)
+    if not spec.rest:
+        raise InputError("parquet: names no folder or pattern of .parquet files")
+    places: list[Place] = []
+    ids: list[str] = []
+    broken: list[str] = []
+    tables: list[pa.Table] = []
+    column = spec.options.get("image", "")
+    for file in find(spec.rest, ".parquet", deep=True):
+        try:
+            with opened(file) as source:
+                whole = pq.ParquetFile(source)
+                column = _image_column(whole.schema_arrow, column, file)
+                sizes = [
+                    whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)
+                ]
+                tables.append(whole.read(_plain(whole.schema_arrow)))
+        except (pa.ArrowException, OSError):
+            broken.append(file)
+            continue
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        places += [(file, row, int(group)) for row, group in enumerate(groups)]
+        ids += [f"{name_of(file).stem}/{row}" for row in range(len(groups))]
+    if not places:
+        raise InputError(f"parquet: found no picture in the files of {spec.rest}")
+    found = record(spec, len(places), malformed=broken)
+    labels = _labels(pa.concat_tables(tables, promote_options="permissive"), spec.rest, columns)
+    told = {name: [one.names[code] for code in one.codes] for name, one in labels.items()}
+    return Faces(
+        ids=tuple(ids),
+        groups=labels,
+        images=Far.at(places, partial(_cell, column), "row"),
+        name=PurePosixPath(spec.rest).name,
+        provenance={
+            "labels": label_hash(ids, told),
+            "found": {**found, "images": len(ids), "groups": counts(labels.values())},
+        },
+    )
+
+
+def _image_column(schema: pa.Schema, wanted: str, file: str) -> str:
+    """The column that holds bytes, or bytes and a path; which must be told if there are several."""
+    held = [field.name for field in schema if _bytes_of(field.type) is not None]
+    if not wanted and len(held) == 1:
+        return held[0]
+    if wanted not in held:
+        raise UnknownNameError(f"column of pictures in {file} (?image=...)", wanted, held)
+    return wanted
+
+
+def _bytes_of(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return kind if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else None
+
+
+def _plain(schema: pa.Schema) -> list[str]:
+    return [field.name for field in schema
+            if not pa.types.is_nested(field.type) and _bytes_of(field.type) is None]  # fmt: skip
+
+
+def _labels(table: pa.Table, source: str, columns: Columns) -> dict[str, Groups]:
+    try:
+        return label_groups(table, source, columns)
+    except InputError:
+        if columns.names is not None or columns.also:
+            raise
+        return {}  # to be embedded, nothing need be known of a picture
+
+
+def _cell(column: str, place: Place) -> bytes:
+    """The bytes in a row of a file."""
+    file, row, group = place
+    try:
+        with _alone:
+            first, cells = _row_group(file, column, group)
+    except (pa.ArrowException, OSError, InputError) as error:
+        raise Unreadable(f"{file}: {str(error).partition(chr(10))[0]}") from None
+    cell: Any = cells[row - first].as_py()
+    data = cell.get("bytes") if isinstance(cell, dict) else cell
+    if not data:
+        raise Unreadable(f"{file}, at row {row:,}: an empty cell")
+    return bytes(data)
+
+
+@lru_cache(maxsize=2)
+def _row_group(file: str, column: str, group: int) -> tuple[int, Any]:
+    with opened(file) as source:
+        whole = pq.ParquetFile(source)
+        first = sum(whole.metadata.row_group(at).num_rows for at in range(group))
+        return first, whole.read_row_group(group, [column])[column].combine_chunks()
