@@ -163,6 +163,16 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
     return {name: Groups.from_labels(table[name].to_pylist(), attribute=name) for name in names}
 
 
+def groups_if_any(table: pa.Table, source: object, columns: Columns) -> dict[str, Groups]:
+    """`label_groups`, or none where none are asked for: to be embedded, pictures need no labels."""
+    try:
+        return label_groups(table, source, columns)
+    except InputError:
+        if columns.names is not None or columns.also:
+            raise
+        return {}
+
+
 def _looks_like_labels(table: pa.Table, name: str) -> bool:
     """Text of few distinct values; numbers and yes-or-no are labels only when asked for."""
     column = table[name]

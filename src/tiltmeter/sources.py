@@ -9,11 +9,12 @@ import fnmatch
 import hashlib
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -24,6 +25,8 @@ from tiltmeter.images import Made, Unreadable, decode, is_one, rows_of
 
 #: A picture's file, where its bytes begin there, and how many they are; -1: all of the file.
 Place = tuple[str, int, int]
+READERS = 16  # files looked at side by side: far away, an answer takes longer than reading it
+Found = TypeVar("Found")
 
 
 def elsewhere(place: object) -> bool:
@@ -103,6 +106,12 @@ def find(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> l
         kinds = endings if isinstance(endings, str) else ", ".join(endings)
         raise InputError(f"{place} holds no {kinds} file")
     return [head + name + mark + settings for name in sorted(fitting)]
+
+
+def side_by_side(look: Callable[[str], Found], places: Sequence[str]) -> Iterator[Found]:
+    """What comes of looking at each of many files, in order; several are waited for at a time."""
+    with ThreadPoolExecutor(READERS) as pool:
+        yield from pool.map(look, places)
 
 
 def opened(place: object) -> Any:

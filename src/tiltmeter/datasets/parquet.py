@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 from tiltmeter.datasets.looking import OPTIONS, counts, record
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Unreadable
-from tiltmeter.inputs import Columns, label_groups
+from tiltmeter.inputs import Columns, groups_if_any
 from tiltmeter.results import label_hash
-from tiltmeter.sources import Far, Place, find, name_of, opened
+from tiltmeter.sources import Far, Place, find, name_of, opened, side_by_side
 from tiltmeter.specs import Spec
-from tiltmeter.types import Faces, Groups
+from tiltmeter.types import Faces
 
 _alone = Lock()  # threads that want one row group shall not all read it
 
@@ -42,25 +42,21 @@ def load(spec: Spec, columns: Columns) -> Faces:
     broken: list[str] = []
     tables: list[pa.Table] = []
     column = spec.options.get("image", "")
-    for file in find(spec.rest, ".parquet", deep=True):
-        try:
-            with opened(file) as source:
-                whole = pq.ParquetFile(source)
-                column = _image_column(whole.schema_arrow, column, file)
-                sizes = [
-                    whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)
-                ]
-                tables.append(whole.read(_plain(whole.schema_arrow)))
-        except (pa.ArrowException, OSError):
+    files = find(spec.rest, ".parquet", deep=True)
+    for file, seen in zip(files, side_by_side(partial(_looked_at, column), files), strict=True):
+        if seen is None:
             broken.append(file)
             continue
+        column, sizes, table = seen
+        tables.append(table)
         groups = np.repeat(np.arange(len(sizes)), sizes)
         places += [(file, row, int(group)) for row, group in enumerate(groups)]
         ids += [f"{name_of(file).stem}/{row}" for row in range(len(groups))]
     if not places:
         raise InputError(f"parquet: found no picture in the files of {spec.rest}")
     found = record(spec, len(places), malformed=broken)
-    labels = _labels(pa.concat_tables(tables, promote_options="permissive"), spec.rest, columns)
+    table = pa.concat_tables(tables, promote_options="permissive")
+    labels = groups_if_any(table, spec.rest, columns)
     told = {name: [one.names[code] for code in one.codes] for name, one in labels.items()}
     return Faces(
         ids=tuple(ids),
@@ -74,9 +70,21 @@ def load(spec: Spec, columns: Columns) -> Faces:
     )
 
 
+def _looked_at(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
+    """The column of pictures, the rows of each row group, and all other columns."""
+    try:
+        with opened(file) as source:
+            whole = pq.ParquetFile(source)
+            column = _image_column(whole.schema_arrow, column, file)
+            sizes = [whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)]
+            return column, sizes, whole.read(_plain(whole.schema_arrow))
+    except (pa.ArrowException, OSError):
+        return None
+
+
 def _image_column(schema: pa.Schema, wanted: str, file: str) -> str:
     """The column that holds bytes, or bytes and a path; which must be told if there are several."""
-    held = [field.name for field in schema if _bytes_of(field.type) is not None]
+    held: list[str] = [field.name for field in schema if _bytes_of(field.type) is not None]
     if not wanted and len(held) == 1:
         return held[0]
     if wanted not in held:
@@ -93,15 +101,6 @@ def _bytes_of(kind: pa.DataType) -> pa.DataType | None:
 def _plain(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema
             if not pa.types.is_nested(field.type) and _bytes_of(field.type) is None]  # fmt: skip
-
-
-def _labels(table: pa.Table, source: str, columns: Columns) -> dict[str, Groups]:
-    try:
-        return label_groups(table, source, columns)
-    except InputError:
-        if columns.names is not None or columns.also:
-            raise
-        return {}  # to be embedded, nothing need be known of a picture
 
 
 def _cell(column: str, place: Place) -> bytes:

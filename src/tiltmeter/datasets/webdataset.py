@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from tiltmeter.datasets.looking import OPTIONS, counts, record
 from tiltmeter.errors import InputError
 from tiltmeter.images import SUFFIXES
-from tiltmeter.inputs import Columns, label_groups
+from tiltmeter.inputs import Columns, groups_if_any
 from tiltmeter.results import label_hash
-from tiltmeter.sources import Far, Place, exists, find, name_of, opened
+from tiltmeter.sources import Far, Place, exists, find, name_of, opened, side_by_side
 from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
@@ -42,10 +42,9 @@ def load(spec: Spec, columns: Columns) -> Faces:
     told: list[dict[str, Any]] = []
     ids: list[str] = []
     broken: list[str] = []
-    for shard in find(spec.rest, ".tar"):
-        pictures, fields, whole = _index(shard)
-        beside = ".parquet".join(shard.rsplit(".tar", 1))
-        known = _beside(beside) if exists(beside) else {}
+    shards = find(spec.rest, ".tar")
+    looked = side_by_side(lambda shard: (_index(shard), *_beside(shard)), shards)
+    for shard, ((pictures, fields, whole), beside, known) in zip(shards, looked, strict=True):
         broken += [shard] * (not whole) + [beside] * (known is None)
         for key, place in pictures.items():
             ids.append(f"{name_of(shard).stem}/{key}")
@@ -56,12 +55,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     found = record(spec, len(places), malformed=broken)
     names = sorted({name for one in told for name in one})
     table = pa.table({name: pa.array([_text(one.get(name)) for one in told]) for name in names})
-    try:
-        groups = label_groups(table, spec.rest, columns) if names else {}
-    except InputError:
-        if columns.names is not None or columns.also:
-            raise
-        groups = {}  # to be embedded, nothing need be known of a picture
+    groups = groups_if_any(table, spec.rest, columns) if names else {}
     labels = {name: [one.names[code] for code in one.codes] for name, one in groups.items()}
     return Faces(
         ids=tuple(ids),
@@ -100,16 +94,19 @@ def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
     return pictures, fields, end == bytes(END)
 
 
-def _beside(place: str) -> Fields | None:
-    """The fields that a Parquet file has for the keys of a shard; None where it cannot be read."""
+def _beside(shard: str) -> tuple[str, Fields | None]:
+    """The Parquet file beside a shard, and its fields by key; None where it cannot be read."""
+    place = ".parquet".join(shard.rsplit(".tar", 1))
+    if not exists(place):
+        return place, {}
     try:
         with opened(place) as file:
             table = pq.read_table(file)
     except (pa.ArrowException, OSError, InputError):
-        return None
+        return place, None
     if "key" not in table.column_names:
-        return {}
-    return {str(row.pop("key")): row for row in table.to_pylist()}
+        return place, {}
+    return place, {str(row.pop("key")): row for row in table.to_pylist()}
 
 
 def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
