@@ -49,9 +49,9 @@ STEPS = {
     "stats.kernels.weighted_top_counts": "top k resampled",
     "stats.kernels.relabelled_ndkl": "NDKL relabelled",
     "stats.kernels.weighted_ndkl": "NDKL resampled",
-    "probes.ranking.tabulate": "p, maxT, intervals, rows",
-    "probes.ranking.wording": "variance shares",
-    "probes.ranking._instances": "table of top images",
+    "probes.ranking_rows.tabulate": "p, maxT, intervals, rows",
+    "probes.ranking_rows.wording": "variance shares",
+    "probes.ranking.instances": "table of top images",
     "results.Run.save": "writing the run",
 }
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import io
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,11 @@ from torch import Tensor
 from tiltmeter.engine import jpeg
 from tiltmeter.engine.jpeg import LeftAlone
 from tiltmeter.engine.local import Pace, _Encoder, _Prepare, _prepared, decoder_of, embed
+from tiltmeter.engine.pictures import embed_on
+from tiltmeter.engine.seam import Local
 from tiltmeter.images import Pictures
 from tiltmeter.models.network import Network
+from tiltmeter.store import Store
 
 SIZES = {
     "B/32": {"patch_size": 32},
@@ -102,6 +107,49 @@ def from_arrays(tower: Tower, count: int, batch: int, device: str) -> float:
     return max(1, count // batch) * batch / (time.perf_counter() - started)
 
 
+def as_worker(tower: Tower, pictures: Pictures, pace: Pace, device: str, cores: int) -> float:
+    """Pictures a second of what a Ray worker with so many cores does, with writing to a store."""
+    precision, decoder = pace.precision_on(device), decoder_of(tower, pace)
+    decode = "gpu" if decoder == "nvjpeg" else "cpu"
+    pace = replace(pace, precision=precision, decode=decode, cores=cores)
+    with tempfile.TemporaryDirectory() as folder:
+        space = Store(Path(folder)).space(tower, precision, decoder)
+        started = time.perf_counter()
+        for chunk in embed_on(Local(), lambda: tower, pictures, space, pace, device):
+            assert None not in chunk.hashes, chunk.unreadable
+        seconds = time.perf_counter() - started
+    return len(pictures) / seconds
+
+
+def sharing(name: str, pictures: Pictures, pace: Pace, device: str, workers: int) -> float:
+    """Pictures a second of several such workers of one core each, which share the GPU."""
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(workers + 1)
+    shares = [pictures[at::workers] for at in range(workers)]
+    running = [
+        context.Process(target=_one_of_them, args=(name, some, pace, device, ready))
+        for some in shares
+    ]
+    for one in running:
+        one.start()
+    ready.wait()
+    started = time.perf_counter()
+    ready.wait()
+    seconds = time.perf_counter() - started
+    for one in running:
+        one.join()
+    return len(pictures) / seconds
+
+
+def _one_of_them(name: str, pictures: Pictures, pace: Pace, device: str, ready: Any) -> None:
+    torch.set_num_threads(1)
+    tower = Tower(name).to(device)
+    as_worker(tower, pictures[:64], pace, device, 1)  # warm
+    ready.wait()
+    as_worker(tower, pictures, pace, device, 1)
+    ready.wait()
+
+
 def parts(tower: Tower, pictures: Pictures, pace: Pace, device: str) -> dict[str, float]:
     """Pictures a second of each part by itself."""
     pixels, gpu = tower.pixels, decoder_of(tower, pace) == "nvjpeg"
@@ -139,6 +187,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int)
     parser.add_argument("--decode", default="auto")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument(
+        "--as-worker", type=int, nargs="*", default=[], metavar="CORES",
+        help="and as a Ray worker does it that has so many cores: in threads, into a store",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sharing", type=int, nargs="*", default=[], metavar="WORKERS",
+        help="and as many such workers do it that share the GPU, a core each",
+    )  # fmt: skip
     given = parser.parse_args(arguments)
     pace = Pace(workers=given.workers, decode=given.decode, compiled=given.compile)
     batch, workers = pace.batch_on(given.device), pace.workers_on(given.device)
@@ -168,6 +224,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"{seconds:.1f} s in all",
                 flush=True,
             )
+            for cores in given.as_worker:
+                there = as_worker(tower, pictures, pace, given.device, cores)
+                what = f"as a worker, {cores} cores"
+                print(f"  {what:25s} {there:10,.1f} images/s ({there / rate:.0%} of that)")
+            for count in given.sharing:
+                there = sharing(name, pictures, pace, given.device, count)
+                what = f"as {count} workers together"
+                print(f"  {what:25s} {there:10,.1f} images/s ({there / rate:.0%} of that)")
             for what, speed in parts(tower, pictures[:some], pace, given.device).items():
                 print(f"  {what + ' alone':25s} {speed:10,.1f} images/s", flush=True)
 

@@ -7,8 +7,14 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +22,13 @@ from PIL import Image
 
 from tiltmeter.embedding import embed
 from tiltmeter.engine import jpeg, local
-from tiltmeter.engine.local import Pace
+from tiltmeter.engine.local import REQUESTS, Pace
 from tiltmeter.engine.local import embed as chunks
+from tiltmeter.engine.seam import Local
 from tiltmeter.errors import InputError
 from tiltmeter.images import Pictures
+from tiltmeter.metrics.numpy_kernels import use_cores
+from tiltmeter.sources import Far
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups
 
@@ -59,6 +68,26 @@ def album(root: Path, count: int, seed: int = 0) -> Faces:
         groups={"half": Groups(np.arange(count) % 2, ("even", "odd"), "half")},
         images=Pictures(tuple(paths), root),
     )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """An engine whose only worker is this process, with as many cores and GPUs as it says."""
+
+    gpus: float = 0.0
+    cores: int = 1
+    name: str = "beside"
+
+    def run(self, make: Any, parts: Any) -> Iterator[Any]:
+        before = use_cores(self.cores)
+        try:
+            yield from Local().run(make, parts)
+        finally:
+            use_cores(before)
+
+
+def shards(store: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(store.glob("*/*.npy"))}
 
 
 def embedded(model, faces: Faces, **options):
@@ -326,7 +355,7 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
         made = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
         return [torch.from_numpy(one.copy()).permute(2, 0, 1) for one in made]
 
-    def nvjpeg(files, device, alone):
+    def nvjpeg(files, device, alone=None):
         try:
             return decode_some(files)
         except OSError as error:
@@ -334,21 +363,131 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
 
     monkeypatch.setattr(local, "can_decode", lambda device: True)
     monkeypatch.setattr(jpeg, "decode", nvjpeg)
-    found = {}
+    monkeypatch.setattr(local, "FILES", 8)  # so that there are several blocks
+    found, ids = {}, [path.name for path in pictures.paths]
+    pace, store = Pace(batch=7, workers=2, chunk=8, precision="float32"), Store(tmp_path / "store")
     for decode in ("cpu", "gpu"):
-        done = embed(Tensors(), pictures, [path.name for path in pictures.paths],
-                     pace=Pace(batch=7, workers=2, chunk=16, decode=decode))  # fmt: skip
+        done = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode))
         found[decode] = done
         assert set(done.unreadable) == {"05.jpg", "07.jpg"}
-    assert len(seen) > 20
+        # the same of a worker of an engine that has GPUs
+        there = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode), store=store,
+                      engine=Beside(gpus=1), load=Tensors)  # fmt: skip
+        assert there.unreadable == done.unreadable
+        assert there.record == done.record
+        assert np.array_equal(there.vectors, done.vectors)
+    assert len(seen) > 40
     assert found["cpu"].rows == found["gpu"].rows
+    assert found["cpu"].unreadable == found["gpu"].unreadable
     assert np.abs(found["cpu"].vectors - found["gpu"].vectors).max() < 1e-6
     assert found["gpu"].record["decoder"] == "nvjpeg"
     # other pixels, another space
-    store = Store(tmp_path / "store")
-    assert store.space(Tensors()).path != store.space(Tensors(), "float32", "nvjpeg").path
+    kept = {store.space(Tensors(), "float32", decoder).path for decoder in ("pillow", "nvjpeg")}
+    assert {space.path for space in store.spaces()} == kept
+    assert len(kept) == 2
 
 
 def test_a_gpu_to_decode_on_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--device cuda"):
         embedded(Tensors(), album(tmp_path, 3), pace=Pace(decode="gpu"))
+
+
+@pytest.mark.parametrize("gpus", [0, 1])  # with one, several chunks are a part
+def test_threads_of_a_worker_write_the_same_shards(tmp_path: Path, gpus: int) -> None:
+    pytest.importorskip("transformers")
+    import tiltmeter as tm
+    from tests.random_clip import random_clip
+
+    spec = f"hf:{random_clip(tmp_path / 'clip')}"
+    faces = album(tmp_path / "a", 150)
+    faces.images.paths[70].write_bytes(b"no picture at all")
+    faces.images.paths[120].unlink()
+    pace = Pace(batch=8, chunk=32, workers=0, precision="float32", decode="cpu")
+    here = embedded(tm.load_model(spec), faces, store=Store(tmp_path / "here"), pace=pace)
+    assert list(here.unreadable) == ["0070.png", "0120.png"]
+    seen: set[int] = set()
+
+    def load() -> Any:
+        model = tm.load_model(spec)
+        make = model.pixels
+        model.pixels = lambda images: seen.add(threading.get_ident()) or make(images)
+        return model
+
+    for workers in (0, 3):
+        seen.clear()
+        store = tmp_path / f"with {workers}"
+        done = embedded(tm.load_model(spec), faces, store=Store(store), engine=Beside(gpus=gpus),
+                        load=load, pace=replace(pace, workers=workers))  # fmt: skip
+        assert shards(store) == shards(tmp_path / "here")
+        assert len(shards(store)) == 5
+        assert (done.rows, done.unreadable, done.new) == (here.rows, here.unreadable, here.new)
+        assert np.array_equal(done.vectors, here.vectors)
+        # in this process, where nothing was forked, and beside the one that runs the model
+        assert (threading.get_ident() in seen) == (workers == 0)
+
+
+def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
+    class Odd(Pictures):
+        def read(self, at: int) -> bytes:
+            if at == 50:
+                raise ZeroDivisionError("a mistake of ours")
+            return super().read(at)
+
+    faces, before = album(tmp_path / "a", 90), list(warnings.filters)
+    odd = Odd(faces.images.paths, faces.images.root)
+    with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
+        embed(Colours(), odd, faces.ids, pace=Pace(workers=3, cores=2))
+    assert warnings.filters == before  # which decoding changes, in all threads at once
+
+
+def test_a_worker_has_as_many_threads_as_keep_it_busy(tmp_path: Path) -> None:
+    faces = album(tmp_path / "a", 40)
+
+    def threads(pictures: Any, device: str, **given: int) -> int:
+        prepare = local._Prepare(pictures, Tensors().pixels, lambda item: False, None)
+        return local._workers(prepare, device, Pace(**{"cores": 1, **given}))
+
+    far = Far.at([("s3://bucket/a.jpg", 0, -1)])
+    assert threads(faces.images, "cuda") == threads(faces.images, "cuda", cores=8) == 1
+    assert [threads(faces.images, "cpu", cores=cores) for cores in (1, 8)] == [0, 1]
+    assert threads(far, "cuda") == threads(far, "cpu") == REQUESTS
+    assert threads(far, "cuda", workers=2) == 2
+
+
+def test_a_worker_decodes_as_its_space_is_named_or_not_at_all(tmp_path: Path, monkeypatch) -> None:
+    faces, gpu = album(tmp_path / "a", 5), Beside(gpus=1)
+    work = partial(embedded, Tensors(), faces, store=Store(tmp_path / "store"), load=Tensors)
+
+    def nothing(files: Any, device: str) -> Any:
+        raise RuntimeError("nvjpeg: not built with CUDA")
+
+    monkeypatch.setattr(jpeg, "find_spec", lambda name: None)
+    assert work(engine=gpu).record["decoder"] == "pillow"  # there is no torchvision here
+    with pytest.raises(InputError, match="torchvision"):
+        work(engine=gpu, pace=Pace(decode="gpu"))
+    monkeypatch.setattr(jpeg, "find_spec", lambda name: name)
+    with pytest.raises(InputError, match=r"ray:gpus=1"):
+        work(engine=Beside(), pace=Pace(decode="gpu"))
+    assert work(engine=Beside()).record["decoder"] == "pillow"
+    assert work(engine=gpu, pace=Pace(decode="cpu")).record["decoder"] == "pillow"
+    plain = embedded(Colours(), faces, store=Store(tmp_path / "store"), load=Colours, engine=gpu)
+    assert plain.record["decoder"] == "pillow"  # it takes no tensors
+    with pytest.raises(InputError, match="where workers are: --decode cpu"):
+        work(engine=gpu)  # whose worker finds its model on no GPU
+    monkeypatch.setattr(local, "can_decode", lambda device: True)
+    monkeypatch.setattr(jpeg, "decode", nothing)
+    with pytest.raises(InputError, match=r"cannot decode on its GPU \(nvjpeg: not built"):
+        work(engine=gpu)
+
+
+def test_a_device_that_workers_are_not_on_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    from typer.testing import CliRunner
+
+    from tiltmeter.cli import app
+
+    given = ["embed", "testbed:dual", "--images", "x", "--store", str(tmp_path / "store")]
+    for device, engine in (("cuda", "ray"), ("cpu", "ray:gpus=1")):
+        told = CliRunner().invoke(app, [*given, "--device", device, "--engine", engine])
+        assert isinstance(told.exception, InputError)
+        assert f"--device {device}, but workers of --engine {engine}" in str(told.exception)

@@ -230,7 +230,9 @@ def embed(
     ],
     device: Device = "auto",
     batch: Annotated[int | None, typer.Option(min=1, help="Pictures at a time")] = None,
-    workers: Annotated[int | None, typer.Option(min=0, help="Processes that decode")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode; of a Ray worker, threads")
+    ] = None,
     precision: Precision = "auto",
     decode: Annotated[
         str,
@@ -262,8 +264,13 @@ def embed(
     where = engine_of(engine)
     load = partial(load_model, model, trust_remote_code=trust_remote_code)
     if where.name != "local":  # here the model only says who it is
-        load = partial(load, device="cuda" if where.gpus else "cpu")
-        device = "cpu"
+        there = "cuda" if where.gpus else "cpu"
+        if device not in ("auto", there):
+            raise InputError(
+                f"--device {device}, but workers of --engine {engine} are on {there}: "
+                "gpus=1 among its settings gives each a GPU, gpus=0 none"
+            )
+        load, device = partial(load, device=there), "cpu"
     tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
     data = load_data(images)
     with _progress(quiet=as_json) as progress:

@@ -72,9 +72,10 @@ def embed(
     device, elsewhere = device_of(model), engine is not None and engine.name != "local"
     if elsewhere:
         device = "cuda" if engine is not None and engine.gpus else "cpu"
-        pace = replace(pace, precision=pace.precision_on(device), decode="cpu")
-    precision = pace.precision_on(device)
-    decoder = decoder_of(model, pace)
+    precision, decoder = pace.precision_on(device), decoder_of(model, pace, device)
+    if elsewhere:  # workers do as is settled here, or nothing
+        decode = "gpu" if decoder == "nvjpeg" else "cpu"
+        pace = replace(pace, precision=precision, decode=decode)
     space = None if store is None else store.space(model, precision, decoder)
     started = time.perf_counter()
     hashes: list[str | None] = []

@@ -117,6 +117,8 @@ def is_one(at: Any) -> bool:
 
 def rows_of(at: Any, count: int) -> list[int]:
     """The rows that a slice, or an array of rows or of yes and no, asks for."""
+    if isinstance(at, slice):  # of a thousand million, a part
+        return list(range(count)[at])
     return [int(row) for row in np.arange(count)[at]]
 
 

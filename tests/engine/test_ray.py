@@ -28,7 +28,7 @@ from tests import s3_server
 from tests.conftest import brought_embeddings
 from tests.datasets.test_webdataset import shard
 from tests.probes.test_ranking_by_parts import by_key
-from tests.test_embedding import MODEL, album
+from tests.test_embedding import MODEL, album, shards
 from tiltmeter.auditing import audit
 from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.cli import app
@@ -178,10 +178,6 @@ def words_file(place: Path) -> str:
     file = place / "words.csv"
     file.write_text("word,category,pos\nnurse,work,noun\ndoctor,work,noun\nbaker,work,noun\n")
     return str(file)
-
-
-def shards(store: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(store.glob("*/*.npy"))}
 
 
 def corpus(place: Path, files: int) -> Path:

@@ -1,4 +1,4 @@
-"""Pictures through a model on this machine: decoded ahead in worker processes, in fixed chunks.
+"""Pictures through a model on this machine: decoded ahead by processes or threads, in fixed chunks.
 
 A chunk is embedded whole or not at all, and its batches do not depend on what happened before: so a
 run that was killed and taken up again gives the same bytes as one that was not.
@@ -12,10 +12,12 @@ import multiprocessing
 import os
 import signal
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from tiltmeter.engine.transfer import Arrived, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures, Unreadable, decode
 from tiltmeter.metrics.arrays import to_numpy
+from tiltmeter.sources import elsewhere
 from tiltmeter.types import Floats
 
 BATCH = {"cpu": 32, "cuda": 512}
@@ -37,6 +40,7 @@ DECODERS = ("auto", "cpu", "gpu")
 #: Pictures that a worker decodes at a time, or files that it reads; how many of those it is ahead.
 BLOCK, FILES, AHEAD = 16, 64, 4
 READERS = 5  # processes that keep up with a GPU where they only read; more are in its way
+REQUESTS = 16  # threads that fetch pictures from elsewhere: they wait, most of the time
 
 #: A picture's hash, its pixels, and why there are none: None where it does not apply.
 Prepared = tuple[str | None, Any, str | None]
@@ -47,11 +51,12 @@ class Pace:
     """How the work is spread; what comes out hangs on `precision` and `decode` alone."""
 
     batch: int | None = None  # None: by device
-    workers: int | None = None  # processes that decode; None: by device and cores
+    workers: int | None = None  # that decode; None: by device and cores
     chunk: int | None = None  # pictures that are kept together or not at all; None: by device
     precision: str = "auto"  # float32, bfloat16; auto: the second on a GPU
     decode: str = "auto"  # who decodes plain JPEG files: cpu, gpu; auto: the second where it can
     compiled: bool = False  # torch.compile: worth it for many pictures
+    cores: int | None = None  # workers are threads on so many; None: forked processes
 
     def batch_on(self, device: str) -> int:
         return self.batch or BATCH.get(device, BATCH["cpu"])
@@ -73,14 +78,17 @@ class Pace:
         if self.decode != "cpu" and can_decode(device):
             return "nvjpeg"
         if self.decode == "gpu":
-            raise InputError("decoding on the GPU takes --device cuda and the package torchvision")
+            raise InputError(
+                "decoding on the GPU takes one (--device cuda, --engine ray:gpus=1) and the "
+                "package torchvision, here and where workers are: --decode cpu does without"
+            )
         return "pillow"
 
     def workers_on(self, device: str) -> int:
         if self.workers is not None:
             return self.workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-        # where the model computes on the cores too, one process is enough to stay ahead of it
+        # where the model computes on the cores too, one worker is enough to stay ahead of it
         return min(cores, 16) if device == "cuda" else 1
 
 
@@ -109,16 +117,15 @@ def embed(
     pixels = getattr(model, "pixels", None)
     alone = LeftAlone(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
     prepare = _Prepare(pictures, pixels, known, alone)
-    if pace.compiled and hasattr(model, "network"):
-        model.network.compile()
+    network = getattr(model, "network", None)
+    if pace.compiled and network is not None and network._compiled_call_impl is None:
+        network.compile()
     current = Chunk(0)
     seen: set[str] = set()
-    workers = pace.workers_on(device)
-    if pace.workers is None and alone is not None and prepare.reads_only(BLOCK):
-        workers = min(workers, READERS)
-    for place, (item, prepared, reason) in enumerate(_prepared(prepare, workers)):
+    ready = _prepared(prepare, _workers(prepare, device, pace), threads=pace.cores is not None)
+    for place, (item, prepared, reason) in enumerate(ready):
         if place - current.start == chunk:
-            yield _finished(current, encode)
+            yield _finished(current, encode, prepare)
             current = Chunk(place)
         current.hashes.append(item)
         if reason is not None:
@@ -127,14 +134,26 @@ def embed(
             seen.add(str(item))
             current.new.append(place)
             encode.add(prepared)
-    yield _finished(current, encode)
+    yield _finished(current, encode, prepare)
 
 
-def _finished(chunk: Chunk, encode: _Encoder) -> Chunk:
+def _workers(prepare: _Prepare, device: str, pace: Pace) -> int:
+    """As many as were asked for; else as keep the model busy."""
+    if pace.workers is not None:
+        return pace.workers
+    if pace.cores is not None:  # threads: more than one would wait for Python's lock
+        return REQUESTS if prepare.fetches else int(device == "cuda" or pace.cores > 1)
+    workers = pace.workers_on(device)
+    if prepare.left_alone is not None and prepare.reads_only(BLOCK):
+        return min(workers, READERS)
+    return workers
+
+
+def _finished(chunk: Chunk, encode: _Encoder, prepare: _Prepare) -> Chunk:
     chunk.vectors = encode.finish()
     for at in sorted(encode.broken, reverse=True):  # what only decoding showed
         place = chunk.new.pop(at)
-        chunk.unreadable[place] = f"{encode.broken[at]} (row {place})"
+        chunk.unreadable[place] = prepare.named(place, encode.broken[at])
         chunk.hashes[place - chunk.start] = None
     encode.broken = {}
     return chunk
@@ -228,9 +247,12 @@ def device_of(model: Any) -> str:
     return str(getattr(model, "device", "cpu")).partition(":")[0]
 
 
-def decoder_of(model: Any, pace: Pace) -> str:
-    """Who decodes pictures for this model: one that takes no tensors is given Pillow's."""
-    return pace.decoder_on(device_of(model)) if hasattr(model, "pixels") else "pillow"
+def decoder_of(model: Any, pace: Pace, device: str | None = None) -> str:
+    """Who decodes pictures for this model, here or on another device than it is on.
+
+    One that takes no tensors is given Pillow's.
+    """
+    return pace.decoder_on(device or device_of(model)) if hasattr(model, "pixels") else "pillow"
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,20 +280,31 @@ class _Prepare:
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
         except Unreadable as error:
-            said = str(error)
-            if said.startswith("picture:"):  # bytes have no name of their own
-                said = self._name(at) + said.removeprefix("picture")
-            return None, None, said
+            return None, None, self.named(at, str(error))
         try:
             pixels = np.asarray(picture) if self.pixels is None else _packed(self.pixels([picture]))
         except Exception as error:  # a processor's own; it must not end the whole run
             return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
         return item, pixels, None
 
+    def block(self, start: int, stop: int) -> list[Prepared]:
+        return [self(at) for at in range(start, stop)]
+
+    @property
+    def fetches(self) -> bool:
+        """Whether pictures lie on other machines."""
+        return len(self.pictures) > 0 and elsewhere(self._name(0))
+
     def reads_only(self, some: int) -> bool:
         """Whether the first pictures are all left to the GPU."""
         found = [self(at)[1] for at in range(min(some, len(self.pictures)))]
         return all(isinstance(one, bytes) for one in found)
+
+    def named(self, at: int, said: str) -> str:
+        """What was said of a picture, with its name: bytes have none of their own."""
+        if said.startswith("picture:"):
+            return self._name(at) + said.removeprefix("picture")
+        return said
 
     def _name(self, at: int) -> str:
         name = getattr(self.pictures, "name", None)
@@ -286,20 +319,19 @@ def _packed(pixels: Any) -> Floats:
     return steps.astype(np.uint8) if bytes_only and np.abs(one * 255 - steps).max() < 1e-3 else one
 
 
-def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
-    """Every picture in order, prepared by processes that run a few blocks ahead."""
+def _prepared(prepare: _Prepare, workers: int, *, threads: bool = False) -> Iterator[Prepared]:
+    """Every picture in order, prepared by workers that run a few blocks ahead."""
     count = len(prepare.pictures)
     block, ahead = (BLOCK, AHEAD) if prepare.left_alone is None else (FILES, AHEAD // 2)
     if workers == 0 or count <= block:
         yield from map(prepare, range(count))
         return
     pending: deque[Any] = deque()
-    # forked, so that the model's processor need not travel
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    work = prepare.block if threads else _work
     try:
-        with ProcessPoolExecutor(workers, context, _begin, (prepare,)) as pool:
+        with _threads(workers) if threads else _processes(workers, prepare) as pool:
             for start in range(0, count, block):
-                pending.append(pool.submit(_work, start, min(start + block, count)))
+                pending.append(pool.submit(work, start, min(start + block, count)))
                 if len(pending) > ahead * workers:
                     yield from pending.popleft().result()
             while pending:
@@ -311,20 +343,42 @@ def _prepared(prepare: _Prepare, workers: int) -> Iterator[Prepared]:
         ) from None
 
 
+@contextmanager
+def _threads(workers: int) -> Iterator[Executor]:
+    """Reading, hashing, Pillow and NumPy let go of Python's lock while they work."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].get_num_threads()  # settles those of this thread, before others say 1
+    with warnings.catch_warnings():
+        # decoding turns warnings off and on again, for all threads: so they stay off until the end
+        warnings.simplefilter("ignore")
+        with ThreadPoolExecutor(workers, initializer=_on_one_core) as pool:
+            yield pool
+
+
+def _processes(workers: int, prepare: _Prepare) -> Executor:
+    # forked, so that the model's processor need not travel
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
+    return ProcessPoolExecutor(workers, context, _begin, (prepare,))
+
+
 _prepare: _Prepare | None = None  # of this worker process
 
 
 def _begin(prepare: _Prepare) -> None:
-    """A worker's start: it computes on one core, and it ends when its parent is killed."""
+    """A worker process's start: it computes on one core, and it ends when its parent is killed."""
     global _prepare
     _prepare = prepare
     if sys.platform == "linux":
         die_with_parent = 1  # PR_SET_PDEATHSIG
         ctypes.CDLL(None).prctl(die_with_parent, signal.SIGKILL)
+    _on_one_core()
+
+
+def _on_one_core() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 
 def _work(start: int, stop: int) -> list[Prepared]:
     assert _prepare is not None
-    return [_prepare(at) for at in range(start, stop)]
+    return _prepare.block(start, stop)

@@ -6,16 +6,24 @@ bytes. A chunk that is worked on twice, since a worker died, is written to the s
 
 from __future__ import annotations
 
+import io
+import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.engine import local
-from tiltmeter.engine.local import Chunk, Pace
+from tiltmeter.engine import jpeg, local
+from tiltmeter.engine.local import Chunk, Pace, decoder_of, device_of
 from tiltmeter.engine.seam import Engine, Failed
+from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.store import Space
+
+#: Chunks of a part, by device. A GPU is done with one in less than a second: files of the next are
+#: read, and vectors of the last written, while it works.
+CHUNKS = {"cpu": 1, "cuda": 4}
 
 Part = tuple[int, Pictures | Made]
 
@@ -28,24 +36,54 @@ class Embedding:
     space: Path
     pace: Pace
 
-    def __call__(self) -> Callable[[Part], Chunk]:
+    def __call__(self) -> Callable[[Part], list[Chunk]]:
         """Loads the model; what the store holds by now is not made again."""
-        model, space = self.load(), Space(self.space)
+        model, space, pace = self.load(), Space(self.space), self.pace
+        if decoder_of(model, pace) == "nvjpeg":
+            _try_decoding(device_of(model))
         known = frozenset(space)
+        if pace.cores is None:  # threads on those that are this worker's: Ray's must not be forked
+            from tiltmeter.metrics.numpy_kernels import cores  # with numba, which is not at hand
 
-        def work(part: Part) -> Chunk:
+            pace = replace(pace, cores=cores())
+
+        def work(part: Part) -> list[Chunk]:
             start, pictures = part
-            (chunk,) = local.embed(model, pictures, known=known.__contains__, pace=self.pace)
-            if chunk.vectors is not None:
-                space.add([str(chunk.hashes[at]) for at in chunk.new], chunk.vectors)
-            return Chunk(
-                start,
-                chunk.hashes,
-                {start + at: reason for at, reason in chunk.unreadable.items()},
-                [start + at for at in chunk.new],
-            )
+            done, kept = [], []
+            with ThreadPoolExecutor(1) as writer:
+                for chunk in local.embed(model, pictures, known=known.__contains__, pace=pace):
+                    if chunk.vectors is not None:
+                        items = [str(chunk.hashes[at - chunk.start]) for at in chunk.new]
+                        kept.append(writer.submit(space.add, items, chunk.vectors))
+                    done.append(
+                        Chunk(
+                            start + chunk.start,
+                            chunk.hashes,
+                            {start + at: reason for at, reason in chunk.unreadable.items()},
+                            [start + at for at in chunk.new],
+                        )
+                    )
+            for one in kept:
+                one.result()
+            return done
 
         return work
+
+
+def _try_decoding(device: str) -> None:
+    """Refuses a GPU that does not decode: Pillow would stand in, and pixels differ from the name
+    of their space."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, "JPEG")
+    try:
+        jpeg.decode([file.getvalue()], device)
+    except (ImportError, RuntimeError) as error:
+        raise InputError(
+            f"a worker on {socket.gethostname()} cannot decode on its GPU "
+            f"({str(error).partition(chr(10))[0]}): --decode cpu does without"
+        ) from error
 
 
 def embed_on(
@@ -57,14 +95,14 @@ def embed_on(
     device: str,
 ) -> Iterator[Chunk]:
     """Chunks in order, without their vectors: those are in the store by then."""
-    size = pace.chunk_on(device)
-    # one part is one chunk; decoding shares the worker's core: Ray's processes must not be forked
-    pace = replace(pace, chunk=size, workers=0)
+    chunk = pace.chunk_on(device)
+    size = chunk * CHUNKS[device]
+    pace = replace(pace, chunk=chunk)
     parts = [(at, pictures[at : at + size]) for at in range(0, len(pictures), size)]
     for (start, some), found in zip(
         parts, engine.run(Embedding(load, space.path, pace), parts), strict=True
     ):
         if isinstance(found, Failed):
             at = range(start, start + len(some))
-            found = Chunk(start, [None] * len(some), dict.fromkeys(at, found.reason))
-        yield found
+            found = [Chunk(start, [None] * len(some), dict.fromkeys(at, found.reason))]
+        yield from found
