@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow test-browser weights bench docs lint clean help
+.PHONY: audit test test-slow test-ray test-browser weights bench docs lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,10 @@ test: lint  ## everything but the slow suites
 
 test-slow: $(STAMP)  ## calibration of the statistics over thousands of data sets
 	$(BIN)/pytest -m slow tests -s
+
+test-ray: $(STAMP)  ## the same commands on a real Ray cluster of two nodes, some of them killed
+	$(PIP) install --constraint constraints.txt --editable '.[ray]'
+	$(BIN)/pytest tests/engine
 
 test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
 	-@$(BIN)/python -c 'import playwright' 2> /dev/null \

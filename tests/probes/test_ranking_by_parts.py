@@ -165,17 +165,9 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     whole = ranking_by_parts(Known(), data, stored, **asked)
     assert (whole.images, whole.failed) == (600, {})
 
-    class Late:
-        """The sample is read first: the shard is cut off after it."""
-
-        name, gpus = "late", 0.0
-
-        def run(self, make: Any, parts: Any) -> Any:
-            shard = tmp_path / f"{names[1]}.npy"
-            shard.write_bytes(shard.read_bytes()[:500])
-            return Local().run(make, parts)
-
-    found = ranking_by_parts(Known(), data, stored, **{**asked, "engine": Late()})
+    shard = tmp_path / f"{names[1]}.npy"
+    shard.write_bytes(shard.read_bytes()[:500])
+    found = ranking_by_parts(Known(), data, stored, **asked)
     assert list(found.failed) == [200]
     assert f"{names[1]}.npy cannot be read" in found.failed[200]
     rest = np.r_[0:200, 400:600]

@@ -99,6 +99,9 @@ class Ray:
             except (ConnectionError, RuntimeError, ValueError) as error:
                 first = str(error).partition("\n")[0]
                 raise InputError(f"no Ray cluster at {address}: {first}") from error
+            # it would print what became of its workers among our results; no option turns that off
+            news: Any = importlib.import_module("ray._private.worker")
+            news._worker_logs_enabled = False
         return importlib.import_module("ray.data")
 
     def _room(self) -> int:

@@ -135,11 +135,22 @@ def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[Part]:
 
 
 def sample(vectors: Vectors, count: int) -> tuple[Ints, Floats]:
-    """Some of the vectors, evenly from all, and which they are; always the same."""
-    total = len(vectors)
-    if total <= count:
-        return np.arange(total), vectors.read()
-    stretch = 64  # of images in a row: far fewer places to go to
-    starts = np.linspace(0, total - stretch, count // stretch).astype(int)
-    found = [vectors.part(int(at), int(at) + stretch).read() for at in starts]
-    return (starts[:, None] + np.arange(stretch)).ravel(), np.concatenate(found)
+    """Some of the vectors, evenly from all, and which they are; always the same.
+
+    Those that cannot be read are passed over: whoever measures them will say so.
+    """
+    total, stretch = len(vectors), 64  # of images in a row: far fewer places to go to
+    starts = np.arange(0, total, stretch)
+    if total > count:
+        starts = np.linspace(0, total - stretch, count // stretch).astype(int)
+    rows, found, reason = [], [], None
+    for at in starts.tolist():
+        try:
+            found.append(vectors.part(at, at + stretch).read())
+        except (InputError, OSError) as error:
+            reason = error
+        else:
+            rows.append(np.arange(at, at + len(found[-1])))
+    if not found:
+        raise reason or InputError("there are no vectors to read")
+    return np.concatenate(rows), np.concatenate(found)
