@@ -97,6 +97,8 @@ def test_words_are_judged_as_a_family(brought: str) -> None:
     np.testing.assert_allclose(np.sort([row["p_fwer"] for row in words]), holm)
     assert all(row["note"].endswith("; p_fwer by Holm") for row in words)
     assert all(row["p_fwer"] is None for row in rows if row not in words)
+    leans = run.where(metric="ndkl", attribute="gender", k=None, concept="thing 0")
+    assert [row["verdict"] for row in leans] == ["established"]
     # the word that leans is found, whatever else is tested; those that do not are not
     gender = run.where(metric="c_asc", attribute="gender", group="man")
     found = {row["concept"]: row["verdict"] for row in gender if row["category"] != "placebo"}
@@ -287,13 +289,15 @@ def test_noise_is_that_of_the_whole_matrix(
                 assert mine["null_hi"] > row["null_hi"]
                 assert mine["ci_high"] - mine["ci_low"] > 0.8 * (row["ci_high"] - row["ci_low"])
         keys = [key for key in keys if key[5] is not None]
-    slack = 0.04 if metric == "ndkl" else 0.02  # whose interval has a tenth of the draws
     assert len(keys) > 5
     for key in keys:
         assert parts[key]["n"] == whole[key]["n"]
         if metric != "ndkl":
             assert parts[key]["value"] == pytest.approx(whole[key]["value"], abs=1e-5), key
     for edge in ("ci_low", "ci_high", "null_lo", "null_hi"):
+        slack = 0.02
+        if metric == "ndkl":  # its interval has a tenth of the draws; all words have one null band
+            slack = 0.04 if edge.startswith("ci") else 0.15
         rows = [[run[key] for run in (parts, again, whole)] for key in keys
                 if whole[key][edge] is not None and np.isfinite(whole[key][edge])]  # fmt: skip
         assert rows, edge

@@ -95,7 +95,7 @@ class Ray:
             own = {"include_dashboard": False} if address == "local" else {}
             _reached(address)
             try:
-                ray.init(address, logging_level=logging.WARNING, log_to_driver=False, **own)
+                ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **own)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 first = str(error).partition("\n")[0]
                 raise InputError(f"no Ray cluster at {address}: {first}") from error

@@ -43,7 +43,9 @@ from tiltmeter.stats.whole_ranking import ndkl_by_chance, resampled_ndkl, stretc
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 SAMPLE = 4096  # images that the bins are laid out by
-RESAMPLES = 99  # for the interval of a whole ranking's NDKL: of their spread alone
+RESAMPLES = 99  # for NDKL's interval: of their spread alone
+#: Random rankings for NDKL's p, by word and at the most: Holm takes smaller ones than maxT.
+DRAWS, MOST_DRAWS = 50, 20_000
 #: Images of a part: all but few are cut into as many parts, whoever works on them.
 SMALLEST, LARGEST, PARTS = 1 << 14, 1 << 20, 16
 
@@ -209,6 +211,7 @@ def _ranked(
     yield _with_noise(
         replace(plain, notes=notes),
         bounded.low,  # whatever the order within bins: p is not below that
+        words,
         effort,
         lambda draws: ndkl_by_chance(sizes, q, draws, rng),
         lambda draws: np.stack([
@@ -221,6 +224,7 @@ def _ranked(
         yield _with_noise(
             replace(plain, values=values[:, None], k=k, notes=None),
             values,
+            words,
             effort,
             partial(_ndkl_by_chance, k, sizes, log_q, rng),
             partial(tops.resampled_ndkl, k, sizes, log_q, words, rng),
@@ -236,13 +240,14 @@ def _ndkl_by_chance(
 def _with_noise(
     figure: Figure,
     least: Floats,
+    words: int,
     effort: Effort,
     null: Callable[[int], Floats],
     boot: Callable[[int], Floats],
 ) -> Figure:
     """NDKL with its null, the p-value of the `least` that it can be, and draws of words."""
     if effort.permutations:
-        drawn = null(effort.permutations)
+        drawn = null(max(effort.permutations, min(DRAWS * words, MOST_DRAWS)))
         p, band = p_of_sample(least, drawn, figure.side)[:, None], band_of(drawn[:, None])
         figure = replace(figure, exact_null=band, exact_p=p, alike=drawn)
     if effort.bootstraps:
@@ -253,15 +258,23 @@ def _with_noise(
 
 
 def with_family(table: pa.Table) -> pa.Table:
-    """Family-wise p-values and verdicts for words: by Holm, where there were no relabellings."""
+    """Family-wise p-values and verdicts for words: by Holm, where there were no relabellings.
+
+    Prompts are one family, words that stand in several templates another.
+    """
     p, p_placebo, p_fwer = (
         np.array(table[name].to_pylist(), float) for name in ("p", "p_placebo", "p_fwer")
     )
-    concept, category = table["concept"].to_pylist(), table["category"].to_pylist()
-    word = np.array([c is not None for c in concept]) & (np.array(category) != "placebo")
-    adjusted = holm(np.where(word, p, np.nan))
-    told = np.isfinite(adjusted) & ~np.isfinite(p_fwer[word]).any()
-    p_fwer = np.where(told, adjusted, p_fwer)
+    concept, category, template = (
+        np.array(table[name].to_pylist(), object) for name in ("concept", "category", "template")
+    )
+    word = (concept != None) & (category != "placebo")  # noqa: E711
+    told = np.zeros(len(p), bool)
+    if not np.isfinite(p_fwer[word]).any():
+        for level in (template == None, template != None):  # noqa: E711
+            adjusted = holm(np.where(word & level, p, np.nan))
+            told |= np.isfinite(adjusted)
+            p_fwer = np.where(np.isfinite(adjusted), adjusted, p_fwer)
     columns = {
         "p_fwer": p_fwer,
         "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],
