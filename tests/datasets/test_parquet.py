@@ -108,5 +108,8 @@ def test_no_pictures(tmp_path: Path) -> None:
     pq.write_table(pa.table({"caption": ["a", "b"]}), tmp_path / "0.parquet")
     with pytest.raises(UnknownNameError, match="column of pictures"):
         tm.load_data(f"parquet:{tmp_path}")
+    (tmp_path / "0.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"no picture .* 1 cannot be read, first .*0\.parquet"):
+        tm.load_data(f"parquet:{tmp_path}")
     with pytest.raises(InputError, match="names no folder"):
         tm.load_data("parquet:")

@@ -89,6 +89,12 @@ def look(spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[st
     return Looked(Pictures(tuple(paths), root), rows, {**found, "images": len(paths)})
 
 
+def no_picture(spec: Spec, broken: Sequence[str]) -> InputError:
+    """What is said where files that should hold pictures hold none."""
+    cannot = f"; {len(broken):,} cannot be read, first {broken[0]}" if broken else ""
+    return InputError(f"{spec.scheme}: found no picture in the files of {spec.rest}{cannot}")
+
+
 def record(spec: Spec, kept: int, **faults: Sequence[str] | None) -> dict[str, Any]:
     """What was found: rows that are `kept`, and the names of those left out, by what is wrong.
 

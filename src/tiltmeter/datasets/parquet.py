@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.looking import OPTIONS, counts, record
+from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Unreadable
 from tiltmeter.inputs import Columns, groups_if_any
@@ -53,7 +53,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
         places += [(file, row, int(group)) for row, group in enumerate(groups)]
         ids += [f"{name_of(file).stem}/{row}" for row in range(len(groups))]
     if not places:
-        raise InputError(f"parquet: found no picture in the files of {spec.rest}")
+        raise no_picture(spec, broken)
     found = record(spec, len(places), malformed=broken)
     table = pa.concat_tables(tables, promote_options="permissive")
     labels = groups_if_any(table, spec.rest, columns)

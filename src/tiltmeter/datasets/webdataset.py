@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.looking import OPTIONS, counts, record
+from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError
 from tiltmeter.images import SUFFIXES
 from tiltmeter.inputs import Columns, groups_if_any
@@ -51,7 +51,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
             places.append(place)
             told.append({**(known or {}).get(key, {}), **fields.get(key, {})})
     if not places:
-        raise InputError(f"webdataset: found no picture in the shards of {spec.rest}")
+        raise no_picture(spec, broken)
     found = record(spec, len(places), malformed=broken)
     names = sorted({name for one in told for name in one})
     table = pa.table({name: pa.array([_text(one.get(name)) for one in told]) for name in names})
