@@ -194,7 +194,8 @@ class Run:
         """Whether this run may pass: not worse than `before`, and within limits; true or false.
 
         `assert run.gate("before/", max=["max_skew@1000[gender] < 0.15"])`. What it finds is in the
-        answer: `.reasons`, `.comparison`. See `tiltmeter.gate.gate` for what may be asked.
+        answer: `.reasons`, `.comparison`. Where nothing could be tested, it is false. See
+        `tiltmeter.gate.gate` for what may be asked.
         """
         # looked up here: the gate stands above the results
         return importlib.import_module("tiltmeter.gate").gate(self, before, **asked)
