@@ -240,6 +240,8 @@ def test_divergence_is_zero_only_for_the_images_own_shares(tilted: Run, fair: Ru
 def test_changes_are_where_the_tilt_was_taken_out(tilted: Run, fair: Run) -> None:
     rows = sobit.changes(tilted, fair, many=3)
     assert {row["attribute"] for row in rows} == set(ATTRIBUTES)
+    by_hue = [row["group"] for row in rows if row["attribute"] == "hue"]
+    assert tuple(dict.fromkeys(by_hue)) == HUES  # groups in the order of the data
     for row in rows:
         before = sobit.heat(tilted, row["attribute"], [row["concept"]])
         [old] = [one for one in before if one["group"] == row["group"]]

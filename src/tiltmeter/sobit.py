@@ -147,8 +147,8 @@ def changes(before: Run, after: Run, *, many: int = 5) -> list[Row]:
     by_group: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(found, key=lambda row: (-abs(row["difference"]), row["concept"])):
         by_group.setdefault((row["attribute"], row["group"]), []).append(row)
-    order = [(name, group) for name in shared for at, group in sorted(by_group) if at == name]
-    return [row for place in order for row in by_group[place][:many]]
+    order = dict.fromkeys((row["attribute"], row["group"]) for row in listed[1])  # as measured
+    return [row for place in order for row in by_group.get(place, [])[:many]]
 
 
 def marked(listed: Sequence[Row], valence: Mapping[str, float]) -> list[Row]:
