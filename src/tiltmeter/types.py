@@ -75,10 +75,11 @@ class Groups:
                 f"{missing} of {len(labels)} rows have no label for {attribute!r}; "
                 "fill them or leave those rows out"
             )
-        names, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
+        found, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
+        names = [str(name) for name in found]
         order = sorted(range(len(names)), key=lambda at: _natural(names[at]))
-        place = np.argsort(order)  # of each name of `names`, its place in the order
-        return cls(place[codes.reshape(-1)], tuple(str(names[at]) for at in order), attribute)
+        place = np.argsort(order)  # of each name that was found, its place in the order
+        return cls(place[codes.reshape(-1)], tuple(names[at] for at in order), attribute)
 
     def cross(self, other: Groups) -> Groups:
         """The crossing of two partitions; combinations that nobody belongs to are left out."""
