@@ -10,10 +10,10 @@ from tiltmeter.errors import InputError
 from tiltmeter.types import Floats, Ints
 
 
-def tests_of(words: int, groups: int) -> int:
+def association_count(words: int, groups: int) -> int:
     """How many associations of words with groups are tested: of two groups one mirrors the other.
 
-    >>> tests_of(33, 2), tests_of(33, 9)
+    >>> association_count(33, 2), association_count(33, 9)
     (33, 297)
     """
     return words * (1 if groups == 2 else groups)
