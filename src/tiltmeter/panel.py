@@ -21,6 +21,7 @@ from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
 from tiltmeter.types import Floats
 
 DRAWS = 500  # of words, for the intervals of ranks
+LEANING = "share of models that lean up"  # the experiment
 #: What tells one measure from another, whoever was measured on whatever.
 MEASURE = ("metric", "attribute", "group", "k")
 
@@ -181,7 +182,7 @@ def _signs(listed: list[Row], constants: dict[str, Any]) -> list[pa.Table]:
         **constants,
         **columns,
         metric="c_asc",
-        experiment="share of models that lean up",
+        experiment=LEANING,
         value=up,
         verdict=agreed,
         n=[len(of) for of in whole.values()],

@@ -12,7 +12,7 @@ from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.probes.ranking import checked
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
-from tiltmeter.stats.power import smallest_effect
+from tiltmeter.stats.power import association_count, smallest_effect
 from tiltmeter.types import Faces, Groups
 
 DRAWS = 10_000
@@ -72,7 +72,7 @@ def _plan(
     for k in convention.k:
         check_k(k, int(sizes.sum()))
     one = smallest_effect(sizes, power=power)
-    many = smallest_effect(sizes, power=power, tests=words * len(sizes))
+    many = smallest_effect(sizes, power=power, tests=association_count(words, len(sizes)))
     found = [
         GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
         for name, n, a, b in zip(groups.names, sizes, one, many, strict=True)

@@ -97,14 +97,20 @@ def test_harms_that_are_there_are_drawn() -> None:
         2, probe="harms", metric="group_rates", model="m", dataset="d", attribute="race",
         group=["one", "other"], category="crime", target="crime", value=[0.1, 0.02], ideal=0.0,
         null_mean=0.06, null_lo=0.03, null_hi=0.09, ci_low=[0.07, 0.01], ci_high=[0.14, 0.04],
-        p=0.001, n=1000, n_group=500,
+        p=0.001, n=1000, n_group=[400, 600],
     )  # fmt: skip
     gap = rows(1, probe="harms", metric="gaps", model="m", dataset="d", attribute="race",
                category="crime", target="crime", value=[0.08], ideal=0.0, null_hi=0.03,
                ci_low=0.05, ci_high=0.11, p=0.001, p_fwer=0.001, n=1000)  # fmt: skip
     found = section(Run(pa.concat_tables([table, gap])), "harms")
     assert "one 10.0%; other 2.0%" in found.figures[0].description
-    assert "8.0%" in found.findings[0].numbers
+    [finding] = found.findings
+    assert finding.text == (
+        "<bdi>one</bdi> is taken for <bdi>“crime”</bdi> in 10.0% of images, "
+        "<bdi>other</bdi> in 2.0% (by <bdi>race</bdi>)."
+    )
+    assert finding.numbers.endswith("n = 400 and 600")
+    assert "8.0%" in finding.numbers
     assert "5.0% to 11.0%" in found.findings[0].numbers
     assert draw(found)
 
