@@ -449,7 +449,7 @@ def test_placebos_that_fit_no_word_are_refused(embeddings: Path, tmp_path: Path)
 
 
 def test_plan_knows_of_balance_and_of_k(tmp_path: Path) -> None:
-    rows = [{"id": i, "kind": "b" if i < 122 else "a"} for i in range(400)]
+    rows = [{"id": i, "gender": "b" if i < 122 else "a"} for i in range(400)]
     write_csv(tmp_path / "labels.csv", rows)
     spec = f"table:{tmp_path / 'labels.csv'}"
     done = tiltmeter("plan", "--images", spec, "--convention", "berg2022", "--k", "50", "--json")

@@ -109,7 +109,7 @@ def audit(
     chosen_probes, not_run = _choose(probes, tower, given_data)
     used = {role for one in chosen_probes.values() for role in (*one.needs, *one.takes)}
     shown: dict[str, Any] = {
-        role: load_data(one, attributes=attributes, cross=cross, role=role)
+        role: load_data(one, attributes=attributes, cross=cross, role=role, optional=chosen.labels)
         if isinstance(one, str)
         else one
         for role, one in given_data.items()
@@ -117,6 +117,8 @@ def audit(
     }
     if isinstance(tower, Debiased):
         shown = _to_judge(tower, shown)
+    if "faces" in shown:
+        chosen = chosen.on(shown["faces"].name, shown["faces"].groups)
     kept = None if store is None else Store(Path(store))
     seen: dict[int, Embedded] = {}  # pictures that two probes need are embedded once
 

@@ -62,7 +62,10 @@ def audit_by_parts(
         raise InputError("there are no images: pass --images SPEC (tiltmeter list datasets)")
     given = faces
     if isinstance(given, str):
-        given = load_data(given, attributes=attributes, cross=cross, role="faces")
+        given = load_data(
+            given, attributes=attributes, cross=cross, role="faces", optional=chosen.labels
+        )
+    chosen = chosen.on(given.name, given.groups)
     shown, vectors, record = _vectors(
         tower, given, engine, load, store, Pace(precision=precision), strict, progress
     )

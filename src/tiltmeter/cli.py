@@ -419,7 +419,10 @@ def plan(
     chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
     with _progress(quiet=as_json) as progress:
         progress("reading labels", 0.0)
-        data = load_data(images, attributes=attribute, cross=cross or (), role="faces")
+        data = load_data(
+            images, attributes=attribute, cross=cross or (), role="faces", optional=chosen.labels
+        )
+        chosen = chosen.on(data.name, data.groups)
         names = [*(attribute or data.groups), *(cross or ())]
         progress("drawing random rankings", 0.3)
         plans = make_plan(

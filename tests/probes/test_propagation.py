@@ -253,6 +253,19 @@ def test_pooled_by_hand() -> None:
     assert pooled(means * 3).mean == pytest.approx(0.83, abs=0.005)
 
 
+def test_means_over_the_studys_models_stand_beside_no_single_model() -> None:
+    """With the study's own choices too: whose model and data these are, nobody knows."""
+    rng = np.random.default_rng(0)
+    sides = {
+        role: Side(role, tuple(map(str, range(520))), [rng.normal(size=(520, 8))],
+                   rng.uniform(size=520), None, role)
+        for role in ("valence", "lexicon")
+    }  # fmt: skip
+    run = measured(sides, Choices(), effort=Effort(0, 0))
+    assert [row["k"] for row in run.where(metric="rho_mean", experiment="1*-a")] == [500]
+    assert run.table["published"].null_count == len(run.table)
+
+
 def test_the_phrases_and_sentences_of_the_study() -> None:
     phrases = propagation_sentences()
     assert len(phrases.words) == 864

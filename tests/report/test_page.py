@@ -17,6 +17,7 @@ import tiltmeter as tm
 from tests.conftest import brought_embeddings
 from tests.report.making import HOSTILE, hostile_run
 from tiltmeter.errors import MissingError
+from tiltmeter.metrics.convention import get_convention
 from tiltmeter.probes import PROBES
 from tiltmeter.published import published
 from tiltmeter.report import drawing, page, page_of, text, write
@@ -329,10 +330,18 @@ def test_a_published_figure_of_the_same_model_and_data_stands_beside() -> None:
     table = rows(
         1, probe="ranking", metric="max_skew", model="openai/clip-vit-base-patch16",
         dataset="fairface-val", attribute=printed.attribute, k=printed.k, value=[0.231], ideal=0.0,
-        ci_low=0.2, ci_high=0.26, n=10954, convention=printed.convention,
+        ci_low=0.2, ci_high=0.26, n=10324, convention=printed.convention,
     )  # fmt: skip
-    made = page_of(Run(table, {"model": {"name": "openai/clip-vit-base-patch16"}}))
+    name = "openai/clip-vit-base-patch16"
+    meta = {"model": {"name": name, "spec": f"hf:{name}"},
+            "data": {"faces": {"name": "fairface-val", "images": 10954}},
+            "convention": get_convention("berg2022").as_dict(),
+            "arguments": {"given": {}}}  # fmt: skip
+    made = page_of(Run(table, meta))
     assert any("Table 2): published .233, measured .231" in line for line in made.published)
     assert "Beside published figures" in page.html(made)
     [shown] = [one for one in made.tables if one.name.startswith("table-rankings")]
     assert "published" in [column.head for column in shown.columns]
+    other = page_of(Run(table, {**meta, "model": {"name": name, "spec": "hf:mine"}}))
+    assert other.published == []
+    assert not any("published" in [c.head for c in one.columns] for one in other.tables)

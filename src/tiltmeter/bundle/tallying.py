@@ -23,8 +23,8 @@ from tiltmeter.probes.ranking import (
     BLOCK_OF_TENSORS,
     Place,
     _drawn,
-    _samples,
     checked,
+    samples_of,
     unit_vectors,
 )
 from tiltmeter.probes.reordered import Reordering, orders, reordering_of
@@ -66,6 +66,7 @@ def tally(
 ) -> pa.Table:
     """COUNTS of the ranking that the same arguments give: same blocks, same device, same order."""
     prompts = sorted(prompts, key=lambda prompt: prompt.role != "word")
+    convention = convention.on(faces.name, faces.groups)
     by = {name: checked(faces.attribute(name)) for name in attributes}
     reorder = reordering_of(model, faces)
     texts, images = unit_vectors(model, faces, prompts, convention)
@@ -74,7 +75,7 @@ def tally(
     said = {name: [getattr(prompt, name) for prompt in prompts]
             for name in ("concept", "template", "category", "role", "pos")}  # fmt: skip
     tables = []
-    for rows, groups in _rows(by, convention, seed, effort, shown=reorder is not None):
+    for rows, groups in _rows(by, faces, convention, seed, effort, shown=reorder is not None):
         chosen = images if rows is None else images[rows]
         found: dict[str, list[_Block]] = {name: [] for name in groups}
         put_texts, put_images = place.put(texts), place.put(chosen)
@@ -153,14 +154,20 @@ class _Block:
 
 
 def _rows(
-    by: dict[str, Groups], convention: Convention, seed: int, effort: Effort, *, shown: bool
+    by: dict[str, Groups],
+    faces: Faces,
+    convention: Convention,
+    seed: int,
+    effort: Effort,
+    *,
+    shown: bool,
 ) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
     """The images that each attribute was measured on: the draws of the audit, made again."""
     rng = np.random.default_rng(seed)
     effort = Effort(effort.permutations, 0) if shown else effort
-    for rows, groups in _samples(by, convention, rng):
+    for rows, groups in samples_of(by, faces.groups, convention, rng):
         yield rows, groups
-        if convention.balance != "asis":  # the next attribute's images are drawn after these
+        if convention.balance == "balanced":  # the next attribute's images are drawn after these
             _drawn(rows, groups, effort, rng)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import ConventionError, InputError
 from tiltmeter.gate.evidence import GoneError, Pair, pair
 from tiltmeter.gate.intervals import interval_tests
 from tiltmeter.gate.untested import why
 from tiltmeter.gate.usefulness import usefulness_tests
-from tiltmeter.metrics.convention import Convention, same_convention
+from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
 from tiltmeter.results import COMPARISON, KEY, Run, combined
 from tiltmeter.types import Floats, Groups, Progress
 
@@ -150,6 +150,7 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
     # utility is measured under no convention
     named = [*before.conventions, *after.conventions]
     convention = same_convention(named) if named else None
+    _check_choices(before, after)
     key = list(KEY)
     old = {tuple(row[name] for name in key): row for row in before.table.to_pylist()}
     new = {tuple(row[name] for name in key): row for row in after.table.to_pylist()}
@@ -178,6 +179,17 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
                  for row in shared],
     }  # fmt: skip
     return _table(columns, len(shared)), convention
+
+
+def _check_choices(before: Run, after: Run) -> None:
+    """A convention may have had other choices under the same name in an earlier release."""
+    first, second = (run.meta.get("convention") or {} for run in (before, after))
+    for name in CHOICES if first and second else ():
+        if first.get(name) != second.get(name):
+            raise ConventionError(
+                f"both runs are under {second.get('name')}, but {name} was {first.get(name)!r} "
+                f"before and is {second.get(name)!r} after: audit again with the same release"
+            )
 
 
 def directions(excess: Floats) -> list[str | None]:

@@ -22,7 +22,7 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
 from tiltmeter.probes.figure import Unit, concepts
-from tiltmeter.probes.ranking import balanced_rows
+from tiltmeter.probes.ranking import samples_of
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Floats, Groups, Ints, Progress
@@ -46,7 +46,11 @@ def swap_tests(
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
     units, tests = concepts(pair.prompts), Tests()
     by = {name: crossed(pair.groups, name) for name in attributes}
-    for rows, groups in _samples(by, convention, rng):
+    for rows, groups in samples_of(by, pair.groups, convention, rng):
+        # a group may be too small in the sample: then nothing can be said of the attribute
+        groups = {name: one for name, one in groups.items() if one.counts.min() > 1}
+        if not groups:
+            continue
         count = len(pair) if rows is None else len(rows)
         ks = [k for k in convention.k if k <= count]
         sample = _Sample.drawn(rows, groups, flips, len(pair), bootstraps, rng)
@@ -325,18 +329,6 @@ def _blocks(units: Sequence[Unit]) -> Iterator[tuple[list[Unit], slice]]:
         end += len(unit.prompts)
     if block:
         yield block, slice(start, end)
-
-
-def _samples(
-    groups: dict[str, Groups], convention: Convention, rng: np.random.Generator
-) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
-    """All images for all attributes, or, where groups are balanced, some for each."""
-    if convention.balance == "asis":
-        yield None, groups
-        return
-    for name, one in groups.items():
-        rows = balanced_rows(one, rng)
-        yield rows, {name: one[rows]}
 
 
 def _total(totals: dict[tuple[Any, ...], _Total], key: Key) -> _Total:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.probe import Effort, Probe, Setting, words_known
-from tiltmeter.probes.ranking import balanced_rows, checked, unit_vectors
+from tiltmeter.probes.ranking import checked, samples_of, unit_vectors
 from tiltmeter.prompting import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import standard_error_interval
@@ -77,6 +77,7 @@ def harms(
     category `person` do no harm. Returns rows of RESULTS and what each image was taken for.
     """
     effort, progress = effort or Effort(), progress or (lambda what, share: None)
+    convention = convention.on(faces.name, faces.groups)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
     progress("choosing classes", 0.0)
     picked = pick(model, faces, prompts, convention)
@@ -90,12 +91,11 @@ def harms(
     }
     rng = np.random.default_rng(seed)
     tables = []
-    for done, (name, whole) in enumerate(groups.items()):
-        progress(f"rates by {name}", 0.2 + 0.8 * done / len(groups))
-        at = np.arange(len(whole))
-        if convention.balance == "balanced":
-            at = balanced_rows(whole, rng)
-        tables += _tables(picked, picked.pattern[at], whole[at], effort, rng, constants)
+    for at, sample in samples_of(groups, faces.groups, convention, rng):
+        pattern = picked.pattern if at is None else picked.pattern[at]
+        for name, one in sample.items():
+            progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
+            tables += _tables(picked, pattern, checked(one), effort, rng, constants)
     progress("done", 1.0)
     labels = [
         dict(zip(groups, of_image, strict=True))

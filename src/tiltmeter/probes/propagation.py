@@ -89,10 +89,7 @@ def propagation(
         told = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
         raise CannotRunError(f"none of the eight experiments can run: {told}")
     table = combined(tables)
-    as_published = "testbed" not in table["dataset"].to_pylist() and choices == replace(
-        Choices(), references=choices.references, ties=choices.ties
-    )
-    tables.append(pooled_rows(table, everything, published=as_published))
+    tables.append(pooled_rows(table, everything))
     if parameters:
         tables.append(rows(1, **everything, metric="parameters", value=float(parameters)))
     progress("propagation", 1.0)

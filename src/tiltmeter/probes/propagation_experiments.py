@@ -39,7 +39,6 @@ class Experiment(NamedTuple):
     queries: str  # a role
     items: str
     content: str  # valence or group: what is measured of the items
-    published: float  # the mean rho
 
     @property
     def grouped(self) -> bool:
@@ -48,14 +47,14 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS = {
-    "1*-a": Experiment("valence", "lexicon", "valence", 0.84),
-    "1*-b": Experiment("lexicon", "valence", "valence", 0.87),
-    "2*-a": Experiment("faces", "groups", "group", 0.94),
-    "2*-b": Experiment("groups", "faces", "group", 0.76),
-    "1-a": Experiment("faces", "lexicon", "valence", 0.81),
-    "1-b": Experiment("groups", "valence", "valence", 0.78),
-    "2-a": Experiment("valence", "groups", "group", 0.91),
-    "2-b": Experiment("lexicon", "faces", "group", 0.78),
+    "1*-a": Experiment("valence", "lexicon", "valence"),
+    "1*-b": Experiment("lexicon", "valence", "valence"),
+    "2*-a": Experiment("faces", "groups", "group"),
+    "2*-b": Experiment("groups", "faces", "group"),
+    "1-a": Experiment("faces", "lexicon", "valence"),
+    "1-b": Experiment("groups", "valence", "valence"),
+    "2-a": Experiment("valence", "groups", "group"),
+    "2-b": Experiment("lexicon", "faces", "group"),
 }
 
 

@@ -106,13 +106,17 @@ def ranking(
     scores, rankings and draws are tensors there; sums in another order may round differently.
     """
     effort, progress = effort or Effort(), progress or (lambda what, share: None)
+    convention = convention.on(faces.name, faces.groups)
     prompts, words = words_first(prompts)
     by = {name: checked(faces.attribute(name)) for name in attributes}
     reorder = reordering_of(model, faces)
     if reorder is not None:
         effort, device = replace(effort, bootstraps=0), "cpu"
     rng = np.random.default_rng(seed)
-    samples = [_drawn(*part, effort, rng) for part in _samples(by, convention, rng)]
+    samples = [
+        _drawn(rows, {name: checked(one) for name, one in groups.items()}, effort, rng)
+        for rows, groups in samples_of(by, faces.groups, convention, rng)
+    ]
     for sample in samples:
         for k in convention.k:
             check_k(k, len(next(iter(sample.groups.values()))))
@@ -171,7 +175,7 @@ def ranking(
     shown = [
         instances(
             constants, faces, prompts[:words], top if one.rows is None else one.rows[top], score,
-            None if one.rows is None else f"balanced by {next(iter(one.groups))}",
+            _sampled_by(one, convention),
         )
         for one, top, score in tops.values()
     ]  # fmt: skip
@@ -226,16 +230,40 @@ def checked(groups: Groups) -> Groups:
     return groups
 
 
-def _samples(
-    groups: dict[str, Groups], convention: Convention, rng: np.random.Generator
+def samples_of(
+    groups: Mapping[str, Groups],
+    labels: Mapping[str, Groups],
+    convention: Convention,
+    rng: np.random.Generator,
 ) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
-    """All images for all attributes, or, where groups are balanced, some for each."""
+    """The rows (None: all) that attributes are measured on, and their groups there.
+
+    All rows for all attributes; a balanced sample for each; or one for all of them, balanced by
+    one of the `labels`. Draws from `rng` as it goes: what is drawn in between belongs to the audit.
+    """
     if convention.balance == "asis":
-        yield None, groups
-        return
-    for name, attribute in groups.items():
-        rows = balanced_rows(attribute, rng)
-        yield rows, {name: attribute[rows]}
+        yield None, dict(groups)
+    elif convention.balance == "balanced":
+        for name, attribute in groups.items():
+            rows = balanced_rows(attribute, rng)
+            yield rows, {name: attribute[rows]}
+    else:
+        by = convention.balance
+        if by not in labels:
+            raise InputError(
+                f"the convention {convention.name!r} balances {by}, but the images have no labels "
+                f"of {by}; they have {', '.join(labels)}"
+            )
+        rows = balanced_rows(labels[by], rng)
+        yield rows, {name: attribute[rows] for name, attribute in groups.items()}
+
+
+def _sampled_by(sample: Sample, convention: Convention) -> str | None:
+    """Which attribute a sample was balanced by, as the instances say it."""
+    if sample.rows is None:
+        return None
+    own = next(iter(sample.groups))
+    return f"balanced by {own if convention.balance == 'balanced' else convention.balance}"
 
 
 def balanced_rows(groups: Groups, rng: np.random.Generator) -> Ints:

@@ -105,6 +105,7 @@ def ranking_by_parts(
 ) -> Found:
     """What `ranking` measures, of faces whose vectors lie elsewhere."""
     effort = effort or Effort()
+    convention = convention.on(faces.name, faces.groups)
     if convention.balance != "asis":
         raise InputError(
             f"the convention {convention.name!r} draws images so that groups are of one size: "
