@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -179,10 +179,6 @@ def audit(
                 device=mine["device"],
             )
     said = prompts() if prompts.cache_info().currsize else []
-    defaults = {
-        name: list(p.default) if isinstance(p.default, tuple) else p.default
-        for name, p in inspect.signature(audit).parameters.items()
-    }
     meta = {
         "model": {
             "name": getattr(tower, "name", type(tower).__name__),
@@ -199,10 +195,7 @@ def audit(
         "not_run": not_run,
         "convention": chosen.as_dict(),
         "seed": int(seed),
-        "arguments": {
-            "given": {n: v for n, v in given.items() if v != defaults[n]},
-            "defaulted": {n: v for n, v in given.items() if v == defaults[n]},
-        },
+        "arguments": arguments(audit, given),
         "prompts": {
             "words": sum(prompt.role == "word" for prompt in said),
             "placebos": sum(prompt.role == "placebo" for prompt in said),
@@ -216,6 +209,18 @@ def audit(
         },
     }
     return Run(combined(tables), meta, instances, vectors)
+
+
+def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, split into those given and those left at their default."""
+    defaults = {
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(function).parameters.items()
+    }
+    return {
+        "given": {name: value for name, value in values.items() if value != defaults[name]},
+        "defaulted": {name: value for name, value in values.items() if value == defaults[name]},
+    }
 
 
 def _pictures(data: Any, unreadable: list[str] | None, seen: Embedded | None) -> dict[str, Any]:
@@ -234,15 +239,20 @@ def _pictures(data: Any, unreadable: list[str] | None, seen: Embedded | None) ->
 
 def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:
     """Data that a corrected model may be judged on; vectors brought along are corrected too."""
-    for role, one in shown.items():
+    refuse_fitted_rows(model, shown)
+    if "faces" in shown:
+        return {**shown, "faces": model.corrected(shown["faces"])}
+    return shown
+
+
+def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
+    """Raises where a corrected model would be judged on rows that it was fitted on."""
+    for role, one in data.items():
         if hasattr(one, "ids") and (rows := model.fitted_on(one)):
             raise InputError(
                 f"{len(rows):,} of the {len(one.ids):,} rows of {role} are among those that the "
                 "debiaser was fitted on, which proves nothing: audit it on others"
             )
-    if "faces" in shown:
-        return {**shown, "faces": model.corrected(shown["faces"])}
-    return shown
 
 
 def own_images(spec: str | None, model: Any) -> str | None:

@@ -168,7 +168,15 @@ def audit(
         cross = cross or ["shape*hue"]
     by_parts = None
     if engine != "local":
-        by_parts = _by_parts(engine, probe, data, classes, option)
+        others = {
+            "--data": data,
+            "--classes": classes,
+            "--option": option,
+            "--device": device != "auto",
+            "--no-vectors": not keep_vectors,
+            **{f"--probe {name}": name != "ranking" for name in probe or ()},
+        }
+        by_parts = _by_parts(engine, [name for name, given in others.items() if given])
     with _progress(quiet=as_json) as progress:
         asked: dict[str, Any] = {
             "words": words,
@@ -711,18 +719,19 @@ def _fail(message: str) -> None:
     sys.exit(2)
 
 
-def _by_parts(engine: str, probes: list[str] | None, *others: Any) -> Any:
-    """An audit by another engine, which knows one probe."""
+def _by_parts(engine: str, others: Sequence[str]) -> Any:
+    """An audit by another engine; `others` are given options that it does not take."""
     from functools import partial
 
     from tiltmeter.auditing_by_parts import audit_by_parts
     from tiltmeter.engine.seam import engine_of
 
     where = engine_of(engine)
-    if set(probes or ["ranking"]) != {"ranking"} or any(others):
+    if others:
+        gpus = "; ray:gpus=1 gives each worker a GPU" if "--device" in others else ""
         raise InputError(
-            f"--engine {where.name} runs the probe ranking, without --data, --classes and "
-            "--option: the others take --engine local"
+            f"--engine {where.name} runs the probe ranking and does not take {', '.join(others)}: "
+            f"leave it out, or use --engine local{gpus}"
         )
     return partial(audit_by_parts, engine=where)
 
