@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,8 @@ from tiltmeter.cli_frontier import frontier
 from tiltmeter.cli_handing_on import bundle, card, verify
 from tiltmeter.cli_report import report
 from tiltmeter.cli_words import compare, words
-from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import reason as reason_of
 from tiltmeter.types import Progress
 
 app = typer.Typer(
@@ -159,6 +161,7 @@ def audit(
     from tiltmeter.auditing import audit as run_audit
     from tiltmeter.cli_report import report_beside
     from tiltmeter.panel import panel
+    from tiltmeter.results import ProbeFailedError, Run
     from tiltmeter.show.closing import closing
 
     place = out or _next_run()
@@ -195,24 +198,35 @@ def audit(
             "strict": strict,
             "progress": progress,
         }
-        runs = [
-            by_parts(model, faces, **asked)
-            if by_parts
-            else run_audit(
-                model,
-                faces,
-                **asked,
-                data=_roles(data or ()),
-                probes=probe,
-                classes=classes,
-                options=_options(option or ()),
-                device=device,
-                keep_vectors=keep_vectors,
-            )
-            for model in models or ["testbed:fusion"]
-            for faces in (images or [None])  # type: ignore[list-item]
-        ]
+        if by_parts is None:
+            asked |= {
+                "data": _roles(data or ()),
+                "probes": probe,
+                "classes": classes,
+                "options": _options(option or ()),
+                "device": device,
+                "keep_vectors": keep_vectors,
+            }
+        runs: list[Run] = []
+        bugs: list[BaseException] = []
+        lost: dict[str, str] = {}  # audits of which nothing came
+        for model, faces in product(models or ["testbed:fusion"], images or [None]):  # type: ignore[list-item]
+            try:
+                runs.append((by_parts or run_audit)(model, faces, **asked))
+                continue
+            except ProbeFailedError as error:
+                runs.append(error.run)
+                cause = error.__cause__ or error
+            except Exception as error:
+                if not runs:  # nothing to keep
+                    raise
+                lost[f"the audit of {model}" + (f" on {faces}" if faces else "")] = reason_of(error)
+                cause = error
+            if not isinstance(cause, EXPECTED):
+                bugs.append(cause)
     run = runs[0] if len(runs) == 1 else panel(runs, seed=seed)
+    if lost:
+        run.meta["failed"] = {**run.meta.get("failed", {}), **lost}
     run.save(place, replace=force)
     page, reason = report_beside(run, place) if with_report else (None, "")
     if as_json:
@@ -225,6 +239,11 @@ def audit(
             show.panel(run)
         show.saved(place)
         closing(run, page, reason)
+    if bugs:
+        raise bugs[0]
+    if failed := run.meta.get("failed"):
+        told = "; ".join(f"{name} failed: {why}" for name, why in failed.items())
+        raise TiltmeterError(f"{told} (the other results are kept in {place})")
 
 
 @app.command(epilog="Example:  tiltmeter embed hf:DIR --images fairface:DIR --store store")

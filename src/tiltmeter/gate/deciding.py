@@ -53,6 +53,8 @@ def gate(
 ) -> Gate:
     """Whether `run` may pass: nothing is worse than `before`, and every limit of `max` is kept.
 
+    A run with a probe that failed is not known to be no worse, so it does not pass.
+
     `before` is a run, where it lies, or a comparison that is made already; without it only limits
     count. `how` goes to `compare`: margin, swaps, bootstraps, seed, store.
     """
@@ -71,7 +73,8 @@ def gate(
             other = before if isinstance(before, Run) else Run.load(Path(before))
             comparison = compare(other, run, **how)
         if fail_on == WORSE:
-            reasons = [*worse_in_words(comparison), *reasons]
+            failed = [f"{name} failed: {why}" for name, why in run.meta.get("failed", {}).items()]
+            reasons = [*failed, *worse_in_words(comparison), *reasons]
     found = Gate(tuple(reasons), comparison, limits)
     if not found:
         SHUT.append(found)
