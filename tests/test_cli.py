@@ -477,3 +477,21 @@ def test_a_terminal_that_knows_ascii_only(embeddings: Path, tmp_path: Path) -> N
         capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--device", "cpu"], "--device"),
+        (["--no-vectors"], "--no-vectors"),
+        (["--data", "captions=coco:x", "--probe", "harms"], "--data, --probe harms"),
+    ],
+)
+def test_an_engine_refuses_options_that_it_would_ignore(
+    embeddings: Path, tmp_path: Path, options: list[str], named: str
+) -> None:
+    pytest.importorskip("ray")
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--engine", "ray", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"does not take {named}: leave it out, or use --engine local" in done.stderr
+    assert not (tmp_path / "tiltmeter-runs").exists()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from tiltmeter.bundle.tallying import tally
 from tiltmeter.datasets import load_data
@@ -15,14 +17,14 @@ from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debias.debiased import Debiased
 from tiltmeter.embedding import SHOWN, Embedded, embed
 from tiltmeter.engine.local import Pace
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import EXPECTED, InputError, UnknownNameError, reason
 from tiltmeter.gate import evidence
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting
 from tiltmeter.prompting import audit_prompts
-from tiltmeter.results import Run, combined, content_hash, environment, versions
+from tiltmeter.results import ProbeFailedError, Run, combined, content_hash, environment, versions
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
@@ -66,6 +68,8 @@ def audit(
     read from the `store`; those that cannot be read are left out, unless `strict`.
     The run keeps the vectors that it ranked, with their ids and labels, for the gate and the
     explorer; without `keep_vectors` it keeps the counts for a bundle only.
+    If a probe fails before any other has finished, its error is raised. After that a failure does
+    not stop the other probes: ProbeFailedError, raised at the end, has their results (`.run`).
     """
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
@@ -151,40 +155,53 @@ def audit(
         progress=progress or (lambda what, share: None),
         strict=strict,
     )
-    tables, instances, vectors = [], {}, {}
+    configured = {  # a mistyped option is found before any probe runs
+        name: probe.options_with(name, (options or {}).get(name, {}))
+        for name, probe in chosen_probes.items()
+    }
+
+    def measure(name: str, probe: Probe) -> tuple[pa.Table, pa.Table, dict[str, pa.Table]]:
+        """Rows and cases of a probe; and of one that ranks, what it ranked."""
+        mine = replace(setting, options=configured[name])
+        if not probe.ranks:
+            return *probe.run(tower, shown, mine), {}
+        # what is ranked is kept, for a comparison to score it again
+        asked = evidence.Spoken(tower, prompts())
+        to_rank = evidence.with_vectors(tower, shown["faces"])
+        table, cases = probe.run(asked, {**shown, "faces": to_rank}, mine)
+        ranked = setting.seen(to_rank)
+        kept = evidence.tables(asked, to_rank, seen.get(id(shown["faces"]))) if keep_vectors else {}
+        kept["counts"] = tally(  # for a bundle, whose numbers others can recompute
+            asked,
+            ranked,
+            prompts=prompts(),
+            attributes=setting.attributes_of(ranked),
+            convention=chosen,
+            seed=int(seed),
+            effort=setting.effort,
+            device=mine.options["device"],
+        )
+        return table, cases, kept
+
+    tables: list[pa.Table] = []
+    instances: dict[str, pa.Table] = {}
+    vectors: dict[str, pa.Table] = {}
+    failures: dict[str, Exception] = {}
     for name, probe in chosen_probes.items():
-        mine = probe.options_with(name, (options or {}).get(name, {}))
-        asked, given_ = tower, shown
         try:
-            if probe.ranks:  # what is ranked is kept, for a comparison to score it again
-                asked = evidence.Spoken(tower, prompts())
-                given_ = {**shown, "faces": evidence.with_vectors(tower, shown["faces"])}
-            table, instances[name] = probe.run(asked, given_, replace(setting, options=mine))
-        except CannotRunError as error:
-            if probes is not None:
+            table, cases, ranked = measure(name, probe)
+        except Exception as error:  # not even a bug may cost what the others measured
+            if probes is None and isinstance(error, CannotRunError):
+                not_run[name] = str(error)
+                continue
+            if not tables:  # nothing to keep: a mistake that all probes share is told at once
                 raise
-            not_run[name] = str(error)
+            failures[name] = error
             continue
         tables.append(table)
-        if probe.ranks:
-            if keep_vectors:
-                vectors = evidence.tables(asked, given_["faces"], seen.get(id(shown["faces"])))
-            ranked = setting.seen(given_["faces"])
-            vectors["counts"] = tally(  # for a bundle, whose numbers others can recompute
-                asked,
-                ranked,
-                prompts=prompts(),
-                attributes=setting.attributes_of(ranked),
-                convention=chosen,
-                seed=int(seed),
-                effort=setting.effort,
-                device=mine["device"],
-            )
+        instances[name] = cases
+        vectors |= ranked
     said = prompts() if prompts.cache_info().currsize else []
-    defaults = {
-        name: list(p.default) if isinstance(p.default, tuple) else p.default
-        for name, p in inspect.signature(audit).parameters.items()
-    }
     meta = {
         "model": {
             "name": getattr(tower, "name", type(tower).__name__),
@@ -201,10 +218,7 @@ def audit(
         "not_run": not_run,
         "convention": chosen.as_dict(),
         "seed": int(seed),
-        "arguments": {
-            "given": {n: v for n, v in given.items() if v != defaults[n]},
-            "defaulted": {n: v for n, v in given.items() if v == defaults[n]},
-        },
+        "arguments": arguments(audit, given),
         "prompts": {
             "words": sum(prompt.role == "word" for prompt in said),
             "placebos": sum(prompt.role == "placebo" for prompt in said),
@@ -217,7 +231,24 @@ def audit(
             **({} if store is None else {"store": str(Path(store).resolve())}),
         },
     }
-    return Run(combined(tables), meta, instances, vectors)
+    run = Run(combined(tables), meta, instances, vectors)
+    if not failures:
+        return run
+    run.meta["failed"] = {name: reason(error) for name, error in failures.items()}
+    bugs = [error for error in failures.values() if not isinstance(error, EXPECTED)]
+    raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
+
+
+def arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, split into those given and those left at their default."""
+    defaults = {
+        name: list(p.default) if isinstance(p.default, tuple) else p.default
+        for name, p in inspect.signature(function).parameters.items()
+    }
+    return {
+        "given": {name: value for name, value in values.items() if value != defaults[name]},
+        "defaulted": {name: value for name, value in values.items() if value == defaults[name]},
+    }
 
 
 def _pictures(data: Any, unreadable: list[str] | None, seen: Embedded | None) -> dict[str, Any]:
@@ -236,15 +267,20 @@ def _pictures(data: Any, unreadable: list[str] | None, seen: Embedded | None) ->
 
 def _to_judge(model: Debiased, shown: dict[str, Any]) -> dict[str, Any]:
     """Data that a corrected model may be judged on; vectors brought along are corrected too."""
-    for role, one in shown.items():
+    refuse_fitted_rows(model, shown)
+    if "faces" in shown:
+        return {**shown, "faces": model.corrected(shown["faces"])}
+    return shown
+
+
+def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
+    """Raises where a corrected model would be judged on rows that it was fitted on."""
+    for role, one in data.items():
         if hasattr(one, "ids") and (rows := model.fitted_on(one)):
             raise InputError(
                 f"{len(rows):,} of the {len(one.ids):,} rows of {role} are among those that the "
                 "debiaser was fitted on, which proves nothing: audit it on others"
             )
-    if "faces" in shown:
-        return {**shown, "faces": model.corrected(shown["faces"])}
-    return shown
 
 
 def own_images(spec: str | None, model: Any) -> str | None:

@@ -7,16 +7,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.auditing import arguments, own_images, refuse_fitted_rows
 from tiltmeter.datasets import load_data
+from tiltmeter.debias.debiased import Debiased
 from tiltmeter.embedding import embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Engine, Local
 from tiltmeter.engine.vectors import Stored, Vectors, vectors_of
 from tiltmeter.errors import InputError
+from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
+from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking_by_parts import ranking_by_parts
+from tiltmeter.probes.reordered import reordering_of
 from tiltmeter.prompting import audit_prompts, opposite_words
 from tiltmeter.results import Run, content_hash, environment, versions
 from tiltmeter.store import Space, Store
@@ -49,23 +54,42 @@ def audit_by_parts(
 
     `model` and `faces` are objects or specs. Photographs are embedded into the `store` by the
     engine's workers, or found there. Parts of `size` images that cannot be read are left out and
-    named in the run, unless `strict`.
+    named in the run, unless `strict`. Corrected models and re-rankers are refused: `audit` takes
+    them.
     """
     engine = engine or Local()
     chosen = get_convention(convention)
     if k is not None:
         chosen = chosen.with_(k=tuple(sorted({int(one) for one in k})))
+    used = arguments(
+        audit_by_parts,
+        {
+            "faces": faces if isinstance(faces, str) else None,
+            "words": words,
+            "placebo": placebo,
+            "templates": None if templates is None else list(templates),
+            "attributes": None if attributes is None else list(attributes),
+            "cross": list(cross),
+            "convention": get_convention(convention).name,
+            "k": None if k is None else [int(one) for one in k],
+            "permutations": int(permutations),
+            "bootstraps": int(bootstraps),
+            "seed": int(seed),
+            "precision": precision,
+            "strict": strict,
+            "size": size,
+        },
+    )
     load, tower, spec = _model(model, engine, trust_remote_code)
-    if faces is None and (spec or "").startswith("embeddings:"):
-        faces = spec
-    if faces is None:
+    given = own_images(spec, tower) if faces is None else faces
+    if given is None:
         raise InputError("there are no images: pass --images SPEC (tiltmeter list datasets)")
-    given = faces
     if isinstance(given, str):
         given = load_data(
             given, attributes=attributes, cross=cross, role="faces", optional=chosen.labels
         )
     chosen = chosen.on(given.name, given.groups)
+    _refuse_corrected(tower, given)
     shown, vectors, record = _vectors(
         tower, given, engine, load, store, Pace(precision=precision), strict, progress
     )
@@ -102,18 +126,22 @@ def audit_by_parts(
             }
         },
         "engine": engine.name,
-        "not_run": {},
+        "not_run": {
+            name: "cannot run by parts: use --engine local" for name in PROBES if name != "ranking"
+        },
         "convention": chosen.as_dict(),
         "seed": int(seed),
-        "permutations": int(permutations),
-        "bootstraps": int(bootstraps),
+        "arguments": used,
         "prompts": {
             "words": sum(prompt.role == "word" for prompt in prompts),
             "placebos": sum(prompt.role == "placebo" for prompt in prompts),
             "hash": content_hash([prompt.text for prompt in prompts]),
         },
         "versions": versions(),
-        "environment": environment(),
+        "environment": {
+            **environment(),
+            **({} if store is None else {"store": str(Path(store).resolve())}),
+        },
     }
     return Run(found.table, meta, {"ranking": found.instances})
 
@@ -127,6 +155,19 @@ def _model(
     load = partial(load_model, model, trust_remote_code=trust_remote_code)
     there = partial(load, device="cuda" if engine.gpus else "cpu")
     return there, load(device="cpu"), model
+
+
+def _refuse_corrected(model: Any, faces: Faces) -> None:
+    """Raises for a corrected model: neither its map of vectors nor its order is applied here."""
+    if isinstance(model, Debiased):
+        refuse_fitted_rows(model, {"faces": faces})
+    elif reordering_of(model, faces) is None:
+        return
+    kind = "corrected model" if reordering_of(model, faces) is None else "re-ranker"
+    raise InputError(
+        f"{getattr(model, 'name', type(model).__name__)} is a {kind}, which cannot be audited by "
+        "parts: use --engine local (tiltmeter.audit)"
+    )
 
 
 def _itself(model: Any) -> Any:
@@ -146,6 +187,11 @@ def _vectors(
     """Faces that could be seen, where their vectors lie, and how they came about."""
     if faces.vectors is not None:
         return faces, vectors_of(faces.vectors), {}
+    if not isinstance(faces.images, Pictures | Made):
+        raise InputError(
+            f"{faces.name} has neither embeddings nor image files, which an audit by parts needs: "
+            "use --engine local, or name others (--images SPEC)"
+        )
     if store is None:
         raise InputError("photographs are embedded into a store first: name one (--store DIR)")
     done = embed(

@@ -153,7 +153,8 @@ def command(meta: Mapping[str, Any]) -> str | None:
     """The command line that makes the run again; None where it was made from Python objects."""
     spec = (meta.get("model") or {}).get("spec")
     given = (meta.get("arguments") or {}).get("given")
-    if not spec or given is None:
+    engine = meta.get("engine")  # only an audit by parts names one
+    if not spec or given is None or engine == "local":  # which no command line has
         return None
     words: list[str] = ["tiltmeter", "audit", str(spec)]
     for name, option in (("faces", "--images"), ("words", "--words"), ("placebo", "--placebo"),
@@ -173,6 +174,9 @@ def command(meta: Mapping[str, Any]) -> str | None:
             words += ["--option", f"{probe}.{option}={value}"]
     words += ["--strict"] * bool(given.get("strict"))
     words += ["--no-vectors"] * (given.get("keep_vectors") is False)
+    if engine is not None:
+        words += ["--engine", str(engine)]
+        words += ["--store", "store"] * ("store" in (meta.get("environment") or {}))
     return " ".join(map(_quoted, words))
 
 
@@ -257,7 +261,7 @@ def _not_run(run: Run) -> list[str]:
 
 def _again(run: Run, meta: Mapping[str, Any]) -> list[str]:
     line = command(meta)
-    told = "The run was made from Python (`tiltmeter.audit`); its arguments are in `run.json`."
+    told = "The run was made from Python; its arguments are in `run.json`."
     if line is not None:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", line)), default=0))
         told = f"{fence}sh\n{line}\n{fence}"

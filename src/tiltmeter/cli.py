@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,8 @@ from tiltmeter.cli_frontier import frontier
 from tiltmeter.cli_handing_on import bundle, card, verify
 from tiltmeter.cli_report import report
 from tiltmeter.cli_words import compare, words
-from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import reason as reason_of
 from tiltmeter.types import Progress
 
 app = typer.Typer(
@@ -160,6 +162,7 @@ def audit(
     from tiltmeter.auditing import audit as run_audit
     from tiltmeter.cli_report import report_beside
     from tiltmeter.panel import panel
+    from tiltmeter.results import ProbeFailedError, Run
     from tiltmeter.show.closing import closing
 
     place = out or _next_run()
@@ -169,7 +172,15 @@ def audit(
         cross = cross or ["shape*hue"]
     by_parts = None
     if engine != "local":
-        by_parts = _by_parts(engine, probe, data, classes, option)
+        others = {
+            "--data": data,
+            "--classes": classes,
+            "--option": option,
+            "--device": device != "auto",
+            "--no-vectors": not keep_vectors,
+            **{f"--probe {name}": name != "ranking" for name in probe or ()},
+        }
+        by_parts = _by_parts(engine, [name for name, given in others.items() if given])
     with _progress(quiet=as_json) as progress:
         asked: dict[str, Any] = {
             "words": words,
@@ -188,24 +199,35 @@ def audit(
             "strict": strict,
             "progress": progress,
         }
-        runs = [
-            by_parts(model, faces, **asked)
-            if by_parts
-            else run_audit(
-                model,
-                faces,
-                **asked,
-                data=_roles(data or ()),
-                probes=probe,
-                classes=classes,
-                options=_options(option or ()),
-                device=device,
-                keep_vectors=keep_vectors,
-            )
-            for model in models or ["testbed:fusion"]
-            for faces in (images or [None])  # type: ignore[list-item]
-        ]
+        if by_parts is None:
+            asked |= {
+                "data": _roles(data or ()),
+                "probes": probe,
+                "classes": classes,
+                "options": _options(option or ()),
+                "device": device,
+                "keep_vectors": keep_vectors,
+            }
+        runs: list[Run] = []
+        bugs: list[BaseException] = []
+        lost: dict[str, str] = {}  # audits of which nothing came
+        for model, faces in product(models or ["testbed:fusion"], images or [None]):  # type: ignore[list-item]
+            try:
+                runs.append((by_parts or run_audit)(model, faces, **asked))
+                continue
+            except ProbeFailedError as error:
+                runs.append(error.run)
+                cause = error.__cause__ or error
+            except Exception as error:
+                if not runs:  # nothing to keep
+                    raise
+                lost[f"the audit of {model}" + (f" on {faces}" if faces else "")] = reason_of(error)
+                cause = error
+            if not isinstance(cause, EXPECTED):
+                bugs.append(cause)
     run = runs[0] if len(runs) == 1 else panel(runs, seed=seed)
+    if lost:
+        run.meta["failed"] = {**run.meta.get("failed", {}), **lost}
     run.save(place, replace=force)
     page, reason = report_beside(run, place) if with_report else (None, "")
     if as_json:
@@ -218,6 +240,11 @@ def audit(
             show.panel(run)
         show.saved(place)
         closing(run, page, reason)
+    if bugs:
+        raise bugs[0]
+    if failed := run.meta.get("failed"):
+        told = "; ".join(f"{name} failed: {why}" for name, why in failed.items())
+        raise TiltmeterError(f"{told} (the other results are kept in {place})")
 
 
 @app.command(epilog="Example:  tiltmeter embed hf:DIR --images fairface:DIR --store store")
@@ -717,18 +744,19 @@ def _fail(message: str) -> None:
     sys.exit(2)
 
 
-def _by_parts(engine: str, probes: list[str] | None, *others: Any) -> Any:
-    """An audit by another engine, which knows one probe."""
+def _by_parts(engine: str, others: Sequence[str]) -> Any:
+    """An audit by another engine; `others` are given options that it does not take."""
     from functools import partial
 
     from tiltmeter.auditing_by_parts import audit_by_parts
     from tiltmeter.engine.seam import engine_of
 
     where = engine_of(engine)
-    if set(probes or ["ranking"]) != {"ranking"} or any(others):
+    if others:
+        gpus = "; ray:gpus=1 gives each worker a GPU" if "--device" in others else ""
         raise InputError(
-            f"--engine {where.name} runs the probe ranking, without --data, --classes and "
-            "--option: the others take --engine local"
+            f"--engine {where.name} runs the probe ranking and does not take {', '.join(others)}: "
+            f"leave it out, or use --engine local{gpus}"
         )
     return partial(audit_by_parts, engine=where)
 

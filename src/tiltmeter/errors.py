@@ -4,6 +4,7 @@ TiltmeterError            anything the package says no to; the command line exit
 ├── InputError            data of the wrong shape, values or labels
 │   ├── MissingError      a package that is not installed
 │   └── DamagedError      a file of a store that is not what was written
+├── ProbeFailedError      a probe of an audit failed; `.run` keeps the others (tiltmeter.results)
 ├── UnknownNameError      a name that no registry holds, with the nearest ones
 └── ConventionError       two results that were measured under different conventions
 """
@@ -19,8 +20,17 @@ class TiltmeterError(Exception):
     """Base of all errors that the package raises on purpose."""
 
 
+#: What a user can put right; any other exception is a bug.
+EXPECTED = (TiltmeterError, OSError)
+
+
 class InputError(TiltmeterError, ValueError):
     """The data given cannot be measured as they are."""
+
+
+def reason(error: Exception) -> str:
+    """The message of an error; a bug's with its type."""
+    return str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
 
 
 class MissingError(InputError):

@@ -54,6 +54,13 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
         for name in dict.fromkeys(name for run in runs for name in run.instances)
     }
     meta = {**runs[0].meta, "panel": [run.meta for run in runs]}
+    failed = {
+        f"{probe} of {run.meta['model']['name']}": why
+        for run in runs
+        for probe, why in run.meta.get("failed", {}).items()
+    }
+    if failed:
+        meta["failed"] = failed
     counts = [run.vectors["counts"] for run in runs if "counts" in run.vectors]
     kept = {"counts": pa.concat_tables(counts)} if len(counts) == len(runs) else {}
     return Run(combined(tables), meta, instances, kept)

@@ -259,6 +259,18 @@ class Run:
         return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
 
 
+class ProbeFailedError(TiltmeterError):
+    """Some probes of an audit failed; `run` has the results of those that finished.
+
+    `run.meta["failed"]` has a reason for each probe that failed; the cause is the error of one.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        failed = [f"the probe {name} failed: {why}" for name, why in run.meta["failed"].items()]
+        super().__init__(f"{'; '.join(failed)} (results kept: {', '.join(run.instances)})")
+
+
 def environment() -> dict[str, Any]:
     """When and where: told apart, since no hash covers it."""
     return {

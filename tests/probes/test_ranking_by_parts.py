@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,20 @@ import pytest
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing import audit
 from tiltmeter.auditing_by_parts import audit_by_parts
+from tiltmeter.card import command
+from tiltmeter.datasets import load_data
+from tiltmeter.debias.debiased import Reordered
+from tiltmeter.debias.pbm import Pbm
+from tiltmeter.debiasing import debias
 from tiltmeter.engine.seam import Local
 from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
 from tiltmeter.errors import InputError
+from tiltmeter.gate.evidence import GoneError, seen
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
+from tiltmeter.models import load_model
+from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import ranking
 from tiltmeter.probes.ranking_by_parts import ranking_by_parts
@@ -195,6 +204,65 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
     assert len(set(rows)) == 128
     with pytest.raises(InputError, match="500 rows, but 600"):
         Mapped(tmp_path / "x.npy", 0, 600).read()
+
+
+@pytest.mark.parametrize(
+    ("method", "what"), [("leace", "is a corrected model"), ("pbm", "is a re-ranker")]
+)
+def test_corrected_models_are_refused(brought: str, method: str, what: str) -> None:
+    """Neither the map of supplied embeddings nor a re-ranker's order is applied by parts."""
+    faces = load_data(brought)
+    fitted, others = faces.only(range(1500)), faces.only(range(1500, 3000))
+    fair = debias(method, brought, fitted, attribute="gender", device="cpu")
+    audit(fair, others, probes=["ranking"], permutations=0, bootstraps=0, k=[50])  # as it should
+    with pytest.raises(InputError, match=rf"{what}, which .* by parts: use --engine local"):
+        audit_by_parts(fair, others, k=[50])
+
+
+def test_rows_that_a_debiaser_was_fitted_on_are_refused(brought: str) -> None:
+    faces = load_data(brought)
+    fair = debias("leace", brought, faces.only(range(1500)), attribute="gender", device="cpu")
+    told = "1,500 of the 3,000 rows of faces are among those that the debiaser was fitted on"
+    for judge in (audit, audit_by_parts):
+        with pytest.raises(InputError, match=told):
+            judge(fair, faces)
+
+
+def test_a_model_with_an_order_of_its_own_is_refused(brought: str) -> None:
+    faces = load_data(brought)
+    model = load_model(brought)
+    model.reordering = lambda faces: Reordered(Pbm(), faces.groups["gender"], "by hand")
+    with pytest.raises(InputError, match="is a re-ranker, which cannot be audited by parts"):
+        audit_by_parts(model, faces)
+
+
+def test_images_that_are_drawn_in_memory_are_refused(tmp_path: Path) -> None:
+    """The testbed has images, but neither embeddings nor files that workers could read."""
+    with pytest.raises(InputError, match=r"testbed.* has neither embeddings nor image files"):
+        audit_by_parts("testbed:fusion", store=tmp_path / "store")
+
+
+def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -> None:
+    asked: dict[str, Any] = {"cross": ["gender*age"], "k": [50], "permutations": 20, "seed": 3}
+    by_parts = audit_by_parts(brought, **asked).meta
+    whole = audit(brought, **asked).meta
+    assert by_parts["arguments"]["given"] == whole["arguments"]["given"] == asked
+    defaulted = {**by_parts["arguments"]["defaulted"]}
+    assert defaulted.pop("size") is None  # the one argument that the local audit has not
+    assert defaulted.items() <= whole["arguments"]["defaulted"].items()
+    assert set(by_parts["not_run"]) == set(PROBES) - {"ranking"}
+    assert set(by_parts["not_run"].values()) == {"cannot run by parts: use --engine local"}
+
+
+def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> None:
+    run = audit_by_parts(brought, k=[50], permutations=20)
+    assert command(run.meta) is None  # --engine local is the whole matrix
+    ray = replace(run, meta={**run.meta, "engine": "ray"})
+    assert command(ray.meta) == f"tiltmeter audit {brought} --permutations 20 --k 50 --engine ray"
+    stored = {**ray.meta, "environment": {"store": "somewhere"}}  # photographs need one
+    assert str(command(stored)).endswith("--engine ray --store store")
+    with pytest.raises(GoneError, match="made by parts"):
+        seen(ray)
 
 
 def test_balanced_conventions_are_refused(brought: str) -> None:

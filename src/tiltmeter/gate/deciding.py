@@ -54,6 +54,8 @@ def gate(
 ) -> Gate:
     """Whether `run` may pass: nothing is worse than `before`, and every limit of `max` is kept.
 
+    A run with a probe that failed is not known to be no worse, so it does not pass.
+
     `before` is a run, where it lies, or a comparison that is made already; without it only limits
     count. A comparison that tested nothing does not pass, unless `fail_on="never"` leaves the
     decision to limits. `how` goes to `compare`: margin, swaps, bootstraps, seed, store.
@@ -73,7 +75,8 @@ def gate(
             other = before if isinstance(before, Run) else Run.load(Path(before))
             comparison = compare(other, run, **how)
         if fail_on == WORSE:
-            reasons = [*worse_in_words(comparison), *reasons]
+            failed = [f"{name} failed: {why}" for name, why in run.meta.get("failed", {}).items()]
+            reasons = [*failed, *worse_in_words(comparison), *reasons]
         if not comparison.tested and (fail_on == WORSE or not limits):
             untested = not reasons
             reasons.append(f"nothing was tested: {comparison.untested}")

@@ -104,6 +104,8 @@ def seen(run: Run, *, store: str | Path | None = None) -> Seen:
         given = run.meta.get("arguments", {}).get("given", {})
         if given.get("keep_vectors") is False:
             raise GoneError("it keeps no vectors: it was made with --no-vectors")
+        if "engine" in run.meta:
+            raise GoneError("it keeps no vectors: it was made by parts (--engine)")
         raise GoneError("it keeps no vectors: it was made without the probe ranking, or long ago")
     said, faces = run.vectors["texts"], run.vectors["faces"]
     columns = {name: said[name].to_pylist() for name in _PROMPT}

@@ -60,8 +60,9 @@ def choices(run: Run) -> list[Fact]:
 
 
 def not_run(run: Run) -> list[Fact]:
-    """Probes that were left out, and why."""
-    left = sorted(run.meta.get("not_run", {}).items())  # a saved record is sorted, a fresh one not
+    """Probes that failed or were left out, and why."""
+    failed = {name: f"failed: {why}" for name, why in run.meta.get("failed", {}).items()}
+    left = sorted({**run.meta.get("not_run", {}), **failed}.items())  # as in a saved record
     return [(name, text.short(why, 300)) for name, why in left]
 
 

@@ -41,7 +41,7 @@ def summary(run: Run) -> dict[str, Any]:
     return {
         **{
             name: run.meta[name]
-            for name in ("model", "data", "convention", "seed")
+            for name in ("model", "data", "convention", "seed", "failed")
             if name in run.meta
         },
         "rows": run.table.num_rows,
@@ -97,6 +97,8 @@ def run(run: Run) -> None:
         console.print(told(row))
     for name, reason in meta["not_run"].items():
         console.print(f"Not run: {name} {reason}.", style="dim")
+    for name, reason in meta.get("failed", {}).items():
+        console.print(f"Failed: {name}: {reason}.", style="bold")
 
 
 def panel(run: Run) -> None:
