@@ -80,4 +80,4 @@ def _finding(attribute: str, row: Row) -> Finding:
         f"{text.percent(row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(row['n'])}"
     )
-    return Finding(said, numbers, None, 10 * row["value"])
+    return Finding(said, numbers, None, row["value"], "gap of rates")
