@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tiltmeter.report import text
-from tiltmeter.report.parts import Finding, Section
+from tiltmeter.report.parts import Finding, Section, by_unit
 from tiltmeter.report.tables import Column, Table
 from tiltmeter.results import Run
 from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
@@ -47,7 +47,7 @@ def summary(run: Run, sections: Sequence[Section]) -> Summary:
     established, tested, weak = (
         [one for one in found if one.verdict == verdict] for verdict in SHOWN
     )
-    tested.sort(key=lambda one: -one.weight)  # the others come attribute by attribute
+    tested = by_unit(tested)  # the others come attribute by attribute
     established, tested, weak = (
         mine[:many] for mine, many in zip((established, tested, weak), SHOWN.values(), strict=True)
     )

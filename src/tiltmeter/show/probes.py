@@ -157,7 +157,7 @@ def _moved(rows: list[Row], experiment: str) -> Table:
 def propagated(rows: list[Row]) -> list[Table]:
     """From representation to result: rank correlations, and how far groups differ in each."""
     rho = table_of("propagation: does what is retrieved follow the association? (rho)",
-                   "experiment", "group", "rho", "95% int.", "labels dealt", "n",
+                   "experiment", "group", "rho", "95% int.", "permuted", "n",
                    left=2)  # fmt: skip
     for row in rows:
         if row["metric"] == "rho" and row["value"] is not None:
@@ -170,11 +170,13 @@ def propagated(rows: list[Row]) -> list[Table]:
                 f"{row['n']:,}",
             )
     apart = table_of("propagation: how far groups lie apart (0 without bias)", "experiment",
-                     "measure", "attribute", "value", "p", left=3)  # fmt: skip
+                     "measure", "unit", "attribute", "value", "p", left=4)  # fmt: skip
     for row in rows:
         if row["metric"] in ("intrinsic_range", "extrinsic_range") and row["value"] is not None:
             kind = row["metric"].removesuffix("_range")
-            apart.add_row(row["experiment"], kind, row["attribute"], number(row["value"]),
+            valence = row["experiment"].startswith("1")
+            unit = "effect" if kind == "intrinsic" else "valence" if valence else "share"
+            apart.add_row(row["experiment"], kind, unit, row["attribute"], number(row["value"]),
                           p_value(row["p"]))  # fmt: skip
     return [table for table in (rho, apart) if table.row_count]
 

@@ -94,4 +94,4 @@ def _finding(row: Row, most: Row, least: Row) -> Finding:
         f"{text.percent(row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(most['n_group'])} and {text.count(least['n_group'])}"
     )
-    return Finding(said, numbers, None, 10 * row["value"])
+    return Finding(said, numbers, None, row["value"], "gap of rates")

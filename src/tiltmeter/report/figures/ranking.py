@@ -98,7 +98,7 @@ def _rankings(run: Run, attribute: str) -> list[Finding]:
         times = f"{math.exp(row['value']):.1f}"
         found.append(
             Finding(said.format(f"{row['k']:,}", times, text.shown(attribute, 60)), numbers, None,
-                    row["value"])
+                    row["value"], "MaxSkew")
         )  # fmt: skip
     return found
 
