@@ -65,6 +65,7 @@ def shift_table(
             continue
         experiment, moved = "noise" if noise else found.source, found.shifts(noise=noise)
         each = means(moved, found.clusters, effort, rng)
+        each = each._replace(undefined=(found.there > 0).sum(axis=0) - each.n)
         tables.append(
             rows(
                 len(asked.targets),
