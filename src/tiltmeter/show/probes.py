@@ -124,6 +124,8 @@ def hidden_words(rows: list[Row]) -> list[Table | str]:
         shown.append(table)
         shown.append(_moved(rows, totals[0]["experiment"]))
     for row in rows:
+        if row["metric"] == "images_measured" and row["note"]:
+            shown.append(f"{row['value']:,.0f} images measured; {row['note']}")
         if row["metric"] == "flip_rate" and row["value"] is not None:
             shown.append(
                 f"{row['experiment']}: of {row['n']:,} pictures read right, {row['value']:.0%} are "
