@@ -138,8 +138,9 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
     """Seconds by step, seconds of processor time, and GB at the most."""
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.models.embeddings import StoredTexts
-    from tiltmeter.probes.ranking import Effort, ranking
+    from tiltmeter.probes.ranking import Where, ranking
     from tiltmeter.results import Run
+    from tiltmeter.stats.resampling import Resampling
     from tiltmeter.types import Faces, Groups
 
     rng = np.random.default_rng(1)
@@ -152,7 +153,7 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
     texts = prompts(part)
     model = StoredTexts("random", texts, unit_vectors(rng, len(texts)))
 
-    def run(rows: int, effort: Effort) -> tuple[Any, Any]:
+    def run(rows: int, resampling: Resampling) -> Any:
         space, items = store(place)
         faces = Faces(
             tuple(str(row) for row in range(rows)),
@@ -165,24 +166,24 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
             prompts=texts[:: len(texts) // 8] if rows < IMAGES else texts,
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
-            effort=effort,
-            device=device,
+            resampling=resampling,
+            where=Where(device=device),
         )
 
-    run(2000, Effort(2, 2))  # compile
+    run(2000, Resampling(2, 2))  # compile
     seconds: dict[str, np.ndarray] = {}
     started = now()
     with timed(seconds, device):
-        table, instances = run(IMAGES, Effort(PERMUTATIONS, bootstraps))
-        Run(table, {}, {"ranking": instances}).save(place / "run")
+        found = run(IMAGES, Resampling(PERMUTATIONS, bootstraps))
+        Run(found.table, {}, {"ranking": found.instances}).save(place / "run")
     took = now() - started
     seconds["scores, values and the rest"] = took - sum(seconds.values())
     return {
         "seconds": took.tolist(),
         "peak": peak_memory(),
         "steps": {step: each.tolist() for step, each in seconds.items()},
-        "rows": table.num_rows,
-        "instances": instances.num_rows,
+        "rows": found.table.num_rows,
+        "instances": found.instances.num_rows,
     }
 
 

@@ -68,7 +68,7 @@ EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="local|ray",
+        metavar="local|parts|ray",
         help="Where to compute; ray:workers=8,gpus=0.5 has settings",
     ),
 ]
@@ -158,6 +158,7 @@ def audit(
     from tiltmeter import show
     from tiltmeter.auditing import audit as run_audit
     from tiltmeter.cli_report import report_beside
+    from tiltmeter.options import AuditKeywords
     from tiltmeter.panel import panel
     from tiltmeter.show.closing import closing
 
@@ -166,41 +167,32 @@ def audit(
         raise InputError(f"{place} exists already: name another --out, or pass --force")
     if not models and not images:
         cross = cross or ["shape*hue"]
-    by_parts = None
-    if engine != "local":
-        by_parts = _by_parts(engine, probe, data, classes, option)
     with _progress(quiet=as_json) as progress:
-        asked: dict[str, Any] = {
+        asked: AuditKeywords = {
+            "data": _roles(data or ()),
+            "attributes": attribute,
+            "cross": cross or (),
+            "strict": strict,
             "words": words,
             "placebo": placebo,
             "templates": template,
-            "attributes": attribute,
-            "cross": cross or (),
+            "classes": classes,
+            "probes": probe,
+            "options": _options(option or ()),
             "convention": convention,
             "k": k,
             "permutations": permutations,
             "bootstraps": bootstraps,
             "seed": seed,
+            "engine": engine,
             "store": store,
+            "device": device,
             "precision": precision,
             "trust_remote_code": trust_remote_code,
-            "strict": strict,
-            "progress": progress,
+            "keep_vectors": keep_vectors,
         }
         runs = [
-            by_parts(model, faces, **asked)
-            if by_parts
-            else run_audit(
-                model,
-                faces,
-                **asked,
-                data=_roles(data or ()),
-                probes=probe,
-                classes=classes,
-                options=_options(option or ()),
-                device=device,
-                keep_vectors=keep_vectors,
-            )
+            run_audit(model, faces, progress=progress, **asked)
             for model in models or ["testbed:fusion"]
             for faces in (images or [None])  # type: ignore[list-item]
         ]
@@ -250,28 +242,17 @@ def embed(
 
     It may be stopped at any moment: the next call goes on from what was kept.
     """
-    from functools import partial
-
     from tiltmeter import show
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.looking import describe
     from tiltmeter.embedding import embed as run_embed
+    from tiltmeter.embedding import load_for
     from tiltmeter.engine.local import Pace
     from tiltmeter.engine.seam import engine_of
-    from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
     where = engine_of(engine)
-    load = partial(load_model, model, trust_remote_code=trust_remote_code)
-    if where.name != "local":  # here the model only says who it is
-        there = "cuda" if where.gpus else "cpu"
-        if device not in ("auto", there):
-            raise InputError(
-                f"--device {device}, but workers of --engine {engine} are on {there}: "
-                "gpus=1 among its settings gives each a GPU, gpus=0 none"
-            )
-        load, device = partial(load, device=there), "cpu"
-    tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
+    tower, load = load_for(where, model, device=device, trust_remote_code=trust_remote_code)
     data = load_data(images)
     with _progress(quiet=as_json) as progress:
         done = run_embed(
@@ -283,7 +264,7 @@ def embed(
             strict=strict,
             engine=where,
             load=load,
-            read=where.name == "local",
+            read=False,
             progress=progress,
         )
     if as_json:
@@ -709,22 +690,6 @@ def _fail(message: str) -> None:
     told = Text.assemble(("error: ", "bold red"), printable(message))
     Console(stderr=True, soft_wrap=True).print(told)
     sys.exit(2)
-
-
-def _by_parts(engine: str, probes: list[str] | None, *others: Any) -> Any:
-    """An audit by another engine, which knows one probe."""
-    from functools import partial
-
-    from tiltmeter.auditing_by_parts import audit_by_parts
-    from tiltmeter.engine.seam import engine_of
-
-    where = engine_of(engine)
-    if set(probes or ["ranking"]) != {"ranking"} or any(others):
-        raise InputError(
-            f"--engine {where.name} runs the probe ranking, without --data, --classes and "
-            "--option: the others take --engine local"
-        )
-    return partial(audit_by_parts, engine=where)
 
 
 def _options(given: Sequence[str]) -> dict[str, dict[str, Any]]:

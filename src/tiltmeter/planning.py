@@ -10,7 +10,7 @@ import numpy as np
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.probes.ranking import checked
+from tiltmeter.probes.embeddings import checked
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
 from tiltmeter.stats.power import smallest_effect
 from tiltmeter.types import Faces, Groups

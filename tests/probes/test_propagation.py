@@ -27,13 +27,14 @@ from tiltmeter.metrics.propagation import (
     z_scores,
 )
 from tiltmeter.metrics.retrieval import top_means
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.propagation import propagation
 from tiltmeter.probes.propagation_experiments import EXPERIMENTS, Choices, Side, measure
 from tiltmeter.probes.propagation_meta import analyses_of, by_size, meta_analysis, pooled
 from tiltmeter.probes.propagation_rows import wald
 from tiltmeter.prompting import association_tests, propagation_sentences
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.data import figures
 from tiltmeter.testbed.valence import Perfect, lexicon, pictures, valences
 from tiltmeter.testbed.world import World
@@ -68,7 +69,7 @@ def scattered(seed: int = 0, *, templates: int = 2, lean: float = 0.0) -> dict[s
 
 
 def measured(sides: dict[str, Side], choices: Choices = SMALL, **given: Any) -> Run:
-    given = {"effort": Effort(10, 50), "seed": 0, **given}
+    given = {"resampling": Resampling(10, 50), "seed": 0, **given}
     table, single = propagation(sides, model="m", convention=HOUSE, choices=choices, **given)
     return Run(table, {}, {"propagation": single})
 
@@ -508,7 +509,9 @@ def test_table_over_models_with_size() -> None:
     runs = []
     for size, name in ((3e6, "large"), (1e6, "small")):
         told = {"model": name, "parameters": int(size), "seed": int(size)}
-        table, _ = propagation(sides, convention=HOUSE, choices=SMALL, effort=Effort(0, 0), **told)
+        table, _ = propagation(
+            sides, convention=HOUSE, choices=SMALL, resampling=Resampling(0, 0), **told
+        )
         runs.append(Run(table))
     found = by_size(runs)
     assert [one["model"] for one in found.models] == ["small", "large"]

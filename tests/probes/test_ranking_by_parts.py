@@ -10,22 +10,26 @@ import pytest
 
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing import audit
-from tiltmeter.auditing_by_parts import audit_by_parts
-from tiltmeter.engine.seam import Local
+from tiltmeter.engine.ranking import parts as ranking_parts
+from tiltmeter.engine.ranking.moments import c_asc_error
+from tiltmeter.engine.seam import Local, Parts
 from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.probe import Effort
-from tiltmeter.probes.ranking import ranking
-from tiltmeter.probes.ranking_by_parts import ranking_by_parts
-from tiltmeter.probes.ranking_moments import c_asc_error
+from tiltmeter.probes.ranking import Where, ranking
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Space
 from tiltmeter.types import Faces, Groups, Prompt
 
 KEY = ("metric", "attribute", "group", "concept", "category", "template", "k")
+
+
+def by_parts(model: Any, size: int | None = None, **asked: Any) -> Run:
+    engine = "parts" if size is None else f"parts:size={size}"
+    return audit(model, probes=["ranking"], engine=engine, **asked)
 
 
 def by_key(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -41,7 +45,7 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
     asked: dict[str, Any] = {"cross": ["gender*age"], "k": [10, 100], "seed": 3}
     whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, **asked))
-    parts = by_key(audit_by_parts(brought, size=450, **asked))
+    parts = by_key(by_parts(brought, size=450, **asked))
     assert set(whole) <= set(parts)
     # the tilt that was put there is seen, and only for its word
     lean = parts["c_asc", "gender", "woman", "thing 0", "things", "a photo of {}", None]
@@ -59,9 +63,21 @@ def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
             assert mine["p"] == pytest.approx(row["p"], abs=1e-12)
 
 
-def test_whole_ndkl_lies_between_the_bounds_that_are_told(brought: str) -> None:
+def test_ndkl_is_exact_where_rankings_fit_into_memory(brought: str) -> None:
     whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, k=[50]))
-    parts = by_key(audit_by_parts(brought, size=1000, k=[50]))
+    parts = by_key(by_parts(brought, size=1000, k=[50]))
+    keys = [key for key in whole if key[0] == "ndkl"]
+    assert len(keys) > 50
+    for key in keys:
+        assert parts[key]["value"] == pytest.approx(whole[key]["value"], abs=1e-12), key
+
+
+def test_whole_ndkl_lies_between_the_bounds_that_are_told(
+    brought: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking_parts, "FEW_SCORES", 0)
+    whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, k=[50]))
+    parts = by_key(by_parts(brought, size=1000, k=[50]))
     told = 0
     for key, row in whole.items():
         note = parts[key]["note"] or ""
@@ -75,7 +91,7 @@ def test_whole_ndkl_lies_between_the_bounds_that_are_told(brought: str) -> None:
 
 def test_nulls_of_c_asc_are_those_of_relabellings(brought: str) -> None:
     drawn = by_key(audit(brought, probes=["ranking"], permutations=2000, bootstraps=0, k=[50]))
-    parts = by_key(audit_by_parts(brought, k=[50]))
+    parts = by_key(by_parts(brought, k=[50]))
     pairs = [(drawn[key], parts[key]) for key in drawn if key[0] == "c_asc" and key[3]]
     for row, mine in pairs:
         if mine["p"] is None:
@@ -88,14 +104,14 @@ def test_nulls_of_c_asc_are_those_of_relabellings(brought: str) -> None:
 
 
 def test_words_are_judged_as_a_family(brought: str) -> None:
-    run = audit_by_parts(brought, k=[50])
+    run = by_parts(brought, k=[50])
     # no draw is shared by the words' NDKL: there it is Holm's
     rows = run.where(metric="ndkl", attribute="age", k=None)
     words = [row for row in rows if row["concept"] and row["category"] != "placebo"]
     p = np.sort([row["p"] for row in words])
     holm = np.minimum(1, np.maximum.accumulate(p * np.arange(len(p), 0, -1)))
     np.testing.assert_allclose(np.sort([row["p_fwer"] for row in words]), holm)
-    assert all(row["note"].endswith("; p_fwer by Holm") for row in words)
+    assert all(row["note"].endswith("p_fwer by Holm") for row in words)
     assert all(row["p_fwer"] is None for row in rows if row not in words)
     leans = run.where(metric="ndkl", attribute="gender", k=None, concept="thing 0")
     assert [row["verdict"] for row in leans] == ["established"]
@@ -122,7 +138,7 @@ def test_intervals_of_c_asc_cover() -> None:
 
 
 def test_the_size_of_parts_changes_rounding_alone(brought: str) -> None:
-    one, many = (by_key(audit_by_parts(brought, k=[50], size=size)) for size in (3000, 177))
+    one, many = (by_key(by_parts(brought, k=[50], size=size)) for size in (3000, 177))
     assert one.keys() == many.keys()
     for key, row in one.items():
         exact = key[0] not in ("c_asc", "ndkl")
@@ -160,23 +176,26 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     np.testing.assert_array_equal(stored.read(), vectors)
     np.testing.assert_array_equal(stored.part(150, 450).read(), vectors[150:450])
     asked: dict[str, Any] = {
-        "prompts": Known.prompts, "attributes": ["side"], "engine": Local(), "size": 200,
+        "prompts": Known.prompts, "attributes": ["side"],
         "convention": get_convention("tiltmeter").with_(k=(20,)),
     }  # fmt: skip
     data = faces(vectors)
-    whole = ranking_by_parts(Known(), data, stored, **asked)
-    assert (whole.images, whole.failed) == (600, {})
+    where = Where(Parts(size=200), images=stored)
+    whole = ranking(Known(), data, where=where, **asked)
+    assert set(whole.table["n"].to_pylist()) == {600}
+    assert not whole.record
 
     shard = tmp_path / f"{names[1]}.npy"
     shard.write_bytes(shard.read_bytes()[:500])
-    found = ranking_by_parts(Known(), data, stored, **asked)
-    assert list(found.failed) == [200]
-    assert f"{names[1]}.npy cannot be read" in found.failed[200]
+    found = ranking(Known(), data, where=where, **asked)
+    assert list(found.record["parts_not_read"]) == ["200"]
+    assert f"{names[1]}.npy cannot be read" in found.record["parts_not_read"]["200"]
     rest = np.r_[0:200, 400:600]
-    expected = ranking_by_parts(
-        Known(), data.only(rest.tolist()), Held(vectors[rest]), **{**asked, "size": 400}
-    )
-    assert found.images == 400
+    expected = ranking(
+        Known(), data.only(rest.tolist()), **asked,
+        where=Where(Parts(size=400), images=Held(vectors[rest])),
+    )  # fmt: skip
+    assert found.record["images"] == 400
     assert found.table["n"].to_pylist() == expected.table["n"].to_pylist()
     for mine, theirs in zip(found.table.to_pylist(), expected.table.to_pylist(), strict=True):
         if mine["metric"] != "ndkl":  # whose bins were laid out by another sample
@@ -197,9 +216,14 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
         Mapped(tmp_path / "x.npy", 0, 600).read()
 
 
-def test_balanced_conventions_are_refused(brought: str) -> None:
-    with pytest.raises(InputError, match="--engine local"):
-        audit_by_parts(brought, convention="berg2022")
+def test_balanced_conventions_take_the_same_images(brought: str) -> None:
+    asked: dict[str, Any] = {"convention": "berg2022", "k": [50], "permutations": 0,
+                             "bootstraps": 0}  # fmt: skip
+    whole = by_key(audit(brought, probes=["ranking"], **asked))
+    parts = by_key(by_parts(brought, size=400, **asked))
+    assert {row["n"] for row in whole.values()} == {row["n"] for row in parts.values()}
+    for key, row in whole.items():
+        assert parts[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
 
 
 TEMPLATES = ("a photo of a {}", "this is a {}", "{}")
@@ -246,19 +270,18 @@ def tables() -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
     asked: dict[str, Any] = {
         "prompts": [Prompt(t.replace("{}", word), word, t, role=role, category=category)
                     for word, role, category in words for t in TEMPLATES],
-        "attributes": ["side"], "pairs": PAIRS, "effort": Effort(1000, 1000),
+        "attributes": ["side"], "pairs": PAIRS,
         "convention": get_convention("tiltmeter").with_(k=(50,)),
     }  # fmt: skip
-    mine = ranking_by_parts(
-        Words(), data, Held(data.vectors), engine=Local(), size=700, seed=3, **asked
+    whole, again, parts = (
+        ranking(
+            Words(), data, resampling=Resampling(1000, 1000, seed), where=Where(engine), **asked
+        )
+        for seed, engine in ((1, Local()), (2, Local()), (3, Parts(size=700)))
     )
-    found = {
-        "whole": ranking(Words(), data, seed=1, **asked),
-        "again": ranking(Words(), data, seed=2, **asked),
-        "parts": (mine.table, mine.instances),
-    }
-    assert found["parts"][1].equals(found["whole"][1])  # the images that come up, one by one
-    return {name: keyed(Run(table)) for name, (table, _) in found.items()}
+    assert parts.instances.equals(whole.instances)  # the images that come up, one by one
+    named = {"whole": whole, "again": again, "parts": parts}
+    return {name: keyed(Run(found.table)) for name, found in named.items()}
 
 
 def keyed(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -334,7 +357,7 @@ def test_shares_of_the_variance_are_those_of_the_whole_matrix(
 
 def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
     """Means and variances of weights and labels are what resampling and dealing out give."""
-    from tiltmeter.probes.ranking_tops import held, relabelled, resampled
+    from tiltmeter.engine.ranking.tops import held, relabelled, resampled
 
     rng, draws = np.random.default_rng(0), 20_000
     sizes, codes = np.array([5, 12]), np.array([0, 0, 1, 1, 1])

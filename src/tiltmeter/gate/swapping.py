@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.engine.ranking.whole import samples
 from tiltmeter.gate.evidence import Pair
 from tiltmeter.gate.family import Key, Tests
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
-from tiltmeter.probes.figure import Unit, concepts
-from tiltmeter.probes.ranking import balanced_rows
+from tiltmeter.probes.tabulate import Unit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Floats, Groups, Ints, Progress
@@ -46,7 +46,7 @@ def swap_tests(
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
     units, tests = concepts(pair.prompts), Tests()
     by = {name: crossed(pair.groups, name) for name in attributes}
-    for rows, groups in _samples(by, convention, rng):
+    for rows, groups in samples(by, convention, rng):
         count = len(pair) if rows is None else len(rows)
         ks = [k for k in convention.k if k <= count]
         sample = _Sample.drawn(rows, groups, flips, len(pair), bootstraps, rng)
@@ -325,18 +325,6 @@ def _blocks(units: Sequence[Unit]) -> Iterator[tuple[list[Unit], slice]]:
         end += len(unit.prompts)
     if block:
         yield block, slice(start, end)
-
-
-def _samples(
-    groups: dict[str, Groups], convention: Convention, rng: np.random.Generator
-) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
-    """All images for all attributes, or, where groups are balanced, some for each."""
-    if convention.balance == "asis":
-        yield None, groups
-        return
-    for name, one in groups.items():
-        rows = balanced_rows(one, rng)
-        yield rows, {name: one[rows]}
 
 
 def _total(totals: dict[tuple[Any, ...], _Total], key: Key) -> _Total:

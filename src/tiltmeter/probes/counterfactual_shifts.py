@@ -18,7 +18,7 @@ from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
     from tiltmeter.probes.counterfactual_measuring import Asked, Measured
-    from tiltmeter.probes.probe import Effort
+    from tiltmeter.stats.resampling import Resampling
 
 
 def flip_row(
@@ -55,7 +55,7 @@ def flips(found: Measured, constants: dict[str, Any]) -> pa.Table:
 
 
 def shift_table(
-    found: Measured, asked: Asked, effort: Effort, rng: np.random.Generator,
+    found: Measured, asked: Asked, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Mean change of log P(target) by the picture, towards the first group; and its size."""
@@ -64,7 +64,7 @@ def shift_table(
         if noise and found.noise_targets is None:
             continue
         experiment, moved = "noise" if noise else found.source, found.shifts(noise=noise)
-        each = means(moved, found.clusters, effort, rng)
+        each = means(moved, found.clusters, resampling, rng)
         tables.append(
             rows(
                 len(asked.targets),
@@ -99,7 +99,7 @@ def halves(found: Measured, data: Faces, asked: Asked) -> tuple[Floats, Floats, 
 
 
 def comparison(
-    attacked: Measured, true: Measured, data: Faces, asked: Asked, effort: Effort,
+    attacked: Measured, true: Measured, data: Faces, asked: Asked, resampling: Resampling,
     rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Do attacked pictures move the same words as true counterfactuals, and as far?
@@ -110,7 +110,7 @@ def comparison(
     from scipy.stats import spearmanr
 
     count = int(max(attacked.clusters.max(), true.clusters.max())) + 1
-    weights = rng.multinomial(count, np.full(count, 1 / count), effort.bootstraps)
+    weights = rng.multinomial(count, np.full(count, 1 / count), resampling.bootstraps)
     weights = np.concatenate([np.ones((1, count)), weights])  # the first row is the data
 
     def word_means(some: Measured, half: Floats, *, noise: bool = False) -> Floats:
@@ -142,7 +142,7 @@ def comparison(
                     [_figure(figure, a, b) for a, b in zip(means_, against, strict=True)]
                 )
                 none = (np.float64(np.nan),) * 2
-                low, high = interval(drawn[1:], drawn[0]) if effort.bootstraps else none
+                low, high = interval(drawn[1:], drawn[0]) if resampling.bootstraps else none
                 tables.append(
                     rows(
                         1,
@@ -153,7 +153,7 @@ def comparison(
                         value=drawn[:1],
                         ci_low=[low],
                         ci_high=[high],
-                        ci_method=METHOD if effort.bootstraps else None,
+                        ci_method=METHOD if resampling.bootstraps else None,
                         n=len(asked.targets),
                         note="no picture is in both halves"
                         if not np.isnan(drawn[0])
@@ -171,7 +171,7 @@ def _figure(figure: Any, a: Floats, b: Floats) -> float:
 
 
 def text_table(
-    lean: Floats, how: str, asked: Asked, effort: Effort, rng: np.random.Generator,
+    lean: Floats, how: str, asked: Asked, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Equations 12 and 13: log P(target) by the bias word alone, and its mean size over lists."""
@@ -185,7 +185,7 @@ def text_table(
     ]  # fmt: skip
     for name in dict.fromkeys(asked.categories):
         size = np.abs(lean[:, [one == name for one in asked.categories]]).mean(axis=0)
-        drawn = size[rng.integers(0, len(size), (effort.bootstraps, len(size)))].mean(axis=1)
+        drawn = size[rng.integers(0, len(size), (resampling.bootstraps, len(size)))].mean(axis=1)
         low, high = interval(drawn, size.mean()) if len(size) > 1 and len(drawn) else (np.nan,) * 2
         tables.append(
             rows(1, **constants, metric="abs_text_bias", ideal=0.0, category=name,

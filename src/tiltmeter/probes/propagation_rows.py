@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman, spearman_draws
-from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.propagation_experiments import Measured
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
 
@@ -51,13 +51,13 @@ def analyses(measured: Measured) -> list[Analysis]:
 
 
 def tabulate(
-    measured: Measured, effort: Effort, rng: np.random.Generator, constants: dict[str, Any]
+    measured: Measured, resampling: Resampling, rng: np.random.Generator, constants: dict[str, Any]
 ) -> pa.Table:
     """All rows of one experiment."""
     note = "; ".join(measured.notes) or None
     tables: list[pa.Table] = []
     for at, k in enumerate(measured.k):
-        tables += _rhos(measured, at, effort, rng, {**constants, "k": k}, note)
+        tables += _rhos(measured, at, resampling, rng, {**constants, "k": k}, note)
     if measured.experiment.grouped or measured.experiment.content == "group":
         tables += _between(_intrinsic(measured), "intrinsic", constants, note)
         for at, k in enumerate(measured.k):
@@ -68,7 +68,7 @@ def tabulate(
 def _rhos(
     measured: Measured,
     at: int,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
     note: str | None,
@@ -94,11 +94,11 @@ def _rhos(
         if len(drawn) > 1 and not np.isnan(drawn[1:]).all():
             null[:, row] = band_of(drawn[1:])
             p[row] = p_of_draws(drawn[0], drawn[1:], "greater")
-        if effort.bootstraps:
+        if resampling.bootstraps:
             key = there.tobytes() + one.rows.tobytes()
             if key not in weights:
                 even = np.full(len(x), 1 / len(x))
-                weights[key] = rng.multinomial(len(x), even, effort.bootstraps)
+                weights[key] = rng.multinomial(len(x), even, resampling.bootstraps)
             boot = spearman_draws(x[:, 0], y[:, 0], weights[key])
             low[row], high[row] = interval(boot, value[row])
             boots.append(boot)
