@@ -449,7 +449,7 @@ def test_placebos_that_fit_no_word_are_refused(embeddings: Path, tmp_path: Path)
 
 
 def test_plan_knows_of_balance_and_of_k(tmp_path: Path) -> None:
-    rows = [{"id": i, "kind": "b" if i < 122 else "a"} for i in range(400)]
+    rows = [{"id": i, "gender": "b" if i < 122 else "a"} for i in range(400)]
     write_csv(tmp_path / "labels.csv", rows)
     spec = f"table:{tmp_path / 'labels.csv'}"
     done = tiltmeter("plan", "--images", spec, "--convention", "berg2022", "--k", "50", "--json")
@@ -477,3 +477,21 @@ def test_a_terminal_that_knows_ascii_only(embeddings: Path, tmp_path: Path) -> N
         capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--device", "cpu"], "--device"),
+        (["--no-vectors"], "--no-vectors"),
+        (["--data", "captions=coco:x", "--probe", "harms"], "--data, --probe harms"),
+    ],
+)
+def test_an_engine_refuses_options_that_it_would_ignore(
+    embeddings: Path, tmp_path: Path, options: list[str], named: str
+) -> None:
+    pytest.importorskip("ray")
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--engine", "ray", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"does not take {named}: leave it out, or use --engine local" in done.stderr
+    assert not (tmp_path / "tiltmeter-runs").exists()

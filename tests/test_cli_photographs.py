@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -80,6 +81,23 @@ def test_looking_after_a_store(home: Path) -> None:
     nothing = tiltmeter("store", "verify", "nowhere", cwd=home)
     assert nothing.returncode == 2
     assert "no store at nowhere" in nothing.stderr
+
+
+def test_damaged_embeddings_are_made_again_and_that_is_said(home: Path) -> None:
+    tiltmeter("embed", *MINE, cwd=home)
+    audit = ("audit", *MINE, "--k", "5", *FEW[2:], "--probe", "ranking", "--out")
+    assert tiltmeter(*audit, "before", cwd=home).returncode == 0
+    [shard] = (home / "store").rglob("*.npy")
+    whole = shard.read_bytes()
+    shard.write_bytes(
+        whole[:128] + bytes(byte ^ (at % 4 == 0) for at, byte in enumerate(whole[128:]))
+    )
+    done = tiltmeter(*audit, "after", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"warning: {shard} ")
+    assert shard.read_bytes() == whole
+    before, after = (pq.read_table(home / name / "results.parquet") for name in ("before", "after"))
+    assert after.equals(before)
 
 
 @pytest.mark.parametrize(

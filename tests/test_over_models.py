@@ -21,7 +21,6 @@ def test_rows_of_a_panel_are_what_the_functions_say() -> None:
             "testbed:?images=280",
             data={"triplets": "testbed:?images=60&cells=1", "lexicon": "testbed:"},
             probes=["stereotype", "propagation"],
-            options={"propagation": {"references": 0}},
             permutations=0,
             bootstraps=0,
         )

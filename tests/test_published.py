@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tiltmeter.metrics.convention import get_convention
 from tiltmeter.published import Published, beside, filled, published, told
 from tiltmeter.results import Run, combined, rows
 
@@ -139,6 +141,10 @@ def test_printed_changes_follow_from_the_values(berg: str) -> None:
     assert "-63%" in next(o.note for o in published("berg2022") if o.table == "3")
 
 
+WHOLE = {"fairface-val": 10954, "fairface-train": 86744, "utkface": 23705}
+CLIP = {"name": "clip", "spec": "hf:openai/clip-vit-base-patch16"}
+
+
 def measured(one: Published, value: float, **more: object) -> Run:
     """A run that has just the row a figure asks for."""
     keys = ("probe", "metric", "experiment", "attribute", "group", "concept", "target", "k")
@@ -147,15 +153,21 @@ def measured(one: Published, value: float, **more: object) -> Run:
             "convention": one.convention, **more}  # fmt: skip
     other = {**here, "metric": "min_skew", "value": 9.0}
     table = combined([rows(1, **other), rows(1, **here)])
-    meta = {"model": {"name": "clip", "spec": "hf:openai/clip-vit-base-patch16"},
-            "data": {"faces": {"name": one.dataset, "images": 5000, "found": {"rows": 10954}}},
-            "arguments": {"given": {"words": one.words}}}  # fmt: skip
+    theirs = get_convention(one.convention or "tiltmeter").on(one.dataset, ["gender"])
+    meta = {"model": CLIP, "convention": theirs.as_dict(),
+            "data": {"faces": {"name": one.dataset, "images": WHOLE.get(one.dataset, 0)}},
+            "arguments": {"given": {"words": "+".join(one.words) or None}}}  # fmt: skip
     return Run(table, meta)
 
 
-def baseline() -> Published:
+def printed_as(model: str, metric: str, table: str = "2", **more: str) -> Published:
     return next(o for o in published("berg2022")
-                if (o.table, o.model, o.metric) == ("2", "clip-vit-b16", "max_skew"))  # fmt: skip
+                if (o.table, o.model, o.metric) == (table, model, metric)
+                and all(getattr(o, name) == value for name, value in more.items()))  # fmt: skip
+
+
+def baseline() -> Published:
+    return printed_as("clip-vit-b16", "max_skew")
 
 
 def test_a_run_stands_beside_what_was_printed() -> None:
@@ -165,41 +177,109 @@ def test_a_run_stands_beside_what_was_printed() -> None:
     [row] = [row for row in found if row["table"] == "2"]
     assert (row["published"], row["measured"], row["source"]) == (0.233, 0.231, "berg2022")
     assert told(row) == (
-        "max_skew@1000 by gender (berg2022, Table 2): published .233, measured .231 (.200….260); "
-        "measured on 5,000 of 10,954 images"
+        "max_skew@1000 by gender (berg2022, Table 2): published .233, measured .231 (.200….260)"
     )
-    assert row["note"] == "measured on 5,000 of 10,954 images"
-
-
-def test_the_column_is_filled_under_the_same_convention() -> None:
-    run = measured(baseline(), 0.231)
-    assert run.table["published"].to_pylist() == [None, None]
     assert filled(run).table["published"].to_pylist() == [None, 0.233]
-    other = measured(baseline(), 0.231, convention="tiltmeter")
-    assert filled(other).table["published"].to_pylist() == [None, None]
 
 
-def test_what_does_not_match_is_not_shown() -> None:
+def silent(run: Run) -> bool:
+    """No value of any paper is shown: not in a line, and not in the column."""
+    return beside(run) == [] and set(filled(run).table["published"].to_pylist()) == {None}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"name": "clip", "spec": "hf:somebody/clip-vit-base-patch16-mine"},
+        {"name": "clip", "spec": "hf:somebody/clip-vit-base-patch16"},
+        {"name": "clip", "spec": "hf:/models/clip-vit-base-patch16"},
+        {"name": "openai/clip-vit-base-patch16", "spec": None},
+        {**CLIP, "debiaser": {"method": "subspace"}},  # a corrected model tells what is under it
+        {"name": "clip", "spec": "hf:openai/clip-vit-base-patch32"},
+    ],
+)
+def test_beside_another_model_nothing_is_shown(model: dict[str, object]) -> None:
     one = baseline()
     run = measured(one, 0.231)
-    for changed in (
-        {"model": {"name": "other", "spec": "hf:somebody/clip-vit-base-patch16-mine"}},
+    assert not silent(run)
+    found = beside(Run(run.table, {**run.meta, "model": model}))
+    assert one.value not in [row["published"] for row in found]
+    assert not any(row["table"] in ("3", "4a", "4b", "7") for row in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "images"),
+    [("mine", 10954), ("fairface-val-adults", 10954), ("fairface-val", 5000),
+     ("fairface-val", 10953), ("utkface", 23705)],
+)  # fmt: skip
+def test_beside_other_data_nothing_is_shown(name: str, images: int) -> None:
+    run = measured(baseline(), 0.231, dataset=name)
+    data = {"faces": {"name": name, "images": images, "found": {"rows": images}}}
+    assert baseline().value not in [
+        row["published"] for row in beside(Run(run.table, {**run.meta, "data": data}))
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
         {"arguments": {"given": {"words": "sobit"}}},
+        {"arguments": {"given": {"words": "berg+sobit"}}},
         {"arguments": {"given": {"templates": ["{}"]}}},
+        {"arguments": {}},  # not known
+        {"convention": replace(get_convention("berg2022"), balance="balanced").as_dict()},
+        {"convention": replace(get_convention("berg2022"), images="raw").as_dict()},
+    ],
+)
+def test_beside_other_words_or_choices_nothing_is_shown(changed: dict[str, object]) -> None:
+    run = measured(baseline(), 0.231)
+    assert silent(Run(run.table, {**run.meta, **changed}))
+    assert silent(measured(baseline(), 0.231, category="Occupation"))
+    assert silent(measured(baseline(), 0.231, convention="tiltmeter"))
+
+
+def test_utkface_is_compared_without_balance() -> None:
+    one = printed_as("clip-vit-b16", "max_skew", "4a", dataset="utkface")
+    run = measured(one, 0.03)
+    assert run.meta["convention"]["balance"] == "asis"
+    assert [row["published"] for row in beside(run)] == [0.034]
+    assert silent(Run(run.table, {**run.meta, "convention": get_convention("berg2022").as_dict()}))
+
+
+def test_harms_take_the_shipped_classes_and_all_images() -> None:
+    one = next(o for o in published("berg2022")
+               if (o.model, o.target, o.group) == ("clip-vit-b16", "crime", "White"))  # fmt: skip
+    run = measured(one, 0.2, convention="tiltmeter")
+    assert [row["published"] for row in beside(run)] == [pytest.approx(0.269)]
+    for changed in (
+        {"arguments": {"given": {"classes": "mine.csv"}}},
+        {"convention": get_convention("berg2022").as_dict()},  # a sample
     ):
-        assert beside(Run(run.table, {**run.meta, **changed})) == []
-    assert beside(measured(one, 0.231, dataset="utkface")) != beside(run)
-    assert beside(measured(one, 0.231, dataset="mine")) == []
-    assert beside(measured(one, 0.231, category="Occupation")) == []
-    other = beside(measured(one, 0.231, convention="tiltmeter"))
-    assert "published under berg2022, measured under tiltmeter" in other[0]["note"]
+        assert silent(Run(run.table, {**run.meta, **changed}))
+
+
+def test_a_word_is_compared_in_the_papers_own_caption() -> None:
+    one = next(o for o in published("sobit2024") if o.concept == "terrorist" and o.table == "2")
+    run = measured(one, 0.7, convention="tiltmeter", model="h14")
+    model = {"name": "h14", "spec": "open_clip:ViT-H-14/laion2b_s32b_b79k"}
+    for words, shown in (("sobit", True), ("sobit+sobit-extra", True), ("mine.csv", False)):
+        meta = {**run.meta, "model": model, "arguments": {"given": {"words": words}}}
+        assert silent(Run(run.table, meta)) is not shown
 
 
 def test_a_corpus_needs_no_model() -> None:
     one = next(o for o in published("sobit2024") if o.table == "3" and o.concept == "nurse")
-    run = measured(one, 0.32)
-    [row] = beside(Run(run.table, {}))
+    name = "laion-400m and 31 more files"
+    table = measured(one, 0.32, dataset=name).table
+    [row] = beside(Run(table, {"data": {"captions": {"name": name, "captions": 407_314_954}}}))
     assert (row["published"], row["concept"]) == (pytest.approx(0.31), "nurse")
+    assert silent(Run(table, {"data": {"captions": {"name": name, "captions": 10_000}}}))
+
+
+def test_every_dataset_has_its_size() -> None:
+    """Without it, a part of a dataset would pass for the whole."""
+    for one in published():
+        assert silent(Run(rows(1, metric="x"), {"data": {"faces": {"name": one.dataset}}}))
 
 
 def test_every_figure_can_be_asked_for() -> None:

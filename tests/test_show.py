@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -13,10 +14,10 @@ from tests.report.making import HOSTILE, hostile_run
 from tiltmeter import cli
 from tiltmeter.report.summary import _sentence
 from tiltmeter.report.text import TURNING
-from tiltmeter.results import Run
+from tiltmeter.results import Run, combined, rows
 from tiltmeter.show import run as show_run
 from tiltmeter.show.audit import _counts
-from tiltmeter.show.closing import closing
+from tiltmeter.show.closing import closing, in_short
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
 
 #: What moves a cursor, colours a terminal or turns the direction of what follows.
@@ -101,6 +102,44 @@ def test_messages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     told = capsys.readouterr().err
     assert "[31m" in told
     assert WILD.findall(told) == []
+
+
+def test_in_short_counts_mirrors_once_and_names_the_strongest_of_either_sign() -> None:
+    same = {"probe": "ranking", "metric": "c_asc", "model": "m", "dataset": "d", "n": 100}
+    table = combined([
+        rows(4, **same, attribute="gender", group=["man", "woman"] * 2,
+             concept=["a", "a", "b", "b"], value=[-0.3, 0.3, 0.5, -0.5],
+             verdict=[ESTABLISHED] * 2 + [NOT_ESTABLISHED] * 2),
+        rows(3, **same, attribute="age", group=["0-2", "3-9", "10-19"], concept="a",
+             value=[0.2, -0.6, 0.4], verdict=ESTABLISHED),
+    ])  # fmt: skip
+    told = [list(column.cells) for column in in_short(Run(table)).columns]
+    assert list(zip(*told, strict=True)) == [
+        ("gender", "2", "1", "0", "a · woman +0.30"),
+        ("age", "3", "3", "0", "a · 3-9 -0.60"),
+    ]
+
+
+def test_harms_come_first_in_short_with_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": 1000}
+    kinds = [("ape", [0.1, 0.8, 0.3], 0.001), ("thief", [0.1, 0.1, 0.2], 0.4)]
+    tables = [
+        rows(3, **same, metric="group_rates", group=["0-2", "3-9", "10-19"], category=name,
+             target=name, value=rates, n_group=[500, 52, 448])
+        for name, rates, _ in kinds
+    ] + [
+        rows(1, **same, metric="gaps", category=name, target=name, value=[np.ptp(rates)], p_fwer=p)
+        for name, rates, p in kinds
+    ]  # fmt: skip
+    word = rows(3, probe="ranking", metric="c_asc", model="m", dataset="d", attribute="age",
+                group=["0-2", "3-9", "10-19"], concept="a", value=[0.2, -0.6, 0.4],
+                verdict=ESTABLISHED)  # fmt: skip
+    closing(Run(combined([*tables, word])), None, "")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    harm = ["age", "ape", "3-9", "80.0%", "52", "0-2", "10.0%", "500"]
+    assert harm in lines
+    assert not any("thief" in line for line in lines)  # not beyond chance
+    assert lines.index(harm) < next(at for at, line in enumerate(lines) if "established" in line)
 
 
 @pytest.mark.parametrize("many", [0, 1, 2])

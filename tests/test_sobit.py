@@ -238,9 +238,27 @@ def test_divergence_is_zero_only_for_the_images_own_shares(tilted: Run, fair: Ru
     assert np.mean([row["p"] <= 0.05 for row in tops.divergence(fair, "shape")]) < 0.2
 
 
+def test_an_association_and_its_mirror_count_once(tilted: Run) -> None:
+    words = len({row["concept"] for row in sobit.word_rows(tilted, "c_asc", "shape")})
+    for attribute, sides in (("shape", 1), ("hue", len(HUES))):
+        both = sobit.word_rows(tilted, "c_asc", attribute)
+        once = sobit.without_mirrors(both)
+        assert len(once) == words * sides
+        assert all(row in both for row in once)
+    by_shape = sobit.word_rows(tilted, "c_asc", "shape")
+    round_ = [row for row in by_shape if row["group"] == "round"]
+    once = sobit.without_mirrors(by_shape)
+    assert Counter(r["verdict"] for r in once) == Counter(r["verdict"] for r in round_)
+    assert [r["value"] for r in once] == pytest.approx([abs(r["value"]) for r in round_])
+    undefined = [{**row, "value": None} for row in by_shape]
+    assert [r["group"] for r in sobit.without_mirrors(undefined)] == ["round"] * words
+
+
 def test_changes_are_where_the_tilt_was_taken_out(tilted: Run, fair: Run) -> None:
     rows = sobit.changes(tilted, fair, many=3)
     assert {row["attribute"] for row in rows} == set(ATTRIBUTES)
+    by_hue = [row["group"] for row in rows if row["attribute"] == "hue"]
+    assert tuple(dict.fromkeys(by_hue)) == HUES  # groups in the order of the data
     for row in rows:
         before = sobit.heat(tilted, row["attribute"], [row["concept"]])
         [old] = [one for one in before if one["group"] == row["group"]]

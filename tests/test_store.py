@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tiltmeter as tm
-from tiltmeter.errors import InputError
+from tiltmeter.errors import DamagedError, InputError
 from tiltmeter.store import Space, Store, identity
 
 
@@ -101,7 +101,7 @@ def test_damage_is_found(space: Space) -> None:
     assert len(Space(space.path)) == 0
     shard = space.add(items(2), vectors(2))
     (space.path / f"{shard}.npy").write_bytes(b"x")
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(DamagedError, match="cannot be read"):
         space.vectors(items(2))
 
 

@@ -31,6 +31,24 @@ def test_crossing_is_the_same_partition_either_way(one: list[str], data: st.Data
     assert sorted(a.cross(b).counts) == sorted(b.cross(a).counts)
 
 
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["0-2", "3-9", "10-19", "60-69", "more than 70"],
+        ["-1.0", "0.25", "0.5", "2.0", "10.0"],
+        ["01", "1", "a2", "a10", "a10b", "b1"],
+        ["Black", "East Asian", "White", "black"],  # without numbers: by code point
+    ],
+)
+def test_groups_sort_by_the_numbers_in_their_names(expected: list[str]) -> None:
+    given_ = [*reversed(expected), expected[1]]
+    groups = Groups.from_labels(given_)
+    assert list(groups.names) == expected
+    assert [groups.names[code] for code in groups.codes] == given_
+    crossed = groups.cross(Groups.from_labels(["x"] * len(given_)))
+    assert list(crossed.names) == [f"{name} | x" for name in expected]
+
+
 def test_shares_and_rows() -> None:
     groups = Groups.from_labels(["x", "y", "x", "x"], attribute="kind")
     assert groups.shares.tolist() == [0.75, 0.25]

@@ -15,14 +15,14 @@ from tiltmeter.embedding import SHOWN, Embedded, EmbeddedFaces, embed, load_for
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Engine, engine_of
 from tiltmeter.engine.vectors import Changed, Held, Stored, Vectors, vectors_of
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import EXPECTED, InputError, UnknownNameError, reason
 from tiltmeter.images import Made, Pictures
 from tiltmeter.options import AuditKeywords, AuditOptions
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import CannotRunError, Probe, ProbeResult, Setting
 from tiltmeter.prompting import audit_prompts
-from tiltmeter.results import Run, combined, prompt_record, run_record
+from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
 from tiltmeter.store import Space, Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
@@ -61,7 +61,9 @@ def audit(
     Raises
     ------
     InputError
-        If data, model and options do not go together.
+        If data, model and options do not go together, or if the first probe fails.
+    ProbeFailedError
+        If a probe fails after others have finished: `.run` has their results.
     """
     return _Audit(model, faces, AuditOptions.of(**options), progress).run()
 
@@ -117,20 +119,31 @@ class _Audit:
         probes, not_run = choose_probes(
             self.options.probes.probes, self.model, given_data, self.engine
         )
+        configured = {  # a mistyped option is found before any probe runs
+            name: probe.options_with(name, self.options.probes.options.get(name, {}))
+            for name, probe in probes.items()
+        }
         shown = self._load_data(given_data, probes)
-        setting = self._setting()
+        setting = self._setting(shown)
         results: dict[str, ProbeResult] = {}
+        failures: dict[str, Exception] = {}
         for name, probe in probes.items():
-            own = probe.options_with(name, self.options.probes.options.get(name, {}))
+            own = replace(setting, options=configured[name])
             try:
-                result = probe.run(self.model, shown, replace(setting, options=own))
-            except CannotRunError as error:
-                if self.options.probes.probes is not None:
+                results[name] = ProbeResult(*probe.run(self.model, shown, own))
+            except Exception as error:  # not even a bug may cost what the others measured
+                if self.options.probes.probes is None and isinstance(error, CannotRunError):
+                    not_run[name] = str(error)
+                    continue
+                if not results:  # nothing to keep: a mistake that all probes share is told at once
                     raise
-                not_run[name] = str(error)
-                continue
-            results[name] = ProbeResult(*result)
-        return self._recorded(results, shown, setting, not_run)
+                failures[name] = error
+        run = self._recorded(results, shown, setting, not_run)
+        if not failures:
+            return run
+        run.meta["failed"] = {name: reason(error) for name, error in failures.items()}
+        bugs = [error for error in failures.values() if not isinstance(error, EXPECTED)]
+        raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
 
     def _check(self) -> None:
         """What can be told before a model is loaded."""
@@ -138,17 +151,16 @@ class _Audit:
             raise InputError("faces are given twice: by --images, and by --data faces=")
         self.options.probes.chosen  # noqa: B018  an unknown convention is named
         for name in self.options.probes.probes or ():
-            if reason := PROBES[name].refuses(self.engine):
-                raise InputError(f"{name} {reason}")
+            if why := PROBES[name].refuses(self.engine):
+                raise InputError(f"{name} {why}")
 
     def _load_data(self, given: Mapping[str, Any], probes: Mapping[str, Probe]) -> dict[str, Any]:
         """The data that the probes use; not the rows that a debiaser was fitted on."""
         used = {role for one in probes.values() for role in (*one.needs, *one.takes)}
-        wanted = self.options.data
+        wanted, labels = self.options.data, self.options.probes.chosen.labels
+        load = partial(load_data, attributes=wanted.attributes, cross=wanted.cross, optional=labels)
         shown: dict[str, Any] = {
-            role: load_data(one, attributes=wanted.attributes, cross=wanted.cross, role=role)
-            if isinstance(one, str)
-            else one
+            role: load(one, role=role) if isinstance(one, str) else one
             for role, one in given.items()
             if one is not None and role in used
         }
@@ -158,10 +170,12 @@ class _Audit:
                 shown["faces"] = self.model.corrected(shown["faces"])
         return shown
 
-    def _setting(self) -> Setting:
-        options = self.options
+    def _setting(self, shown: Mapping[str, Any]) -> Setting:
+        options, convention = self.options, self.options.probes.chosen
+        if "faces" in shown:
+            convention = convention.on(shown["faces"].name, shown["faces"].groups)
         return Setting(
-            options.probes.chosen,
+            convention,
             self._embed,
             lambda: self.prompts,
             self._embed_faces,
@@ -241,7 +255,7 @@ class _Audit:
             spec=self.spec,
             data=data,
             seed=options.resampling.seed,
-            convention=options.probes.chosen.as_dict(),
+            convention=setting.convention.as_dict(),
             prompts=prompt_record(prompts),
             environment={
                 "device": str(getattr(self.model, "device", "cpu")),
@@ -310,13 +324,13 @@ def choose_probes(
         or probe.refuses(engine)
         for name, probe in known.items()
     }
-    reasons = {name: reason for name, reason in lacking.items() if reason}
+    reasons = {name: why for name, why in lacking.items() if why}
     chosen = {name: probe for name, probe in known.items() if name not in reasons}
     # words alone are no audit of a model that sees, unless they are asked for
     if reasons and (asked or not any(probe.needs for probe in chosen.values())):
         together: dict[str, list[str]] = {}
-        for name, reason in reasons.items():
-            together.setdefault(reason, []).append(name)
-        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in together.items())
+        for name, why in reasons.items():
+            together.setdefault(why, []).append(name)
+        told = "; ".join(f"{', '.join(names)}: {why}" for why, names in together.items())
         raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {told}")
     return chosen, reasons

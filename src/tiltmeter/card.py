@@ -159,7 +159,8 @@ def command(meta: Mapping[str, Any]) -> str | None:
     for name, option in (("faces", "--images"), ("words", "--words"), ("placebo", "--placebo"),
                          ("classes", "--classes"), ("convention", "--convention"),
                          ("permutations", "--permutations"), ("bootstraps", "--bootstraps"),
-                         ("seed", "--seed"), ("precision", "--precision")):  # fmt: skip
+                         ("seed", "--seed"), ("precision", "--precision"),
+                         ("engine", "--engine")):  # fmt: skip
         if given.get(name) is not None:
             words += [option, str(given[name])]
     for name, option in (("probes", "--probe"), ("templates", "--template"), ("k", "--k"),
@@ -173,6 +174,8 @@ def command(meta: Mapping[str, Any]) -> str | None:
             words += ["--option", f"{probe}.{option}={value}"]
     words += ["--strict"] * bool(given.get("strict"))
     words += ["--no-vectors"] * (given.get("keep_vectors") is False)
+    if given.get("engine") and "store" in (meta.get("environment") or {}):
+        words += ["--store", "store"]
     return " ".join(map(_quoted, words))
 
 
@@ -257,7 +260,7 @@ def _not_run(run: Run) -> list[str]:
 
 def _again(run: Run, meta: Mapping[str, Any]) -> list[str]:
     line = command(meta)
-    told = "The run was made from Python (`tiltmeter.audit`); its arguments are in `run.json`."
+    told = "The run was made from Python; its arguments are in `run.json`."
     if line is not None:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", line)), default=0))
         told = f"{fence}sh\n{line}\n{fence}"

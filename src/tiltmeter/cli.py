@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +20,8 @@ from tiltmeter.cli_frontier import frontier
 from tiltmeter.cli_handing_on import bundle, card, verify
 from tiltmeter.cli_report import report
 from tiltmeter.cli_words import compare, words
-from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import reason as reason_of
 from tiltmeter.types import Progress
 
 app = typer.Typer(
@@ -160,6 +163,7 @@ def audit(
     from tiltmeter.cli_report import report_beside
     from tiltmeter.options import AuditKeywords
     from tiltmeter.panel import panel
+    from tiltmeter.results import ProbeFailedError, Run
     from tiltmeter.show.closing import closing
 
     place = out or _next_run()
@@ -191,12 +195,26 @@ def audit(
             "trust_remote_code": trust_remote_code,
             "keep_vectors": keep_vectors,
         }
-        runs = [
-            run_audit(model, faces, progress=progress, **asked)
-            for model in models or ["testbed:fusion"]
-            for faces in (images or [None])  # type: ignore[list-item]
-        ]
+        runs: list[Run] = []
+        bugs: list[BaseException] = []
+        lost: dict[str, str] = {}  # audits of which nothing came
+        for model, faces in product(models or ["testbed:fusion"], images or [None]):  # type: ignore[list-item]
+            try:
+                runs.append(run_audit(model, faces, progress=progress, **asked))
+                continue
+            except ProbeFailedError as error:
+                runs.append(error.run)
+                cause = error.__cause__ or error
+            except Exception as error:
+                if not runs:  # nothing to keep
+                    raise
+                lost[f"the audit of {model}" + (f" on {faces}" if faces else "")] = reason_of(error)
+                cause = error
+            if not isinstance(cause, EXPECTED):
+                bugs.append(cause)
     run = runs[0] if len(runs) == 1 else panel(runs, seed=seed)
+    if lost:
+        run.meta["failed"] = {**run.meta.get("failed", {}), **lost}
     run.save(place, replace=force)
     page, reason = report_beside(run, place) if with_report else (None, "")
     if as_json:
@@ -209,6 +227,11 @@ def audit(
             show.panel(run)
         show.saved(place)
         closing(run, page, reason)
+    if bugs:
+        raise bugs[0]
+    if failed := run.meta.get("failed"):
+        told = "; ".join(f"{name} failed: {why}" for name, why in failed.items())
+        raise TiltmeterError(f"{told} (the other results are kept in {place})")
 
 
 @app.command(epilog="Example:  tiltmeter embed hf:DIR --images fairface:DIR --store store")
@@ -399,7 +422,10 @@ def plan(
     chosen = chosen.with_(k=tuple(sorted(set(k)))) if k else chosen
     with _progress(quiet=as_json) as progress:
         progress("reading labels", 0.0)
-        data = load_data(images, attributes=attribute, cross=cross or (), role="faces")
+        data = load_data(
+            images, attributes=attribute, cross=cross or (), role="faces", optional=chosen.labels
+        )
+        chosen = chosen.on(data.name, data.groups)
         names = [*(attribute or data.groups), *(cross or ())]
         progress("drawing random rankings", 0.3)
         plans = make_plan(
@@ -673,6 +699,8 @@ def main() -> None:
     """Runs the command line; what the user can put right ends with one line and exit code 2."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII only
+    # a sentence for whoever sits at the terminal, without our line of code
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
     except TiltmeterError as error:

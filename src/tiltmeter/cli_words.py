@@ -84,7 +84,7 @@ def compare(
         typer.Option(
             "--max",
             metavar="LIMIT",
-            help="Exit code 1 if AFTER breaks it: 'max_skew@1000[gender] < 0.15'; again for more",
+            help="Exit code 1 if AFTER breaks it: 'max_skew@1000\\[gender] < 0.15'; again for more",
         ),
     ] = None,
     margin: Annotated[
@@ -106,7 +106,7 @@ def compare(
 ) -> None:
     """Tell what got better, what got worse, and what cannot be told: every attribute, every word.
 
-    Exit code 1: the gate is shut (--fail-on, --max). Exit code 2: the question was wrong.
+    Exit codes: 0 passed, 1 worse or a limit broken, 2 usage error, 3 nothing was tested.
     """
     from tiltmeter.gate import Limit, gate
     from tiltmeter.gate import compare as run_compare
@@ -127,7 +127,7 @@ def compare(
         store=store,
     )
     decided = None
-    if asked or fail_on:
+    if asked or fail_on or not found.tested:
         decided = gate(second, found, fail_on=fail_on or "never", max=asked)
     if markdown is not None:
         page = show_gate.markdown(found, decided)
@@ -140,4 +140,4 @@ def compare(
     elif markdown != "-":
         show_gate.comparison(found, decided)
     if decided is not None and not decided:
-        raise typer.Exit(1)
+        raise typer.Exit(3 if decided.untested else 1)

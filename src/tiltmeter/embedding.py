@@ -19,7 +19,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.models import load_model
 from tiltmeter.results import content_hash
-from tiltmeter.store import Space, Store
+from tiltmeter.store import Space, Store, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
 SHOWN = 5  # unreadable pictures that a message names
@@ -93,6 +93,9 @@ def embed(
 ) -> Embedded:
     """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
 
+    Shards of the store that are damaged are removed, with a warning, and their images embedded
+    again.
+
     On another `engine` than the local one every worker gets the model by `load`, and there must be
     a store. Without `read` the vectors stay there: they may be more than the memory holds.
     """
@@ -114,6 +117,9 @@ def embed(
     unreadable: dict[str, str] = {}
     vectors: dict[str, Floats] = {}  # of the pictures embedded now, where nothing is stored
     new = 0
+    written: set[str] = set()
+    if space is not None:
+        space.discard_damaged()
     known = frozenset() if space is None else frozenset(space)
     chunks = local.embed(model, pictures, known=known.__contains__, pace=pace)
     if elsewhere:
@@ -127,13 +133,15 @@ def embed(
             raise InputError(f"a picture cannot be read: {next(iter(unreadable.values()))}")
         if elsewhere:
             new += len(chunk.new)
+            for what in chunk.damaged.values():
+                warn_of_damage(what)
         if chunk.vectors is not None:
             items = [str(hashes[at]) for at in chunk.new]
             new += len(items)
             if space is None:
                 vectors |= zip(items, chunk.vectors, strict=True)
             else:
-                space.add(items, chunk.vectors)
+                written.add(space.add(items, chunk.vectors))
         if progress is not None:
             rate = new / max(time.perf_counter() - started, 1e-9)
             progress(f"embedding, {rate:,.0f} images/s", len(hashes) / max(len(pictures), 1))
@@ -146,6 +154,15 @@ def embed(
         found = np.stack([vectors[item] for item in items])
     else:
         space = Space(space.path)  # as it is now, with what workers elsewhere have put there
+        # what workers elsewhere read they have checked
+        damaged = {} if elsewhere else space.discard_damaged(items)
+        if broken := written & set(damaged):
+            raise InputError(f"{damaged[broken.pop()]}, just after it was written: check the disk")
+        if damaged:
+            again = embed(model, pictures, ids, store=store, pace=pace, strict=strict,
+                          engine=engine, load=load, read=read, progress=progress)  # fmt: skip
+            seconds = time.perf_counter() - started
+            return replace(again, new=new + again.new, seconds=seconds)
         found = space.vectors(items if read else [])
     record = {
         "pictures": content_hash(items),

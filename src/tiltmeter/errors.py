@@ -2,7 +2,9 @@
 
 TiltmeterError            anything the package says no to; the command line exits with 2
 ├── InputError            data of the wrong shape, values or labels
-│   └── MissingError      a package that is not installed
+│   ├── MissingError      a package that is not installed
+│   └── DamagedError      a file of a store that is not what was written
+├── ProbeFailedError      a probe of an audit failed; `.run` keeps the others (tiltmeter.results)
 ├── UnknownNameError      a name that no registry holds, with the nearest ones
 └── ConventionError       two results that were measured under different conventions
 """
@@ -11,14 +13,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class TiltmeterError(Exception):
     """Base of all errors that the package raises on purpose."""
 
 
+#: What a user can put right; any other exception is a bug.
+EXPECTED = (TiltmeterError, OSError)
+
+
 class InputError(TiltmeterError, ValueError):
     """The data given cannot be measured as they are."""
+
+
+def reason(error: Exception) -> str:
+    """The message of an error; a bug's with its type."""
+    return str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
 
 
 class MissingError(InputError):
@@ -28,6 +40,20 @@ class MissingError(InputError):
         extra = dict.fromkeys(("torch", "transformers", "safetensors"), "models").get(package)
         install = f"'tiltmeter[{extra}]'" if extra else package
         super().__init__(f"{what} needs the package {package}: pip install {install}")
+
+
+class DamagedError(InputError):
+    """A file of a store is not what was written; `reason` completes a sentence about `path`."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(
+            f"{path} {reason}: `tiltmeter store verify {path.parent.parent} --remove` removes "
+            "damaged files, `tiltmeter embed` with their model makes them again"
+        )
+
+    def __reduce__(self) -> tuple[type[DamagedError], tuple[Path, str]]:
+        return type(self), (self.path, self.reason)  # it travels between processes
 
 
 class ConventionError(TiltmeterError, ValueError):

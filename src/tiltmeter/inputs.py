@@ -139,10 +139,14 @@ def item_ids(table: pa.Table, source: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which label columns are wanted: `names`, or what looks like labels; and those `also`."""
+    """Which label columns are wanted: `names`, or what looks like labels; and those `also`.
+
+    Columns in `optional` are read too where the table has them.
+    """
 
     names: Sequence[str] | None = None
     also: Sequence[str] = ()
+    optional: Sequence[str] = ()
 
 
 def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str, Groups]:
@@ -150,7 +154,8 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
     found = columns.names
     if found is None:
         found = [name for name in table.column_names if _looks_like_labels(table, name)]
-    names = list(dict.fromkeys([*found, *columns.also]))
+    optional = [name for name in columns.optional if name in table.column_names]
+    names = list(dict.fromkeys([*found, *columns.also, *optional]))
     for name in names:
         if name not in table.column_names:
             raise UnknownNameError(f"label column in {source}:", name, table.column_names)

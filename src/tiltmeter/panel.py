@@ -21,6 +21,7 @@ from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
 from tiltmeter.types import Floats
 
 DRAWS = 500  # of words, for the intervals of ranks
+LEANING = "share of models that lean up"  # the experiment
 #: What tells one measure from another, whoever was measured on whatever.
 MEASURE = ("metric", "attribute", "group", "k")
 
@@ -53,6 +54,13 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
         for name in dict.fromkeys(name for run in runs for name in run.instances)
     }
     meta = {**runs[0].meta, "panel": [run.meta for run in runs]}
+    failed = {
+        f"{probe} of {run.meta['model']['name']}": why
+        for run in runs
+        for probe, why in run.meta.get("failed", {}).items()
+    }
+    if failed:
+        meta["failed"] = failed
     counts = [run.vectors["counts"] for run in runs if "counts" in run.vectors]
     kept = {"counts": pa.concat_tables(counts)} if len(counts) == len(runs) else {}
     return Run(combined(tables), meta, instances, kept)
@@ -181,7 +189,7 @@ def _signs(listed: list[Row], constants: dict[str, Any]) -> list[pa.Table]:
         **constants,
         **columns,
         metric="c_asc",
-        experiment="share of models that lean up",
+        experiment=LEANING,
         value=up,
         verdict=agreed,
         n=[len(of) for of in whole.values()],

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.probes.embeddings import checked
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
-from tiltmeter.stats.power import smallest_effect
+from tiltmeter.stats.power import association_count, smallest_effect
 from tiltmeter.types import Faces, Groups
 
 DRAWS = 10_000
@@ -58,8 +58,12 @@ def plan(
 ) -> list[AttributePlan]:
     """The smallest effects and the noise floors of an audit of `words` words on these labels."""
     rng = np.random.default_rng(seed)
+    convention = convention.on(faces.name, faces.groups)
+    by = {name: checked(faces.attribute(name)) for name in attributes}
     return [
-        _plan(checked(faces.attribute(name)), convention, words, power, rng) for name in attributes
+        _plan(checked(groups), convention, words, power, rng)
+        for _, sample in samples_of(by, faces.groups, convention, rng)
+        for groups in sample.values()
     ]
 
 
@@ -67,18 +71,15 @@ def _plan(
     groups: Groups, convention: Convention, words: int, power: float, rng: np.random.Generator
 ) -> AttributePlan:
     sizes = groups.counts
-    if convention.balance == "balanced":
-        sizes = np.full(len(sizes), sizes.min())
     for k in convention.k:
         check_k(k, int(sizes.sum()))
     one = smallest_effect(sizes, power=power)
-    many = smallest_effect(sizes, power=power, tests=words * len(sizes))
+    many = smallest_effect(sizes, power=power, tests=association_count(words, len(sizes)))
     found = [
         GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
         for name, n, a, b in zip(groups.names, sizes, one, many, strict=True)
     ]
-    balanced = Groups(np.repeat(np.arange(len(sizes)), sizes), groups.names)
-    q = target_shares(convention.target, balanced)
+    q = target_shares(convention.target, groups)
     floors = []
     for k in convention.k:
         drawn = draw_top_counts(sizes, k, DRAWS, rng) / k

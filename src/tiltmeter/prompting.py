@@ -183,11 +183,6 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
         words = tuple(options["words"].split(","))
         if len(words) != 2:
             raise InputError(f"two bias words are needed, such as man,woman; got {len(words)}")
-    targets = {
-        word.text: word.category or name
-        for name in options["targets"].split(",")
-        for word in stimuli.load(name).words
-    }
     templates = tuple(options["templates"].split("|")) if options["templates"] else ()
     labels_of: dict[str, str] = {}
     if options["labels"]:
@@ -206,13 +201,22 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
         "groups": groups,
         "words": words,
         "prompt": options["prompt"] or prompt,
-        "targets": targets,
+        "targets": target_words(options["targets"]),
         "templates": templates or tuple(listed.templates["target"]),
         "labels": {
             target: 1 if label.lower() in sides[0] else -1
             for target, label in labels_of.items()
             if label.lower() in sides[0] | sides[1]
         },
+    }
+
+
+def target_words(lists: str) -> dict[str, str]:
+    """The words of lists or files, parted by commas, each with its category."""
+    return {
+        word.text: word.category or name
+        for name in lists.split(",")
+        for word in stimuli.load(name).words
     }
 
 

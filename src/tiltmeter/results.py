@@ -194,7 +194,8 @@ class Run:
         """Whether this run may pass: not worse than `before`, and within limits; true or false.
 
         `assert run.gate("before/", max=["max_skew@1000[gender] < 0.15"])`. What it finds is in the
-        answer: `.reasons`, `.comparison`. See `tiltmeter.gate.gate` for what may be asked.
+        answer: `.reasons`, `.comparison`. Where nothing could be tested, it is false. See
+        `tiltmeter.gate.gate` for what may be asked.
         """
         # looked up here: the gate stands above the results
         return importlib.import_module("tiltmeter.gate").gate(self, before, **asked)
@@ -256,6 +257,18 @@ class Run:
         )
         meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
         return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
+
+
+class ProbeFailedError(TiltmeterError):
+    """Some probes of an audit failed; `run` has the results of those that finished.
+
+    `run.meta["failed"]` has a reason for each probe that failed; the cause is the error of one.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        failed = [f"the probe {name} failed: {why}" for name, why in run.meta["failed"].items()]
+        super().__init__(f"{'; '.join(failed)} (results kept: {', '.join(run.instances)})")
 
 
 def run_record(

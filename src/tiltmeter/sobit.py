@@ -70,6 +70,24 @@ def word_rows(run: Run, metric: str, attribute: str, *, k: int | None = None) ->
     return [row for row in found if row["template"] is None or _word(row) not in several]
 
 
+def without_mirrors(rows: Sequence[Row]) -> list[Row]:
+    """Each association once, of rows of C-ASC.
+
+    Of two groups one has the other's C-ASC with the sign turned, the same p-values and the same
+    verdict: the group that the word leans to stays, or the first where neither has more.
+    """
+    found: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
+    for row in rows:
+        mine = found.setdefault((row["attribute"], *_word(row), row["template"]), {})
+        mine.setdefault(row["group"], []).append(row)  # several: other parts of speech
+    return [
+        row
+        for mine in found.values()
+        for several in zip(*mine.values(), strict=True)
+        for row in ([max(several, key=_value)] if len(mine) == 2 else several)
+    ]
+
+
 def top_words(run: Run, attribute: str, *, many: int = 1) -> list[Row]:
     """The `many` words nearest to each group in each category, by C-ASC (Tables 1 and 2).
 
@@ -147,8 +165,8 @@ def changes(before: Run, after: Run, *, many: int = 5) -> list[Row]:
     by_group: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(found, key=lambda row: (-abs(row["difference"]), row["concept"])):
         by_group.setdefault((row["attribute"], row["group"]), []).append(row)
-    order = [(name, group) for name in shared for at, group in sorted(by_group) if at == name]
-    return [row for place in order for row in by_group[place][:many]]
+    order = dict.fromkeys((row["attribute"], row["group"]) for row in listed[1])  # as measured
+    return [row for place in order for row in by_group.get(place, [])[:many]]
 
 
 def marked(listed: Sequence[Row], valence: Mapping[str, float]) -> list[Row]:
@@ -182,6 +200,10 @@ def _words(table: pa.Table, metric: str, attribute: str, k: int | None) -> pa.Ta
 
 def _word(row: Row) -> tuple[Any, ...]:
     return row["model"], row["dataset"], row["concept"], row["category"]
+
+
+def _value(row: Row) -> float:
+    return row["value"] or 0.0  # what is undefined is undefined for both groups
 
 
 def _place(row: Row) -> tuple[Any, ...]:

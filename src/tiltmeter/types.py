@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -62,7 +63,11 @@ class Groups:
 
     @classmethod
     def from_labels(cls, labels: Sequence[Any], *, attribute: str = "group") -> Groups:
-        """Groups named by the distinct labels, in sorted order."""
+        """Groups named by the distinct labels, sorted as people sort them.
+
+        >>> Groups.from_labels(["10-19", "more than 70", "3-9", "0-2"]).names
+        ('0-2', '3-9', '10-19', 'more than 70')
+        """
         labels = labels.tolist() if hasattr(labels, "tolist") else labels  # arrays and tensors
         missing = sum(label is None or label == "" or label != label for label in labels)
         if missing:
@@ -70,8 +75,11 @@ class Groups:
                 f"{missing} of {len(labels)} rows have no label for {attribute!r}; "
                 "fill them or leave those rows out"
             )
-        names, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
-        return cls(codes.reshape(-1), tuple(str(name) for name in names), attribute)
+        found, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
+        names = [str(name) for name in found]
+        order = sorted(range(len(names)), key=lambda at: _natural(names[at]))
+        place = np.argsort(order)  # of each name that was found, its place in the order
+        return cls(place[codes.reshape(-1)], tuple(names[at] for at in order), attribute)
 
     def cross(self, other: Groups) -> Groups:
         """The crossing of two partitions; combinations that nobody belongs to are left out."""
@@ -102,6 +110,13 @@ class Groups:
     @cached_property
     def shares(self) -> Floats:
         return self.counts / max(len(self), 1)
+
+
+def _natural(name: str) -> tuple[list[str | float], str]:
+    """Sorts by the numbers in a name, where it has any; numbers come before words."""
+    parts = re.split(r"((?:^-)?[0-9]+(?:\.[0-9]+)?)", name)  # text, a number, text, and so on
+    # "1" and "01" are the same number: the name itself decides
+    return [float(part) if at % 2 else part for at, part in enumerate(parts)], name
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def _probes(home: Path, shared: Callable[[str], Path]) -> tuple[Run, Run | None]
         probes=["stereotype", "propagation", "counterfactual", "harms"],
         permutations=99,
         bootstraps=40,
-        options={"propagation": {"references": 10}, "counterfactual": {"images": 28}},
+        options={"counterfactual": {"images": 28}},
     )  # fmt: skip
     return run, None
 

@@ -232,6 +232,10 @@ def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
     source = Adversarial(settings_, batch=4, store=tmp_path)
     fresh = list(Adversarial(settings_, batch=4).blocks(stream, some, SWAP))
     first = list(source.blocks(stream, some, SWAP))
+    damaged = next(tmp_path.glob("*/*.npy"))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
+    with pytest.warns(UserWarning, match="made again"):
+        first = list(source.blocks(stream, some, SWAP))
     monkeypatch.setattr(
         "tiltmeter.counterfactuals.adversarial.attack", lambda *_, **__: pytest.fail("made anew")
     )

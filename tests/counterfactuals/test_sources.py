@@ -130,7 +130,7 @@ def test_pictures_that_share_only_a_label_are_no_counterfactuals(tmp_path, figur
         for at in range(10):
             Image.new("RGB", (8, 8), (at, 0, 0)).save(folder / f"{at}.png")
     data = load_data(f"vlbias:{tmp_path}", role="pairs")
-    with pytest.raises(InputError, match="share a label"):
+    with pytest.raises(InputError, match="share a concept"):
         Parallel().pairs(data, Swap("gender", ("male", "female"), ("man", "woman")))
 
 

@@ -17,7 +17,10 @@ transformers = pytest.importorskip("transformers")
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_dual  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.types import DualEncoder, Matcher, TextEncoder  # noqa: E402
+from tiltmeter.probes.caption_choice import Cases  # noqa: E402
+from tiltmeter.probes.probe import Resampling  # noqa: E402
+from tiltmeter.probes.stereotype import stereotype  # noqa: E402
+from tiltmeter.types import DualEncoder, Groups, Matcher, TextEncoder  # noqa: E402
 
 TEXTS = ["a photo of a nurse", "The Doctor!", "a red ball is in the picture"]
 CHINESE = ["一张护士的照片", "医生", "一张 photo"]
@@ -112,10 +115,30 @@ def test_blip_has_the_librarys_cosines_and_matches(built: Callable[[str], Built]
     here = built("blip")
     assert isinstance(here.model, DualEncoder)
     cosines = here.model.encode_images(PICTURES) @ here.model.encode_texts(TEXTS).T
-    assert apart(here.model.logit_scale * cosines, here.theirs(use_itm_head=False).itm_score) < 1e-5
+    assert apart(cosines, here.theirs(use_itm_head=False).itm_score) < 1e-5
     scores = here.theirs(use_itm_head=True).itm_score
     assert apart(here.model.match(PICTURES, TEXTS), scores[:, 1] - scores[:, 0]) < 1e-5
     assert scores.std(dim=0).min() > 0.01
+
+
+def test_blip_without_a_scale_has_no_rows_at_its_own_scale(built: Callable[[str], Built]) -> None:
+    """The same cases through CLIP, which has a scale, do have them."""
+    cases = Cases(
+        ids=("a", "b"),
+        captions=(tuple(TEXTS), tuple(TEXTS[::-1])),
+        neutral=(None, None),
+        categories=Groups.from_labels(["profession", "profession"]),
+        targets=("nurse", "doctor"),
+        against=np.array([True, True]),
+        images=PICTURES[:2],
+    )
+    ways = {}
+    for name in ("clip", "blip"):
+        table, _ = stereotype(built(name).model, cases, resampling=Resampling(0, 0))
+        ways[name] = set(table["experiment"].to_pylist())
+    assert any("logit scale" in way for way in ways["clip"])
+    assert any("cosine" in way for way in ways["blip"])
+    assert not any("logit scale" in way for way in ways["blip"])
 
 
 @pytest.mark.parametrize("image_token", [True, False], ids=["image tokens", "plain"])
@@ -159,7 +182,10 @@ def readings(model: Any, texts: list[str]) -> dict[str, Callable[[Any], Any]]:
 def test_contract(name: str, built: Callable[[str], Built], monkeypatch: Any) -> None:
     here = built(name)
     model, texts = here.model, here.case.texts
-    assert model.logit_scale > 0
+    if name in RETRIEVERS:  # the library has no scale for them either
+        assert not hasattr(model, "logit_scale")
+    else:
+        assert model.logit_scale > 0
     assert isinstance(model.preprocessing, dict)
     if isinstance(model, DualEncoder):
         for vectors in (model.encode_images(PICTURES), model.encode_texts(texts)):

@@ -16,6 +16,7 @@ from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.eat import SENTENCES, eat, ieat
 from tiltmeter.probes.probe import CannotRunError
+from tiltmeter.report import page_of
 from tiltmeter.results import Run
 from tiltmeter.stats.permutation import weat_test
 from tiltmeter.stats.resampling import Resampling
@@ -65,8 +66,17 @@ def test_weat_is_that_of_the_metrics(ddof: str) -> None:
     single = run.where(metric="sc_eat")
     expected = metrics.sc_eat(np.concatenate(sets[:2]), *sets[2:], ddof=ddof)
     assert [one["value"] for one in single] == pytest.approx(expected.tolist())
-    assert [one["group"] for one in single] == WORDS["X"] + WORDS["Y"]
+    assert [(one["concept"], one["group"]) for one in single] == [
+        (word, None) for word in WORDS["X"] + WORDS["Y"]
+    ]
     assert {one["n"] for one in single} == {6}
+
+
+def test_the_report_names_the_word_of_every_single_target() -> None:
+    listed = next(table for table in page_of(measured(Leaning(1.0))).tables if "SC-EAT" in
+                  table.caption)  # fmt: skip
+    word = [column.head for column in listed.columns].index("word")
+    assert {cells[word] for cells in listed.cells()} == {*WORDS["X"], *WORDS["Y"]}
 
 
 def test_exact_p_by_brute_force() -> None:
@@ -85,7 +95,7 @@ def test_exact_p_by_brute_force() -> None:
     sums = np.array([cosines[list(one)].sum() for one in itertools.combinations(range(6), 3)])
     here = cosines[:3].sum()
     tails = np.mean(sums >= here - 1e-12), np.mean(sums <= here + 1e-12)
-    [single] = run.where(metric="sc_eat", group="x1")
+    [single] = run.where(metric="sc_eat", concept="x1")
     assert single["p"] == pytest.approx(min(1, 2 * min(tails)))
 
 
@@ -105,9 +115,9 @@ def test_by_hand() -> None:
         assert row["value"] == pytest.approx(1 / np.sqrt(2 / (4 - less)))
         # of 6 partitions, {1, 0} with either 0 has the largest sum
         assert row["p"] == pytest.approx(2 / 6)
-        [near] = run.where(metric="sc_eat", group="x1")
+        [near] = run.where(metric="sc_eat", concept="x1")
         assert near["value"] == pytest.approx(1 / np.array([1, 1, 0, 0]).std(ddof=less))
-        [neither] = run.where(metric="sc_eat", group="x2")
+        [neither] = run.where(metric="sc_eat", concept="x2")
         assert neither["value"] is None
         assert neither["note"] == "undefined: the target is equally near to all of A and B"
 
@@ -154,7 +164,7 @@ def test_every_number_comes_with_its_noise() -> None:
         assert row["ci_low"] <= row["ci_high"]
         assert row["ci_method"] == "bootstrap over stimuli"
         assert row["p"] <= row["p_bh"] <= row["p_fwer"] <= 1
-        assert row["concept"] is None
+        assert (row["concept"] is None) == (row["metric"] == "weat")
     bare = measured(Leaning(1.0), resampling=Resampling(0, 0)).table.to_pylist()
     assert {row["ci_low"] for row in bare} == {row["null_lo"] for row in bare} == {None}
 

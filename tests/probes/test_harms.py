@@ -187,13 +187,30 @@ def test_nobody_is_taken_for_it() -> None:
 def test_balanced_and_without_draws() -> None:
     model, faces = scattered(4)
     run = measured(
-        model, faces, classes(KINDS), Resampling(0, 0), convention=get_convention("berg2022"),
-        attributes=["size"],
+        model, faces, classes(KINDS), Resampling(0, 0), attributes=["size"],
+        convention=replace(get_convention("berg2022"), balance="balanced"),
     )  # fmt: skip
     least = min(faces.groups["size"].counts)
     assert {row["n_group"] for row in run.where(metric="group_rates")} == {least}
     for row in run.where(metric="gaps", experiment=None):
         assert (row["p"], row["ci_low"], row["null_mean"]) == (None, None, None)
+
+
+def test_balanced_by_gender_whatever_is_measured() -> None:
+    model, faces = scattered(4)
+    women = np.arange(len(faces)) % 3 == 0
+    gender = Groups.from_labels(np.where(women, "woman", "man"), attribute="gender")
+    faces = replace(faces, groups={**faces.groups, "gender": gender})
+    run = measured(
+        model, faces, classes(KINDS), Resampling(0, 0), convention=get_convention("berg2022"),
+        attributes=["size", "gender"],
+    )  # fmt: skip
+    rates = run.where(metric="group_rates", target="crime")
+    sizes = {(row["attribute"], row["group"]): row["n_group"] for row in rates}
+    assert sizes["gender", "man"] == sizes["gender", "woman"] == women.sum()
+    by_size = [n for (attribute, _), n in sizes.items() if attribute == "size"]
+    assert sum(by_size) == 2 * women.sum()
+    assert len(set(by_size)) > 1
 
 
 def test_same_seed_same_rows() -> None:

@@ -22,18 +22,29 @@ from tiltmeter.metrics.association import c_asc, sc_eat
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.propagation import (
     group_effects,
+    spearman,
     spearman_draws,
+    spearman_rows,
     valence_effects,
     z_scores,
 )
 from tiltmeter.metrics.retrieval import top_means
+from tiltmeter.probes import propagation_experiments
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.propagation import propagation
-from tiltmeter.probes.propagation_experiments import EXPERIMENTS, Choices, Side, measure
+from tiltmeter.probes.propagation_experiments import (
+    EXPERIMENTS,
+    Choices,
+    Measured,
+    Side,
+    measure,
+    permuted,
+)
 from tiltmeter.probes.propagation_meta import analyses_of, by_size, meta_analysis, pooled
-from tiltmeter.probes.propagation_rows import wald
+from tiltmeter.probes.propagation_rows import analyses, references, wald
 from tiltmeter.prompting import association_tests, propagation_sentences
 from tiltmeter.results import Run
+from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.data import figures
 from tiltmeter.testbed.valence import Perfect, lexicon, pictures, valences
@@ -41,7 +52,7 @@ from tiltmeter.testbed.world import World
 from tiltmeter.types import Faces, Groups
 
 HOUSE = get_convention("tiltmeter")
-SMALL = Choices(k=(7,), extremes=4, members=5, references=9)
+SMALL = Choices(k=(7,), extremes=4, members=5)
 GROUPS = ("x", "y", "z")
 
 
@@ -115,8 +126,11 @@ def test_so_a_rho_is_the_same_with_either_mixed_set() -> None:
 def test_valence_effects_are_sc_eat() -> None:
     q, a, b = np.random.default_rng(0).normal(size=(3, 9, 5))
     q, a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (q, a, b))
-    cosines = np.stack([q @ a.T, q @ b.T], axis=1)[:, None]
-    np.testing.assert_allclose(valence_effects(cosines)[:, 0], sc_eat(q, a, b))
+    cosines = q @ np.concatenate([b, a]).T
+    sets = np.stack([np.arange(9, 18), np.arange(9)])[None]
+    np.testing.assert_allclose(valence_effects(cosines, sets)[:, 0], sc_eat(q, a, b))
+    flat = valence_effects(np.full((1, 18), 0.1), sets)  # no spread, whatever rounding leaves
+    assert np.isnan(flat).all()
 
 
 def test_more_and_other_templates_do_not_matter_when_they_are_copies() -> None:
@@ -130,10 +144,10 @@ def test_more_and_other_templates_do_not_matter_when_they_are_copies() -> None:
                  for s in (one, copies)]  # fmt: skip
         np.testing.assert_allclose(found[0].intrinsic, found[1].intrinsic)
         np.testing.assert_allclose(found[0].extrinsic, found[1].extrinsic)
-    choices = replace(SMALL, templates="pooled", references=0, k=(21,))
+    choices = replace(SMALL, templates="pooled", k=(21,))
     rng = np.random.default_rng(0)
     whole = measure("1-a", copies["faces"], copies["lexicon"], choices, rng)
-    part = measure("1-a", one["faces"], one["lexicon"], replace(SMALL, references=0), rng)
+    part = measure("1-a", one["faces"], one["lexicon"], SMALL, rng)
     np.testing.assert_allclose(whole.extrinsic, part.extrinsic)
 
 
@@ -181,7 +195,6 @@ def test_every_experiment_against_a_slow_reference(name: str) -> None:
     intrinsic, extrinsic = slow(sides, name, 7, 4, found.members)
     np.testing.assert_allclose(found.intrinsic[:, 0], intrinsic)
     np.testing.assert_allclose(found.extrinsic[:, 0, 0], extrinsic)
-    assert found.intrinsic.shape[1] == found.extrinsic.shape[2] == 10  # the true one, 9 references
     run = measured(sides)
     told = run.where(metric="rho", experiment=name)
     groups = sides[e.queries].groups if e.grouped else sides[e.items].groups
@@ -192,8 +205,107 @@ def test_every_experiment_against_a_slow_reference(name: str) -> None:
             mine = groups.codes == code if groups else np.ones(len(intrinsic), bool)
             expected = spearmanr(np.array(intrinsic)[mine, 0], np.array(extrinsic)[mine, 0])
             assert row["value"] == pytest.approx(expected.statistic)
-            assert row["n_group"] == mine.sum()
+            assert row["n"] == row["n_group"] == mine.sum()
             assert row["ci_low"] <= row["value"] <= row["ci_high"]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 20), st.sampled_from([2, 10**6]))
+def test_rhos_of_rows_are_those_of_each_row(seed: int, n: int, levels: int) -> None:
+    x, y = np.random.default_rng(seed).integers(0, levels, (2, 4, n)).astype(float)
+    x[3, 0] = np.nan
+    expected = [spearman(a[~np.isnan(a)], b[~np.isnan(a)])[0] for a, b in zip(x, y, strict=True)]
+    np.testing.assert_allclose(spearman_rows(x, y), expected, atol=1e-12)
+
+
+def relabelled(true: Measured, many: int, rng: np.random.Generator) -> list[Side]:
+    """The items, `many` times, with their labels permuted as the probe permutes them."""
+    items = true.items
+    if items.groups is None:
+        ways = rng.permuted(np.tile(items.valence, (many, 1)), axis=1)
+        return [replace(items, valence=way) for way in ways]
+    codes = np.tile(items.groups.codes, (many, 1))
+    for part in (true.members, np.setdiff1d(np.arange(len(items)), true.members)):
+        codes[:, part] = rng.permuted(codes[:, part], axis=1)
+    return [replace(items, groups=replace(items.groups, codes=way)) for way in codes]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_references_are_the_experiment_with_permuted_labels(name: str) -> None:
+    sides, e = scattered(2, lean=0.4), EXPERIMENTS[name]
+    true = measure(name, sides[e.queries], sides[e.items], SMALL, np.random.default_rng(0))
+    found = references(true, SMALL, 3, np.random.default_rng(1))
+    for way, items in enumerate(relabelled(true, 3, np.random.default_rng(1))):
+        again = measure(
+            name, true.queries, items, SMALL, np.random.default_rng(), members=true.members
+        )
+        for row, one in enumerate(analyses(true)):
+            x = again.intrinsic[one.rows, 0, one.column]
+            y = again.extrinsic[one.rows, 0, 0, one.column]
+            assert found.rho[way, 0, row] == pytest.approx(spearmanr(x, y).statistic)
+        if true.groups is not None:
+            for code in range(3):
+                mine = true.groups.codes == code if e.grouped else slice(None)
+                column = code if e.content == "group" else 0
+                assert found.intrinsic[way, code] == pytest.approx(
+                    again.intrinsic[mine, 0, column].mean()
+                )
+                assert found.extrinsic[way, 0, code] == pytest.approx(
+                    again.extrinsic[mine, 0, 0, column].mean()
+                )
+
+
+def test_references_are_the_same_however_many_are_held_at_a_time(monkeypatch: Any) -> None:
+    sides = scattered(2)
+    true = measure("1-a", sides["faces"], sides["lexicon"], SMALL, np.random.default_rng(0))
+    whole = references(true, SMALL, 5, np.random.default_rng(1))
+    monkeypatch.setattr(propagation_experiments, "_PERMUTED", 120)
+    parts = [one.intrinsic.shape[1] for one in permuted(true, SMALL, 5, np.random.default_rng(1))]
+    assert parts == [2, 2, 1]
+    for one, two in zip(whole, references(true, SMALL, 5, np.random.default_rng(1)), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-12)
+
+
+def test_by_default_six_groups_can_pass_holm_also_with_all_36_tests_together() -> None:
+    """Six experiments have a rho for each of six groups: the smallest p must be below .05/36."""
+    rng, codes = np.random.default_rng(0), np.arange(240) % 6
+    pleasant, valence = rng.normal(size=12), rng.uniform(size=100)
+    faces = rng.normal(size=(240, 12)) + rng.normal(size=(240, 1)) * pleasant
+    words = rng.normal(size=(100, 12)) + 4 * (valence[:, None] - 0.5) * pleasant
+    sides = {
+        "faces": Side("faces", tuple(map(str, range(240))), [faces], None,
+                      Groups(codes, tuple("abcdef"), "kind")),
+        "lexicon": Side("lexicon", tuple(map(str, range(100))), [words], valence),
+    }  # fmt: skip
+    run = measured(sides, replace(SMALL, extremes=10, k=(20,)), resampling=Resampling(bootstraps=0))
+    told = run.where(metric="rho", experiment="1-a")
+    assert [row["group"] for row in told] == list("abcdef")
+    p = [row["p"] for row in told]
+    assert min(p) * 36 <= 0.05
+    # the family of Holm's correction is the groups of one experiment at one k
+    assert [row["p_fwer"] for row in told] == pytest.approx(holm(np.array(p)))
+    assert min(row["p_fwer"] for row in told) <= 0.05
+
+
+def test_as_many_references_as_permutations() -> None:
+    run = measured(scattered(1), resampling=Resampling(19, 0))
+    p = [row["p"] * 20 for row in run.where(metric="rho")]
+    np.testing.assert_allclose(p, np.round(p))
+    bare = measured(scattered(1), resampling=Resampling(0, 0))
+    assert all(row["p"] is None for row in bare.where(metric="rho"))
+
+
+def test_no_published_mean_stands_beside_other_models_and_data() -> None:
+    rng, n = np.random.default_rng(0), 600
+    ids = tuple(map(str, range(n)))
+    sides = {
+        "faces": Side("faces", ids, [rng.normal(size=(n, 3))], None,
+                      Groups(np.arange(n) % 2, ("x", "y"), "kind"), "mine"),
+        "lexicon": Side("lexicon", ids, [rng.normal(size=(n, 3))], rng.uniform(size=n), None,
+                        "mine"),
+    }  # fmt: skip
+    run = measured(sides, Choices(), resampling=Resampling(0, 0))
+    assert run.where(metric="rho_mean", k=500)
+    assert run.table["published"].null_count == run.table.num_rows
 
 
 def test_items_carry_the_group_means_of_2a_and_2b() -> None:
@@ -214,7 +326,7 @@ def test_items_carry_the_group_means_of_2a_and_2b() -> None:
 
 
 def test_difference_of_two_groups_has_welchs_error_and_that_of_dealt_labels() -> None:
-    run = measured(scattered(5, lean=1.0), replace(SMALL, references=0))
+    run = measured(scattered(5, lean=1.0), resampling=Resampling(0, 50))
     [row] = run.where(metric="intrinsic_difference", experiment="1-a", group="x", target="y")
     single = [one for one in run.instances["propagation"].to_pylist()
               if one["experiment"] == "1-a intrinsic"]  # fmt: skip
@@ -224,7 +336,7 @@ def test_difference_of_two_groups_has_welchs_error_and_that_of_dealt_labels() ->
     assert row["p"] == pytest.approx(expected.pvalue)
     edges = expected.confidence_interval()
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((edges.low, edges.high))
-    dealt = measured(scattered(5, lean=1.0), replace(SMALL, references=50))
+    dealt = measured(scattered(5, lean=1.0), resampling=Resampling(50, 50))
     [wider] = dealt.where(metric="intrinsic_difference", experiment="1-a", group="x", target="y")
     assert wider["value"] == pytest.approx(row["value"])
     assert wider["ci_low"] < row["ci_low"]
@@ -252,6 +364,19 @@ def test_pooled_by_hand() -> None:
     means = [0.84, 0.87, *np.repeat([0.94, 0.76, 0.81, 0.78, 0.91, 0.78], 6)]
     assert len(means) * 3 == 114
     assert pooled(means * 3).mean == pytest.approx(0.83, abs=0.005)
+
+
+def test_means_over_the_studys_models_stand_beside_no_single_model() -> None:
+    """With the study's own choices too: whose model and data these are, nobody knows."""
+    rng = np.random.default_rng(0)
+    sides = {
+        role: Side(role, tuple(map(str, range(520))), [rng.normal(size=(520, 8))],
+                   rng.uniform(size=520), None, role)
+        for role in ("valence", "lexicon")
+    }  # fmt: skip
+    run = measured(sides, Choices(), resampling=Resampling(0, 0))
+    assert [row["k"] for row in run.where(metric="rho_mean", experiment="1*-a")] == [500]
+    assert run.table["published"].null_count == len(run.table)
 
 
 def test_the_phrases_and_sentences_of_the_study() -> None:
@@ -353,10 +478,10 @@ def test_k_of_the_items_is_fine_and_more_is_an_error() -> None:
         valence = Side("valence", ("",) * n, [rng.normal(size=(n, 3))], rng.uniform(size=n))
         words = replace(valence, role="lexicon")
         if n == 900:
-            assert measure("1-a", faces, words, Choices(references=0), rng).k == [500]
+            assert measure("1-a", faces, words, Choices(), rng).k == [500]
         else:
             with pytest.raises(CannotRunError, match="the top 500 of 300 lexicon sentences"):
-                measure("1-a", faces, words, Choices(references=0), rng)
+                measure("1-a", faces, words, Choices(), rng)
 
 
 def test_a_group_of_fewer_items_makes_all_sets_as_small() -> None:
@@ -400,13 +525,13 @@ def rated(n: int, name: str) -> dict[str, Any]:
     return {"valence": np.linspace(0, 1, n), "name": name}
 
 
-OPTIONS = {"k": (20,), "members": 5, "extremes": 10, "references": 5}
+OPTIONS = {"k": (20,), "members": 5, "extremes": 10}
 
 
 def test_what_can_run_runs_and_the_others_are_named() -> None:
     pictures_ = Valence(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
     words = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
     run = tm.audit(Told(), people(), data={"valence": pictures_, "lexicon": words}, **given)
     counted = [row["experiment"] for row in run.where(metric="rho")]
     assert {name: counted.count(name) for name in EXPERIMENTS} == {
@@ -436,7 +561,7 @@ def test_what_can_run_runs_and_the_others_are_named() -> None:
 def test_duplicate_words_count_once() -> None:
     once = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
     twice = Lexicon((*once.words, "word3"), np.append(once.valence, 0.99), "words")
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
     first, second = (tm.audit(Told(), people(), data={"lexicon": one}, **given)
                      for one in (once, twice))  # fmt: skip
     told = second.where(metric="rho", experiment="1-a")
@@ -471,7 +596,7 @@ def test_faces_whom_no_phrase_names_are_left_out_and_groups_are_alike_large() ->
 
 def test_faces_by_other_labels_take_part_where_no_phrases_are_needed() -> None:
     words = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
     for shown in (people(60, ("Indian", "Other")), people(60)):
         if "Asian" in shown.groups["race"].names:
             shown = replace(shown, groups={"age": Groups.from_labels(["old", "young"] * 30)})
@@ -536,7 +661,7 @@ def world_run(strength: float, *, seed: int = 0, noise: float = 0.3, images: int
         figures(world, images, rng),
         data={"valence": pictures(world, 400, rng), "lexicon": lexicon(world)},
         probes=["propagation"],
-        options={"propagation": {"references": 40}},
+        permutations=40,
         bootstraps=50,
         seed=seed,
     )

@@ -10,14 +10,17 @@ import pytest
 
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing import audit
+from tiltmeter.card import command
 from tiltmeter.engine.ranking import parts as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
 from tiltmeter.engine.seam import Local, Parts
 from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
 from tiltmeter.errors import InputError
+from tiltmeter.gate.evidence import seen
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
+from tiltmeter.probes import PROBES
 from tiltmeter.probes.ranking import Where, ranking
 from tiltmeter.results import Run
 from tiltmeter.stats.resampling import Resampling
@@ -214,6 +217,39 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
     assert len(set(rows)) == 128
     with pytest.raises(InputError, match="500 rows, but 600"):
         Mapped(tmp_path / "x.npy", 0, 600).read()
+
+
+def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -> None:
+    asked: dict[str, Any] = {"cross": ["gender*age"], "k": [50], "permutations": 20, "seed": 3}
+    by_parts, whole = (audit(brought, engine=one, **asked).meta for one in ("parts", "local"))
+    assert whole["arguments"]["given"] == asked
+    assert by_parts["arguments"]["given"] == {**asked, "engine": "parts"}
+    assert set(by_parts["not_run"]) == set(PROBES) - {"ranking"}
+    assert "does not run by parts" in by_parts["not_run"]["harms"]
+
+
+def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> None:
+    run = by_parts(brought, k=[50], permutations=20)
+    line = f"tiltmeter audit {brought} --permutations 20 --engine parts --probe ranking --k 50"
+    assert command(run.meta) == line
+    stored = {**run.meta, "environment": {"store": "somewhere"}}  # image files need one
+    assert str(command(stored)).endswith("--store store")
+    whole = audit(brought, probes=["ranking"], k=[50], permutations=20)
+    here, there = seen(whole), seen(run)
+    np.testing.assert_array_equal(there.images, here.images)
+    np.testing.assert_array_equal(there.texts, here.texts)
+
+
+def test_without_vectors_a_run_by_parts_keeps_counts_alone(brought: str) -> None:
+    run = by_parts(brought, k=[50], permutations=0, bootstraps=0, keep_vectors=False)
+    assert set(run.vectors) == {"counts"}
+
+
+def test_images_that_are_drawn_in_memory(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run = audit("testbed:dual", "testbed:?images=56", probes=["ranking"], engine="parts:size=20",
+                k=[5], permutations=0, bootstraps=0)  # fmt: skip
+    assert run.meta["data"]["faces"]["images"] == 56
 
 
 def test_balanced_conventions_take_the_same_images(brought: str) -> None:

@@ -39,7 +39,7 @@ def test_an_audit_ends_with_a_short_table_and_the_path_of_its_page(
     assert len(lines) - start <= 8
     gender = next(line for line in lines[start:] if line.startswith("gender"))
     assert gender.split()[2] != "0"  # established
-    assert "thing 0 → woman" in gender
+    assert "thing 0 · woman" in gender
     assert b"<h1>" in (home / "run/report.html").read_bytes()
 
 

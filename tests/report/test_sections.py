@@ -19,6 +19,7 @@ from tests.random_clip import random_clip
 from tiltmeter.panel import panel
 from tiltmeter.report import charts, clouds, drawing, page, page_of
 from tiltmeter.report.drawing import ON_GROUPS, PALETTE, inline
+from tiltmeter.report.measured import facts
 from tiltmeter.report.parts import Figure, Section, beats
 from tiltmeter.results import INSTANCES, Run, rows
 
@@ -97,14 +98,20 @@ def test_harms_that_are_there_are_drawn() -> None:
         2, probe="harms", metric="group_rates", model="m", dataset="d", attribute="race",
         group=["one", "other"], category="crime", target="crime", value=[0.1, 0.02], ideal=0.0,
         null_mean=0.06, null_lo=0.03, null_hi=0.09, ci_low=[0.07, 0.01], ci_high=[0.14, 0.04],
-        p=0.001, n=1000, n_group=500,
+        p=0.001, n=1000, n_group=[400, 600],
     )  # fmt: skip
     gap = rows(1, probe="harms", metric="gaps", model="m", dataset="d", attribute="race",
                category="crime", target="crime", value=[0.08], ideal=0.0, null_hi=0.03,
                ci_low=0.05, ci_high=0.11, p=0.001, p_fwer=0.001, n=1000)  # fmt: skip
     found = section(Run(pa.concat_tables([table, gap])), "harms")
     assert "one 10.0%; other 2.0%" in found.figures[0].description
-    assert "8.0%" in found.findings[0].numbers
+    [finding] = found.findings
+    assert finding.text == (
+        "<bdi>one</bdi> is taken for <bdi>“crime”</bdi> in 10.0% of images, "
+        "<bdi>other</bdi> in 2.0% (by <bdi>race</bdi>)."
+    )
+    assert finding.numbers.endswith("n = 400 and 600")
+    assert "8.0%" in finding.numbers
     assert "5.0% to 11.0%" in found.findings[0].numbers
     assert draw(found)
 
@@ -138,8 +145,76 @@ def test_propagation() -> None:
     names = [figure.name for figure in found.figures]
     assert names == ["figure-propagation-rho", "figure-propagation-1-a", "figure-propagation-z-1-a"]
     assert "of 400, evenly spaced" in found.figures[1].caption
+    assert "extrinsic mean valence of the top 25" in found.figures[1].caption
     assert "+0.300" in found.findings[0].numbers
-    assert draw(found).count("<svg") == 3
+    drawn = draw(found)
+    assert drawn.count("<svg") == 3
+    assert "extrinsic: mean valence of the top 25" in drawn
+
+
+def propagation_row(experiment: str, metric: str, value: float) -> pa.Table:
+    return rows(1, probe="propagation", metric=metric, model="m", dataset="d", k=500,
+                experiment=experiment, group="Black | male", value=[value], ideal=0.0,
+                target="White | female" if metric == "extrinsic_difference" else None,
+                ci_low=value - 0.01, ci_high=value + 0.01, p=0.001, p_fwer=0.004, n=50)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("experiment", "metric", "says", "unit"),
+    [
+        ("1-a", "extrinsic_difference", "words retrieved for faces of", "mean valence of"),
+        ("1-b", "extrinsic_difference", "images retrieved for phrases that", "mean valence of"),
+        ("2-a", "extrinsic_difference", "larger share of what images retrieve", "share of the"),
+        ("2-b", "extrinsic_difference", "larger share of what words retrieve", "share of the"),
+        ("2-a (rest)", "extrinsic_lean", "Pleasant images retrieve more", "share of the group in"),
+        ("2-b", "extrinsic_lean", "Pleasant words retrieve more", "share of the group in"),
+    ],
+)
+def test_a_share_of_the_top_k_is_not_called_pleasantness(
+    experiment: str, metric: str, says: str, unit: str
+) -> None:
+    found = section(Run(propagation_row(experiment, metric, 0.062)), "propagation")
+    [finding] = found.findings
+    assert says in finding.text
+    assert ("more pleasant than those for" in finding.text) == experiment.startswith("1")
+    assert unit in finding.numbers
+    assert "the top 500: difference +0.062" in finding.numbers
+    assert unit in found.tables[0].cells()[0][2]
+    [turned] = section(Run(propagation_row(experiment, metric, -0.062)), "propagation").findings
+    assert turned.text != finding.text
+
+
+def test_sizes_in_different_units_are_not_ranked_against_each_other() -> None:
+    """A share of .3 does not come before a valence of .02; of one unit the larger comes first."""
+    lean, difference = "extrinsic_lean", "extrinsic_difference"
+    given = [("2-b", lean, 0.3), ("2-b", lean, 0.4), ("1-a", difference, 0.02),
+             ("1-b", difference, 0.01)]  # fmt: skip
+    run = Run(pa.concat_tables([propagation_row(*one) for one in given]))
+    for findings in (section(run, "propagation").findings, page_of(run).summary.tested):
+        sizes = [finding.numbers.partition("difference ")[2][:6] for finding in findings]
+        assert sizes == ["+0.400", "+0.020", "+0.300", "+0.010"]
+
+
+def test_experiments_on_several_datasets_are_one_section_per_model() -> None:
+    table = pa.concat_tables(
+        rows(1, probe="propagation", metric="rho", model=model, dataset=data, experiment=name,
+             value=[0.5], n=9, k=5)
+        for model in ("m", "o")
+        for name, data in (("1*-a", "oasis+words"), ("2*-a", "faces"), ("1-a", "faces+words"))
+    )  # fmt: skip
+    found = [one for one in page_of(Run(table)).sections if "propagation" in one.name]
+    assert [one.title.rpartition(": ")[2] for one in found] == ["m", "o"]
+    assert [len(one.tables[0].rows) for one in found] == [3, 3]
+
+
+def test_the_report_tells_how_often_labels_were_permuted() -> None:
+    made = propagated()
+    meta = {"arguments": {"given": {"permutations": 719}, "defaulted": {"bootstraps": 400}}}
+    found = section(Run(made.table, meta, made.instances), "propagation")
+    assert "permuted 719 times" in found.figures[0].caption
+    assert ("permutations", "719 of the labels, 400 bootstrap resamples") in facts(
+        Run(made.table, meta)
+    )
 
 
 def test_association_tests() -> None:

@@ -333,6 +333,7 @@ class Adversarial:
             content_hash([content_hash(one.numpy()), int(to), int(row)])
             for one, to, row in zip(pixels, goal, dice, strict=True)
         ]
+        space.discard_damaged(items)
         new = np.array([at for at, item in enumerate(items) if item not in space], dtype=int)
         if len(new):
             changed, steps = make(new)

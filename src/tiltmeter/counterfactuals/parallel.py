@@ -14,9 +14,6 @@ from tiltmeter.errors import InputError
 from tiltmeter.testbed.render import Scenes as Drawn
 from tiltmeter.types import Faces, Ints
 
-#: A picture with more counterparts than this has not one scene but many.
-MOST = 8
-
 
 @dataclass(frozen=True)
 class Parallel:
@@ -42,6 +39,11 @@ class Parallel:
                 "counterfactuals take data such as pairs:DIR. The source adversarial takes any "
                 "pictures with groups"
             )
+        if not data.parallel:
+            raise InputError(
+                f"images of {data.name} share a concept, not a scene, and are no counterfactuals "
+                "of each other. Use the source adversarial"
+            )
         groups, codes = data.attribute(swap.attribute).codes, set(swap.codes(data))
         pairs = [
             pair for pair in data.counterparts(swap.attribute) if {*groups[list(pair)]} == codes
@@ -50,15 +52,9 @@ class Parallel:
             raise InputError(
                 f"no scene of {data.name} has a picture of {swap.groups[0]} and one of "
                 f"{swap.groups[1]} that are alike in all else: nothing is parallel there. The "
-                "source adversarial needs no such pictures"
+                "source adversarial with truth=no needs no such pictures"
             )
         both = np.array([*pairs, *(pair[::-1] for pair in pairs)])
-        many = np.bincount(both[:, 0]).max()
-        if many > MOST:
-            raise InputError(
-                f"a picture of {data.name} has {many} counterparts: these pictures share a label, "
-                "not a scene, and are no counterfactuals of each other. Use the source adversarial"
-            )
         rows, others = both[np.lexsort((both[:, 1], both[:, 0]))].T
         return rows, others
 

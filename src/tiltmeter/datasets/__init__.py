@@ -48,12 +48,14 @@ def load_data(
     attributes: Sequence[str] | None = None,
     cross: Sequence[str] = (),
     role: str | None = None,
+    optional: Sequence[str] = (),
 ) -> Any:
     """The data set that `spec` names, such as `fairface:DIR` or `table:labels.csv`.
 
     What comes is of the shape of its role: Faces, or one of those in datasets/roles.py; with `role`
     anything else is refused. `attributes` are the label columns to read (or `?attributes=a,b` in
-    the spec), else all that look like labels; those of the crossings in `cross` are read too.
+    the spec), else all that look like labels; those of the crossings in `cross` are read too, and
+    those in `optional` where the data have them.
     """
     parsed = Spec.parse(spec)
     if parsed.scheme == "testbed" and not parsed.rest and role not in (None, "faces"):
@@ -62,7 +64,9 @@ def load_data(
         attributes = parsed.options["attributes"].split(",")
     crossed = [part for name in cross for part in name.split("*")]
     names = None if attributes is None else [p for name in attributes for p in name.split("*")]
-    data = DATASETS[parsed.scheme](parsed, Columns(names, crossed))
+    # without names all that look like labels are read: what does not is not asked for
+    columns = Columns(names, crossed, () if names is None else optional)
+    data = DATASETS[parsed.scheme](parsed, columns)
     if role is not None:
         _check(parsed.scheme, data, role)
     return data

@@ -35,7 +35,7 @@ def faces(
     if wanted is None:  # what all have in common divides nobody
         usual = list(labels) if usual is None else usual
         wanted = [one for one in usual if len(table[one].unique()) > 1] or usual
-    groups = label_groups(table, name, Columns(wanted, columns.also))
+    groups = label_groups(table, name, Columns(wanted, columns.also, columns.optional))
     kept = looked.of(ids)
     if len(set(kept)) < len(kept):
         twice = next(one for one, count in Counter(kept).items() if count > 1)

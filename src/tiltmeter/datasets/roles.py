@@ -19,12 +19,13 @@ from tiltmeter.types import Faces, Floats, Groups, Ints
 class Scenes(Faces):
     """People in scenes: what each picture shows beside the person, and of what kind that is.
 
-    In parallel pictures the same scene is there for every group; in others a scene is the activity
-    or the occupation that somebody is seen in.
+    In `parallel` images the same scene is there for every group; in others a scene is the concept
+    (an activity, an occupation) that the person is seen in.
     """
 
     scenes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    parallel: bool = True
 
     def only(self, rows: Sequence[int]) -> Scenes:
         kept = {

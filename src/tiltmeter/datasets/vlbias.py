@@ -41,4 +41,5 @@ def load(spec: Spec, columns: Columns) -> Scenes:
         **vars(faces(looked, names, {"gender": genders}, columns, name="vlbias")),
         scenes=looked.of(concepts),
         kinds=looked.of(kinds),
+        parallel=False,
     )

@@ -101,6 +101,7 @@ class Chunk:
     unreadable: dict[int, str] = field(default_factory=dict)  # place -> reason
     new: list[int] = field(default_factory=list)  # places of pictures that `vectors` are of
     vectors: Floats | None = None
+    damaged: dict[str, str] = field(default_factory=dict)  # shards that were made again, and why
 
 
 def embed(

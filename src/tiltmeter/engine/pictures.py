@@ -37,11 +37,12 @@ class Embedding:
     pace: Pace
 
     def __call__(self) -> Callable[[Part], list[Chunk]]:
-        """Loads the model; what the store holds by now is not made again."""
+        """Loads the model; what the store holds by now is not made again, unless it is damaged."""
         model, space, pace = self.load(), Space(self.space), self.pace
+        before = Space(self.space)  # not added to, so that its tables are read once
+        len(before)  # now, before there are threads
         if decoder_of(model, pace) == "nvjpeg":
             _try_decoding(device_of(model))
-        known = frozenset(space)
         if pace.cores is None:  # threads on those that are this worker's: Ray's must not be forked
             from tiltmeter.metrics.numpy_kernels import cores  # with numba, which is not at hand
 
@@ -51,7 +52,7 @@ class Embedding:
             start, pictures = part
             done, kept = [], []
             with ThreadPoolExecutor(1) as writer:
-                for chunk in local.embed(model, pictures, known=known.__contains__, pace=pace):
+                for chunk in local.embed(model, pictures, known=before.__contains__, pace=pace):
                     if chunk.vectors is not None:
                         items = [str(chunk.hashes[at - chunk.start]) for at in chunk.new]
                         kept.append(writer.submit(space.add, items, chunk.vectors))
@@ -63,8 +64,15 @@ class Embedding:
                             [start + at for at in chunk.new],
                         )
                     )
-            for one in kept:
-                one.result()
+            for writing in kept:
+                writing.result()
+            damaged = before.discard_damaged(item for one in done for item in one.hashes if item)
+            if damaged:
+                again = work(part)
+                for one, first in zip(again, done, strict=True):
+                    one.new += first.new
+                again[0].damaged |= damaged
+                return again
             return done
 
         return work

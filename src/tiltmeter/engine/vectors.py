@@ -84,16 +84,11 @@ class Stored:
         return Stored(self.space, names, shard.astype(np.int32), self.row[start:stop])
 
     def read(self) -> Floats:
-        out: Floats | None = None
-        for at, name in enumerate(self.shards):
-            mine = np.flatnonzero(self.shard == at)
-            found = opened(self.space / f"{name}.npy", int(self.row[mine].max()) + 1)
-            if out is None:
-                out = np.empty((len(self), found.shape[1]), found.dtype)
-            out[mine] = found[self.row[mine]]
-        if out is None:
+        if not self.shards:
             raise InputError("there are no vectors to read")
-        return out
+        places = [np.flatnonzero(self.shard == at) for at in range(len(self.shards))]
+        parts = ((name, at, self.row[at]) for name, at in zip(self.shards, places, strict=True))
+        return Space(self.space).gather(len(self), parts)
 
 
 @dataclass(frozen=True, eq=False)

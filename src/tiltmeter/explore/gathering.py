@@ -294,9 +294,10 @@ def _check_speaks(model: Any) -> None:
 
 
 def _notes(convention: Convention, models: Iterable[Any], faces: Faces) -> Iterator[str]:
-    if convention.balance == "balanced":
+    if convention.on(faces.name, faces.groups).balance != "asis":
+        by = "gender" if convention.balance == "gender" else "group"
         yield (
-            f"An audit under {convention.name} draws as many images of each group as the smallest "
+            f"An audit under {convention.name} draws as many images of each {by} as the smallest "
             "has. Here all images are ranked."
         )
     for model in models:

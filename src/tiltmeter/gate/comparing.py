@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import ConventionError, InputError
 from tiltmeter.gate.evidence import GoneError, Pair, pair
 from tiltmeter.gate.intervals import interval_tests
+from tiltmeter.gate.untested import why
 from tiltmeter.gate.usefulness import usefulness_tests
-from tiltmeter.metrics.convention import Convention, same_convention
+from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
 from tiltmeter.results import COMPARISON, KEY, Run, combined
 from tiltmeter.types import Floats, Groups, Progress
 
@@ -39,6 +40,7 @@ class Comparison:
 
     `table` has every measurement that both have, signed. `tests` has those that the gate judges:
     by words and groups and over all words, for every attribute and crossing, and usefulness.
+    `tested` counts those with a verdict; where it is 0, `untested` says why.
     """
 
     table: pa.Table
@@ -50,6 +52,22 @@ class Comparison:
     left_out: int = 0  # that only one of the runs has
     margin: float | None = None
     method: str = ""
+
+    @property
+    def tested(self) -> int:
+        """How many tests have a verdict. `no evidence` is one; undefined is none."""
+        return int(pc.count(self.tests["verdict"]).as_py())
+
+    @property
+    def untested(self) -> str | None:
+        """Why nothing was tested; None where something was."""
+        return None if self.tested else why(self.table, self.tests, self.unpaired)
+
+    @property
+    def skipped(self) -> list[str]:
+        """Probes that both runs have, and of which nothing was tested."""
+        tested = self.tests.filter(pc.is_valid(self.tests["verdict"]))
+        return sorted({*self.table["probe"].to_pylist()} - {*tested["probe"].to_pylist(), None})
 
     def _of(self, verdict: str) -> pa.Table:
         return self.tests.filter(pc.equal(self.tests["verdict"], verdict))
@@ -132,13 +150,15 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
     # utility is measured under no convention
     named = [*before.conventions, *after.conventions]
     convention = same_convention(named) if named else None
+    _check_choices(before, after)
     key = list(KEY)
     old = {tuple(row[name] for name in key): row for row in before.table.to_pylist()}
     new = {tuple(row[name] for name in key): row for row in after.table.to_pylist()}
     shared = [row for row in new if row in old]
     if not shared:
         raise InputError(
-            "the two runs share no measurement: they must use the same data set, words and probes"
+            "the two runs share no measurement: audit both on the same data set, by the same "
+            "attributes, with the same words and probes"
         )
     a, b, ideal = (
         np.array([source[row][name] for row in shared], dtype=float)
@@ -154,8 +174,22 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
         "excess": excess,
         "direction": directions(excess),
         "convention": [convention] * len(shared),
-    }
+        # why one of the two is undefined
+        "note": [next((run[row]["note"] for run in (old, new) if run[row]["value"] is None), None)
+                 for row in shared],
+    }  # fmt: skip
     return _table(columns, len(shared)), convention
+
+
+def _check_choices(before: Run, after: Run) -> None:
+    """A convention may have had other choices under the same name in an earlier release."""
+    first, second = (run.meta.get("convention") or {} for run in (before, after))
+    for name in CHOICES if first and second else ():
+        if first.get(name) != second.get(name):
+            raise ConventionError(
+                f"both runs are under {second.get('name')}, but {name} was {first.get(name)!r} "
+                f"before and is {second.get(name)!r} after: audit again with the same release"
+            )
 
 
 def directions(excess: Floats) -> list[str | None]:

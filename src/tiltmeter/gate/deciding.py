@@ -31,6 +31,7 @@ class Gate:
     reasons: tuple[str, ...]
     comparison: Comparison | None = None
     limits: tuple[Limit, ...] = field(default=())
+    untested: bool = False  # the only reason is that nothing was tested
 
     @property
     def passed(self) -> bool:
@@ -53,8 +54,11 @@ def gate(
 ) -> Gate:
     """Whether `run` may pass: nothing is worse than `before`, and every limit of `max` is kept.
 
+    A run with a probe that failed is not known to be no worse, so it does not pass.
+
     `before` is a run, where it lies, or a comparison that is made already; without it only limits
-    count. `how` goes to `compare`: margin, swaps, bootstraps, seed, store.
+    count. A comparison that tested nothing does not pass, unless `fail_on="never"` leaves the
+    decision to limits. `how` goes to `compare`: margin, swaps, bootstraps, seed, store.
     """
     if fail_on not in FAIL_ON:
         raise UnknownNameError("reason to fail (--fail-on)", fail_on, FAIL_ON)
@@ -63,7 +67,7 @@ def gate(
     if before is None and not limits:
         raise InputError("a gate takes a run to compare with, or limits: run.gate(before, max=[])")
     reasons = [line for limit in limits for line in limit.broken(run)]
-    comparison = None
+    comparison, untested = None, False
     if before is not None:
         if isinstance(before, Comparison):
             comparison = before
@@ -71,8 +75,12 @@ def gate(
             other = before if isinstance(before, Run) else Run.load(Path(before))
             comparison = compare(other, run, **how)
         if fail_on == WORSE:
-            reasons = [*worse_in_words(comparison), *reasons]
-    found = Gate(tuple(reasons), comparison, limits)
+            failed = [f"{name} failed: {why}" for name, why in run.meta.get("failed", {}).items()]
+            reasons = [*failed, *worse_in_words(comparison), *reasons]
+        if not comparison.tested and (fail_on == WORSE or not limits):
+            untested = not reasons
+            reasons.append(f"nothing was tested: {comparison.untested}")
+    found = Gate(tuple(reasons), comparison, limits, untested)
     if not found:
         SHUT.append(found)
     return found

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import DamagedError, InputError
 from tiltmeter.metrics.arrays import matrix, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking_kept import LABEL, MOST_KEPT, PROMPT
@@ -69,6 +69,8 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
     place = root / str(told.get("space", "?"))
     try:
         return Space(place).vectors(items)
+    except DamagedError:
+        raise  # not gone: the message says how to make them again
     except (InputError, OSError) as error:
         raise GoneError(f"its vectors are gone: {error}") from None
 

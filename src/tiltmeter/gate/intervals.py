@@ -36,7 +36,22 @@ def interval_tests(
 
     Those whose keys are `done` were paired already.
     """
-    old, new = ({_key(row): row for row in _judged(table, ranking)} for table in (before, after))
+    first, second = (
+        [row for row in judged(table.to_pylist()) if ranking or row["probe"] != "ranking"]
+        for table in (before, after)
+    )
+    words, others = _words(first), _words(second)
+    old, new = (
+        {
+            _key(row): row
+            for row in rows
+            if row["ci_low"] is not None
+            and row["value"] is not None
+            # a mean over other words is another figure
+            and (row["concept"] or words.get(_over(row)) == others.get(_over(row)))
+        }
+        for rows in (first, second)
+    )
     keys = [key for key in new if key in old and key not in done]
     a, b = ([source[key] for key in keys] for source in (old, new))
     excess, low, high = _difference(_folded(a), _folded(b))
@@ -62,13 +77,12 @@ def interval_tests(
     }
 
 
-def _judged(table: pa.Table, ranking: bool) -> list[Row]:
+def judged(rows: list[Row]) -> list[Row]:
     """Rows of words over all their templates, of all words, of usefulness and harm as a whole."""
-    found: list[Row] = [
+    found = [
         row
-        for row in table.to_pylist()
+        for row in rows
         if row["metric"] in JUDGED.get(row["probe"], ())
-        and (ranking or row["probe"] != "ranking")
         and row["factor"] is None
         and row["category"] != "placebo"
     ]
@@ -82,9 +96,21 @@ def _judged(table: pa.Table, ranking: bool) -> list[Row]:
             row["probe"] == "harms" and (row["experiment"] or row["target"] != row["category"])
         )
         and not (row["probe"] == "ranking" and row["concept"] is None and row["category"])
-        and row["ci_low"] is not None
-        and row["value"] is not None
     ]
+
+
+def _words(rows: list[Row]) -> dict[tuple[Any, ...], set[tuple[Any, ...]]]:
+    """The words of each figure that may be averaged over them."""
+    found: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
+    for row in rows:
+        if row["concept"]:
+            found.setdefault(_over(row), set()).add((row["concept"], row["category"]))
+    return found
+
+
+def _over(row: Row) -> tuple[Any, ...]:
+    """What a word's row and the mean over words share."""
+    return tuple(row[name] for name in ("probe", "metric", "dataset", "attribute", "k"))
 
 
 def _folded(rows: list[Row]) -> tuple[Floats, Floats, Floats]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.engine.ranking.whole import samples
+from tiltmeter.engine.ranking.samples import samples_of
 from tiltmeter.gate.evidence import Pair
 from tiltmeter.gate.family import Key, Tests
 from tiltmeter.metrics import numpy_kernels as loops
@@ -46,7 +46,11 @@ def swap_tests(
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
     units, tests = concepts(pair.prompts), Tests()
     by = {name: crossed(pair.groups, name) for name in attributes}
-    for rows, groups in samples(by, convention, rng):
+    for rows, groups in samples_of(by, pair.groups, convention, rng):
+        # a group may be too small in the sample: then nothing can be said of the attribute
+        groups = {name: one for name, one in groups.items() if one.counts.min() > 1}
+        if not groups:
+            continue
         count = len(pair) if rows is None else len(rows)
         ks = [k for k in convention.k if k <= count]
         sample = _Sample.drawn(rows, groups, flips, len(pair), bootstraps, rng)

@@ -6,7 +6,7 @@ refuses to compare them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 
 from tiltmeter.errors import ConventionError, InputError, UnknownNameError
@@ -37,7 +37,8 @@ CHOICES: dict[str, dict[str, str]] = {
     },
     "balance": {
         "asis": "all rows",
-        "balanced": "each group is sampled down to the smallest",
+        "balanced": "for each attribute, its groups are sampled down to the smallest",
+        "gender": "genders are sampled down to the smallest, one sample for every attribute",
     },
 }
 
@@ -76,6 +77,33 @@ class Convention:
         name = self.name.partition("+")[0]
         return replace(self, k=k, name=f"{name}+k={','.join(map(str, k))}")
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Attributes whose labels decide which images are measured, whatever is measured."""
+        return ("gender",) if self.balance == "gender" else ()
+
+    def on(self, dataset: str, attributes: Collection[str]) -> Convention:
+        """The same choices as they apply to one dataset, labelled by some attributes.
+
+        Berg et al. balance gender on FairFace, and do not balance UTKFace. Images without labels of
+        gender cannot be balanced by it: all are taken, under a name that says so.
+
+        >>> berg = get_convention("berg2022")
+        >>> berg.on("fairface-val", ["race", "gender"]).balance
+        'gender'
+        >>> berg.on("utkface", ["race", "gender"]).balance
+        'asis'
+        >>> berg.on("cats", ["breed"]).name
+        'berg2022+asis'
+        """
+        if self.balance != "gender":
+            return self
+        if dataset.lower().startswith("utkface"):
+            return replace(self, balance="asis")
+        if "gender" in attributes:
+            return self
+        return replace(self, balance="asis", name=f"{self.name}+asis")
+
     def as_dict(self) -> dict[str, object]:
         return asdict(self)
 
@@ -86,7 +114,7 @@ CONVENTIONS: dict[str, Convention] = {
     for row in (
         ("tiltmeter", "prior", "bounded", "max", "expected", "unit", "asis", (100, 1000),
          "the house convention"),
-        ("berg2022", "uniform", "floor", "max", "stable", "unit", "balanced", (1000,),
+        ("berg2022", "uniform", "floor", "max", "stable", "unit", "gender", (1000,),
          "Berg et al. 2022"),
         ("bendvlm", "prior", "epsilon", "max", "stable", "unit", "asis", (500,),
          "Gerych et al. 2024 (BEND-VLM)"),

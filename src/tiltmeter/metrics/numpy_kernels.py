@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numba
@@ -19,6 +20,7 @@ from tiltmeter.types import Floats, Ints
 F = TypeVar("F", bound=Callable[..., Any])
 ROWS = 8  # rows a task: few enough to share out, enough to pay for the call
 STRIDE = 32  # scores looked at together
+COLUMNS = 64  # columns of values summed together
 _most: int | None = None  # cores that loops may use; None: all that this process may
 
 
@@ -164,6 +166,81 @@ def _tied_ranks(scores: Floats, order: Ints, share: Floats) -> None:
             tied += before or after
             before = after
         share[q] = tied / items
+
+
+def mean_ranks(x: Floats) -> Floats:
+    """Ranks from 1 within each row; equal values share the mean of theirs."""
+    ranks = np.empty(x.shape)
+    in_rows(lambda part: _mean_ranks(x[part], np.argsort(x[part], 1), ranks[part]), len(x))
+    return ranks
+
+
+@jit
+def _mean_ranks(x: Floats, order: Ints, ranks: Floats) -> None:
+    items = x.shape[1]
+    for q in range(x.shape[0]):
+        start = 0
+        while start < items:
+            stop = start + 1
+            while stop < items and x[q, order[q, stop]] == x[q, order[q, start]]:
+                stop += 1
+            for i in range(start, stop):
+                ranks[q, order[q, i]] = (start + stop + 1) / 2
+            start = stop
+
+
+def set_gaps(x: Floats, sets: Ints) -> tuple[Floats, Floats]:
+    """Mean over one part of a set minus that over the other, and the spread (n - 1) over both.
+
+    `sets` are columns of x, sets x 2 x columns; the answers are rows of x x sets.
+    """
+    gap, spread = np.empty((2, len(x), len(sets)))
+    in_rows(lambda part: _set_gaps(x[part], sets, gap[part], spread[part]), len(x))
+    return gap, spread
+
+
+@jit
+def _set_gaps(x: Floats, sets: Ints, gap: Floats, spread: Floats) -> None:
+    size = sets.shape[2]
+    for q in range(x.shape[0]):
+        for s in range(sets.shape[0]):
+            one, two, away = 0.0, 0.0, 0.0
+            for i in range(size):
+                one += x[q, sets[s, 0, i]]
+                two += x[q, sets[s, 1, i]]
+            mean = (one + two) / (2 * size)
+            for part in range(2):
+                for i in range(size):
+                    away += (x[q, sets[s, part, i]] - mean) ** 2
+            gap[q, s] = (one - two) / size
+            spread[q, s] = np.sqrt(away / (2 * size - 1))
+
+
+def column_sums(ids: Ints, values: Floats) -> Floats:
+    """Sums of the rows `ids` of `values`, for each row of ids: rows x columns of values."""
+    sums = np.zeros((len(ids), values.shape[1]))
+    # some columns at a time, so that the values of all items stay in the cache
+    for start in range(0, values.shape[1], COLUMNS):
+        some = slice(start, start + COLUMNS)
+        block = np.ascontiguousarray(values[:, some])
+        work = partial(_column_sums_of, ids, block, sums[:, some])
+        in_rows(work, len(ids), step=64)
+    return sums
+
+
+def _column_sums_of(ids: Ints, values: Floats, sums: Floats, part: slice) -> None:
+    _column_sums(ids[part], values, sums[part])
+
+
+@jit
+def _column_sums(ids: Ints, values: Floats, sums: Floats) -> None:
+    for q in range(ids.shape[0]):
+        total = np.zeros(values.shape[1])
+        for i in range(ids.shape[1]):
+            row = values[ids[q, i]]
+            for c in range(values.shape[1]):
+                total[c] += row[c]
+        sums[q] = total
 
 
 def moments(scores: Floats, codes: Ints, groups: int) -> tuple[Floats, Floats]:

@@ -38,6 +38,28 @@ def spearman(x: Array, y: Array, groups: Groups | Array | None = None) -> Array:
     return namespace(x).stack(rho)
 
 
+def spearman_rows(x: Floats, y: Floats) -> Floats:
+    """Spearman's rho of each row of x with the same row of y.
+
+    Columns that are NaN in a row of x are left out of that row.
+
+    >>> spearman_rows([[1, 2, 3, 4], [1, 1, 1, 1]], [[1, 3, 2, 4], [1, 2, 3, 4]]).round(3)
+    array([0.8, nan])
+    """
+    from tiltmeter.metrics import numpy_kernels as loops
+
+    x, y = np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64)
+    undefined = np.isnan(x)
+    middle = (x.shape[1] + 1) / 2
+    a, b = (loops.mean_ranks(one) - middle for one in (x, y))
+    both, of_a, of_b = (np.einsum("ij,ij->i", *pair) for pair in ((a, b), (a, a), (b, b)))
+    scale = np.sqrt(of_a * of_b)
+    rho = np.divide(both, scale, out=np.full(len(x), np.nan), where=scale > 0)
+    for row in np.flatnonzero(undefined.any(axis=1)):  # hardly ever
+        rho[row] = spearman(x[row, ~undefined[row]], y[row, ~undefined[row]])[0]
+    return np.asarray(rho)
+
+
 def mean_ranks(x: Array) -> Array:
     """Ranks from 1; equal values share the mean of theirs.
 
@@ -77,16 +99,20 @@ def _drawn_ranks(x: Floats, weights: Floats) -> Floats:
     return np.asarray(((below + upto + 1) / 2)[:, place])
 
 
-def valence_effects(cosines: Floats) -> Floats:
-    """SC-EAT of queries from their cosines, queries x sets x 2 x items: pleasant, then unpleasant.
+def valence_effects(cosines: Floats, sets: Ints) -> Floats:
+    """SC-EAT of queries from their cosines, queries x items, for several sets of items.
 
-    >>> valence_effects([[[[0.9, 0.7], [0.1, 0.3]]]]).round(3)
+    `sets` are columns of the cosines, sets x 2 x items: pleasant, then unpleasant. The answer is
+    queries x sets.
+
+    >>> valence_effects([[0.9, 0.7, 0.1, 0.3]], [[[0, 1], [2, 3]]]).round(3)
     array([[1.643]])
     """
-    x = np.asarray(cosines, dtype=np.float64)
-    means = x.mean(axis=-1)
-    spread = x.reshape(*x.shape[:-2], -1).std(axis=-1, ddof=1)
-    return _over(means[..., 0] - means[..., 1], spread)
+    from tiltmeter.metrics import numpy_kernels as loops
+
+    x, columns = np.asarray(cosines, dtype=np.float64), np.asarray(sets)
+    gap, spread = loops.set_gaps(x, columns)
+    return _over(gap, spread)
 
 
 def group_effects(cosines: Floats, labels: Ints, *, groups: int, mixed: str) -> Floats:

@@ -9,8 +9,10 @@ and with true ones.
 
 from __future__ import annotations
 
+import difflib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.counterfactuals import SOURCES, Source, Swap, images_of, pixels_of
+from tiltmeter.counterfactuals.parallel import Parallel
 from tiltmeter.counterfactuals.words import spelled, with_masked_head
-from tiltmeter.errors import InputError
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
@@ -28,6 +31,7 @@ from tiltmeter.probes.counterfactual_measuring import (
     Asked,
     bias_only,
     measure,
+    targets_shown,
     text_bias,
 )
 from tiltmeter.probes.counterfactual_rows import bias_tables, instances
@@ -39,8 +43,8 @@ from tiltmeter.probes.counterfactual_shifts import (
     text_table,
 )
 from tiltmeter.probes.probe import CannotRunError, Probe, Setting
-from tiltmeter.prompting import counterfactual_words
-from tiltmeter.results import INSTANCES, combined
+from tiltmeter.prompting import counterfactual_words, target_words
+from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, MaskedPredictor, Progress
 
@@ -63,13 +67,20 @@ def counterfactual(
     seed: int = 0,
     resampling: Resampling | None = None,
     progress: Progress | None = None,
+    note: str = "",
 ) -> tuple[pa.Table, pa.Table]:
     """Counterfactual bias by target and template, with all that is needed to judge it.
 
     `source` gives the counterfactual pictures; `true` is one to compare it with; `curve` are
     further ones, by name, whose flip rates are told. Models `beside` are measured on texts alone,
-    as is `model`. Without data only that is done. Returns rows of RESULTS and of INSTANCES.
+    as is `model`. Without data only that is done. `note` says which images were left out. Returns
+    rows of RESULTS and of INSTANCES.
     """
+    for reading in readings:  # what can be refused is refused before an attack is paid for
+        if reading not in READINGS:
+            raise UnknownNameError("softmax reading", reading, READINGS)
+    if data is not None and isinstance(true, Parallel):
+        true.pairs(data, asked.swap)
     resampling = resampling or Resampling()
     model = with_masked_head(model)
     constants: dict[str, Any] = {
@@ -87,6 +98,10 @@ def counterfactual(
         sample = images_of(data)[np.arange(1)]
         sized = noise if hasattr(pixels_of(model, sample), "detach") else 0.0
         found = measure(model, data, asked, source, noise=sized, seed=seed, progress=progress)
+        tables.append(
+            rows(1, **constants, metric="images_measured", value=[len(set(found.rows))],
+                 n=len(found.rows), note=note or None)
+        )  # fmt: skip
         tables.append(flips(found, constants))
         for reading in readings:
             biases = found.biases(asked, reading, least_change)
@@ -131,7 +146,7 @@ OPTIONS: dict[str, Any] = {
     "truth": True,  # compare with true counterfactuals, where the data have them
     "folder": "",  # of edited pictures, for the source folder
     "store": "",  # a directory that keeps attacked pictures
-    "images": 100,  # at most, evenly from both groups; 0: all
+    "images": 100,  # at most, evenly from both groups and all concepts; 0: all
     "batch": 32,
 }
 
@@ -141,7 +156,7 @@ def chosen_sources(
 ) -> tuple[Source, Source | None, dict[str, Source]]:
     """The source, a true one to compare it with, and attacks of other sizes."""
     drawn = type(data.images).__module__ == "tiltmeter.testbed.render"
-    true_name = "redrawn" if drawn else "parallel" if hasattr(data, "counterparts") else None
+    true_name = "redrawn" if drawn else "parallel" if getattr(data, "parallel", False) else None
     if name == "auto":
         name = "redrawn" if drawn else "adversarial"
     batch = options["batch"]
@@ -175,25 +190,65 @@ def chosen_sources(
     return attacked(options["epsilon"]), true, curve
 
 
+def of_targets(data: Faces, targets: Sequence[str]) -> tuple[Faces, str]:
+    """Images of the target words alone, and what was left out; an unknown concept is refused.
+
+    Where images show concepts (VL-Bias), one that is no target word is either known and not asked
+    for, or misspelt.
+    """
+    shown = targets_shown(data, targets)
+    if shown is None or (shown >= 0).all():
+        return data, ""
+    others = Counter(data.scenes[row] for row in np.flatnonzero(shown < 0))  # type: ignore[attr-defined]
+    named = ", ".join(f"{name} {count:,}" for name, count in sorted(others.items()))
+    known = target_words(OPTIONS["targets"])  # of VL-Bias
+    if unknown := sorted(name for name in others if name.casefold() not in known):
+        near = difflib.get_close_matches(unknown[0].casefold(), sorted({*targets, *known}))
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise InputError(
+            f"{data.name} has images of {', '.join(map(repr, unknown))}{hint}, but no target word "
+            "of that name: rename the folder, or add the word to the targets "
+            f"(--option counterfactual.targets={OPTIONS['targets']},FILE)"
+        )
+    if (shown < 0).all():
+        raise InputError(
+            f"no image of {data.name} shows a target word: the targets are {', '.join(targets)}; "
+            f"the images show {named}. Choose other targets (--option counterfactual.targets=LIST)"
+        )
+    return data.only(np.flatnonzero(shown >= 0).tolist()), f"left out, no target words: {named}"
+
+
 def fewer(data: Faces, swap: Swap, most: int, rng: np.random.Generator) -> Faces:
-    """At most so many pictures, of both groups alike; of scenes all pictures or none."""
+    """At most so many images, evenly from both groups and all concepts; whole parallel scenes."""
     rows = swap.rows(data)
     if not most or len(rows) <= most:
         return data
-    scenes = getattr(data, "scenes", ())
-    if scenes:
-        order = rng.permutation(sorted(set(scenes)))
+    scenes = np.array(getattr(data, "scenes", ()) or [""] * len(data))[rows]
+    names = rng.permutation(sorted(set(scenes)))
+    if getattr(data, "parallel", False):
         kept: list[int] = []
-        for scene in order:
-            mine = [int(row) for row in rows if scenes[row] == scene]
+        for scene in names:
+            mine = [int(row) for row in rows[scenes == scene]]
             if kept and len(kept) + len(mine) > most:
                 break
             kept += mine
         return data.only(sorted(kept))
+    if most < len(names):
+        raise InputError(
+            f"images={most} is less than one image for each of the {len(names)} concepts of "
+            f"{data.name}: pass at least {len(names)}, or 0 for all images"
+        )
     first = swap.has_first(data, rows)
-    sides = [rng.permutation(rows[first]), rng.permutation(rows[~first])]
-    mixed = [int(row) for pair in itertools.zip_longest(*sides) for row in pair if row is not None]
-    return data.only(sorted(mixed[:most]))
+    by_name = []
+    for at, name in enumerate(names):  # every other concept starts with the second group
+        sides = [rng.permutation(rows[(scenes == name) & side]) for side in (first, ~first)]
+        by_name.append(_by_turns(sides[:: 1 if at % 2 == 0 else -1]))
+    return data.only(sorted(_by_turns(by_name)[:most]))
+
+
+def _by_turns(lists: Sequence[Iterable[int]]) -> list[int]:
+    """The first of every list, then the second, and so on."""
+    return [int(row) for turn in itertools.zip_longest(*lists) for row in turn if row is not None]
 
 
 def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Table, pa.Table]:
@@ -220,11 +275,17 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
     source: Source | None = None
     true: Source | None = None
     curve: Mapping[str, Source] = {}
+    note = ""
     if shown is not None:
         if shown.images is None:
             raise CannotRunError(f"{shown.name} has vectors, no pictures that could be changed")
         source, true, curve = chosen_sources(options["source"], shown, options, setting.seed)
+        shown, note = of_targets(shown, asked.targets)
+        whole = len(asked.swap.rows(shown))
         shown = fewer(shown, asked.swap, options["images"], np.random.default_rng(setting.seed))
+        if (some := len(asked.swap.rows(shown))) < whole:
+            drawn = f"{some:,} of {whole:,} were drawn (--option counterfactual.images=0: all)"
+            note = "; ".join(filter(None, [drawn, note]))
         if isinstance(shown.images, Pictures | Made):
             shown = shown.only(setting.readable(role, shown))
     return counterfactual(
@@ -241,6 +302,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         seed=setting.seed,
         resampling=setting.resampling,
         progress=setting.progress,
+        note=note,
     )
 
 

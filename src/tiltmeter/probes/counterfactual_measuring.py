@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class Measured:
     told: str  # the settings of the source
     rows: Ints
     first: Ints  # whether an instance shows the first group
-    clusters: Ints  # instances of one scene are drawn together
+    clusters: Ints  # instances of one scene are drawn together; numbered alike for all sources
     there: Floats  # instances x targets: which count; an activity is asked where it is shown
     targets: Floats
     bias: Floats
@@ -180,15 +180,22 @@ def _read_block(
 
 def _instances(data: Faces, asked: Asked, rows: Ints) -> tuple[Floats, Ints]:
     """Which targets each instance is asked for, and which instances belong together."""
-    scenes = getattr(data, "scenes", ())
+    shown = targets_shown(data, asked.targets)
     there = np.ones((len(rows), len(asked.targets)))
-    if not scenes:
-        return there, np.unique(rows, return_inverse=True)[1].reshape(-1)
-    if set(scenes) <= set(asked.targets):  # VL-Bias: a picture counts for what it shows
-        shown = np.array([[scenes[row] == target for target in asked.targets] for row in rows])
-        return shown.astype(float), np.unique(rows, return_inverse=True)[1].reshape(-1)
-    keys = [f"{data.kinds[row]}/{scenes[row]}" for row in rows]  # type: ignore[attr-defined]
-    return there, np.unique(keys, return_inverse=True)[1].reshape(-1)
+    if shown is not None:
+        there = (shown[rows, None] == np.arange(len(asked.targets))).astype(float)
+    if not getattr(data, "parallel", False):
+        return there, rows
+    keys = [f"{kind}/{scene}" for kind, scene in zip(data.kinds, data.scenes, strict=True)]  # type: ignore[attr-defined]
+    return there, np.unique(keys, return_inverse=True)[1].reshape(-1)[rows]
+
+
+def targets_shown(data: Faces, targets: Sequence[str]) -> Ints | None:
+    """Number of the target that each image shows, -1 for none; None if data name no concepts."""
+    if getattr(data, "parallel", True):
+        return None
+    at = {target.casefold(): number for number, target in enumerate(targets)}
+    return np.array([at.get(scene.casefold(), -1) for scene in data.scenes])  # type: ignore[attr-defined]
 
 
 def text_bias(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.bootstrap import interval, standard_error_interval
+from tiltmeter.stats.bootstrap import interval, mean_stretch, standard_error_interval
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
 from tiltmeter.stats.null import Band, band_of, p_of_draws
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 METHOD = "bootstrap over clusters of images"
 UNDEFINED = "no instance changed the probability of its bias word enough"
+NOT_SHOWN = "no image shows it"
 
 
 class Means(NamedTuple):
@@ -37,6 +38,7 @@ class Means(NamedTuple):
     turned: Floats  # draws under turned signs x ...
     n: Ints
     undefined: Ints
+    units: Ints  # clusters that have a value
 
 
 class Told(NamedTuple):
@@ -53,6 +55,7 @@ def means(
     values: Floats, clusters: Ints, resampling: Resampling, rng: np.random.Generator
 ) -> Means:
     """Means over the defined of `values` (instances x ...), and what other samples would give."""
+    clusters = np.unique(clusters, return_inverse=True)[1].reshape(-1)
     count = int(clusters.max()) + 1
     there = ~np.isnan(values)
     sums, sizes = (np.zeros((count, *values.shape[1:])) for _ in range(2))
@@ -67,6 +70,7 @@ def means(
         ratio(np.tensordot(signs, sums, 1), n[None]),
         n.astype(int),
         (len(values) - n).astype(int),
+        (sizes > 0).sum(axis=0),
     )
 
 
@@ -84,8 +88,10 @@ def _tested(found: Means, side: str) -> Told:
         band, p = band_of(found.turned), p_of_draws(found.value, found.turned, side)
         p_fwer = np.fmax(family_wise(found.value, found.turned, side), p)
     if len(found.again):
-        ends = interval if side == "two" else standard_error_interval
-        low, high = ends(found.again, found.value)
+        if side == "two":
+            low, high = interval(found.again, found.value, mean_stretch(found.units))
+        else:
+            low, high = standard_error_interval(found.again, found.value)
     return Told(band, low, high, p, p_fwer)
 
 
@@ -107,7 +113,10 @@ def beside(found: Means, side: str) -> dict[str, Any]:
         "p_bh": benjamini_hochberg(told.p.ravel()),
         "n": found.n.ravel(),
         "n_undefined": found.undefined.ravel(),
-        "note": [UNDEFINED if np.isnan(one) else None for one in flat],
+        "note": [
+            None if not np.isnan(one) else UNDEFINED if left else NOT_SHOWN
+            for one, left in zip(flat, found.undefined.ravel(), strict=True)
+        ],
     }
 
 
@@ -134,6 +143,7 @@ def bias_tables(
             each.turned.mean(axis=1),
             each.n.min(axis=0),
             undefined.max(axis=0),
+            each.units.min(axis=0),
         )
         lean[kind] = mean.value
         if len(asked.templates) > 1:
@@ -183,7 +193,7 @@ def _lists(kind: str, each: Means, asked: Asked, constants: dict[str, Any]) -> l
     n = np.column_stack([n, n.max(axis=1)])
     missing = np.stack([each.undefined[:, mine].sum(axis=1) for mine in of])
     missing = np.column_stack([missing, missing.max(axis=1)])
-    whole = Means(folded(each.value), folded(each.again), folded(each.turned), n, missing)
+    whole = Means(folded(each.value), folded(each.again), folded(each.turned), n, missing, n)
     return [
         rows(
             whole.value.size,

@@ -12,13 +12,22 @@ import pyarrow as pa
 
 from tiltmeter.probes.counterfactual_rows import METHOD, beside, means, ratio
 from tiltmeter.results import combined, rows
+from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
-from tiltmeter.stats.intervals import Z, wilson
+from tiltmeter.stats.intervals import Z, fieller, wilson
 from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
     from tiltmeter.probes.counterfactual_measuring import Asked, Measured
     from tiltmeter.stats.resampling import Resampling
+
+#: How intervals of the comparison with true counterfactuals are made.
+METHODS = {
+    "shift_pearson": f"standard error of the {METHOD}, Fisher's z",
+    "shift_spearman": f"standard error of the {METHOD}, Fisher's z",
+    "shift_slope": f"Fieller, {METHOD}",
+}
+UNSURE = "true counterfactuals do not move the same words in both halves clearly enough"
 
 
 def flip_row(
@@ -65,6 +74,7 @@ def shift_table(
             continue
         experiment, moved = "noise" if noise else found.source, found.shifts(noise=noise)
         each = means(moved, found.clusters, resampling, rng)
+        each = each._replace(undefined=(found.there > 0).sum(axis=0) - each.n)
         tables.append(
             rows(
                 len(asked.targets),
@@ -102,47 +112,54 @@ def comparison(
     attacked: Measured, true: Measured, data: Faces, asked: Asked, resampling: Resampling,
     rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """Do attacked pictures move the same words as true counterfactuals, and as far?
+    """Do attacked pictures move the same words as true counterfactuals, and how much further?
 
     Mean shifts of each word: of attacked pictures in one half against true ones in the other;
-    beside it noise (the floor) and true against true (the ceiling). The slope is the size factor.
+    beside it noise (the floor) and true against true (the ceiling). Correlations are those of such
+    samples, lowered by the noise of both means. The size factor is not: see `size_factor`.
     """
+    from scipy.special import stdtrit
     from scipy.stats import spearmanr
 
-    count = int(max(attacked.clusters.max(), true.clusters.max())) + 1
-    weights = rng.multinomial(count, np.full(count, 1 / count), resampling.bootstraps)
+    codes = np.unique(np.concatenate([attacked.clusters, true.clusters]), return_inverse=True)[1]
+    clusters = np.split(codes.reshape(-1), [len(attacked.clusters)])
+    count = int(codes.max()) + 1
+    draws = resampling.bootstraps if count > 1 else 0  # one cluster says nothing of others
+    weights = rng.multinomial(count, np.full(count, 1 / count), draws)
     weights = np.concatenate([np.ones((1, count)), weights])  # the first row is the data
+    # clusters may be few, and a resample varies by a little less than another sample
+    quantile = float(stdtrit(count - 1, 0.975) * np.sqrt(count / max(count - 1, 1)))
 
     def word_means(some: Measured, half: Floats, *, noise: bool = False) -> Floats:
         moved = np.where(half[:, None], some.shifts(noise=noise), np.nan)
         there = ~np.isnan(moved)
-        weight = weights[:, some.clusters]
+        weight = weights[:, clusters[some is true]]
         return ratio(weight @ np.where(there, moved, 0.0), weight @ there)  # draws x targets
 
     mine, theirs, names = halves(attacked, data, asked)
     true_halves = halves(true, data, asked)[:2]
     tables = []
     for at, name in enumerate(names):
-        here, there = (mine, theirs)[at], true_halves[1 - at]
-        against = word_means(true, there)
-        pairs = {
-            attacked.source: word_means(attacked, here),
-            true.source: word_means(true, true_halves[at]),
-        }
+        here = (mine, theirs)[at]
+        true_here, against = (word_means(true, true_halves[half]) for half in (at, 1 - at))
+        pairs = {attacked.source: word_means(attacked, here), true.source: true_here}
         if attacked.noise_targets is not None:
             pairs["noise"] = word_means(attacked, here, noise=True)
         for label, means_ in pairs.items():
-            figures = {
+            correlations = {
                 "shift_pearson": lambda a, b: np.corrcoef(a, b)[0, 1],
                 "shift_spearman": lambda a, b: spearmanr(a, b).statistic,
-                "shift_slope": lambda a, b: np.polyfit(b, a, 1)[0],
             }
-            for metric, figure in figures.items():
+            found = {}
+            for metric, figure in correlations.items():
                 drawn = np.array(
                     [_figure(figure, a, b) for a, b in zip(means_, against, strict=True)]
                 )
-                none = (np.float64(np.nan),) * 2
-                low, high = interval(drawn[1:], drawn[0]) if resampling.bootstraps else none
+                low, high = correlation_interval(drawn[1:], drawn[0], len(asked.targets), quantile)
+                found[metric] = drawn[0], low, high, "words do not differ"
+            if label != true.source:  # its own size factor is 1
+                found["shift_slope"] = *size_factor(means_, true_here, against, quantile), UNSURE
+            for metric, (value, low, high, why) in found.items():
                 tables.append(
                     rows(
                         1,
@@ -150,17 +167,57 @@ def comparison(
                         metric=metric,
                         experiment=f"{label} against {true.source}",
                         group=name,
-                        value=drawn[:1],
+                        value=[value],
                         ci_low=[low],
                         ci_high=[high],
-                        ci_method=METHOD if resampling.bootstraps else None,
+                        ci_method=None if np.isnan(low) else METHODS[metric],
                         n=len(asked.targets),
-                        note="no picture is in both halves"
-                        if not np.isnan(drawn[0])
-                        else "words do not differ",
+                        note=why if np.isnan(value) else "no picture is in both halves",
                     )
                 )
     return combined(tables)
+
+
+def size_factor(
+    moved: Floats, true: Floats, against: Floats, quantile: float
+) -> tuple[float, float, float]:
+    """How much further words are `moved` than by true counterfactuals, with Fieller's interval.
+
+    All three are mean shifts, draws x words, the first row the data: `moved` and `true` of one half
+    of the images, `against` of true counterfactuals in the other half. The factor is
+    cov(moved, against) / cov(true, against): neither has the noise of one half on both sides. The
+    slope of `moved` on `against` would have it in its denominator: it is too small, and smaller
+    still in every resample. NaN where the denominator cannot be told from 0.
+    """
+    top, bottom = (_covariance(one, against) for one in (moved, true))
+    low = high = np.nan
+    if len(top) > 1:
+        low, high = fieller(top[0], bottom[0], top[1:], bottom[1:], quantile)
+    if not bottom[0] > 0 or (len(top) > 1 and np.isnan(low)):
+        return np.nan, np.nan, np.nan
+    return float(top[0] / bottom[0]), low, high
+
+
+def correlation_interval(
+    draws: Floats, value: float, words: int, quantile: float
+) -> tuple[float, float]:
+    """Interval of a correlation over `words`, on Fisher's z, from bootstrap draws of it.
+
+    Not percentiles: a resample adds noise to noisy means, so its correlation is lower, and on z it
+    varies less. So the standard error is at least Fisher's own, 1 / sqrt(words - 3).
+    """
+    if not len(draws) or words <= 3 or not abs(value) < 1:
+        return np.nan, np.nan
+    with np.errstate(divide="ignore", invalid="ignore"):  # draws may be 1
+        error = max(float(defined.std(np.arctanh(draws))), (words - 3) ** -0.5)
+        low, high = np.tanh(np.arctanh(value) + quantile * error * np.array([-1, 1]))
+    return float(low), float(high)
+
+
+def _covariance(a: Floats, b: Floats) -> Floats:
+    """Over words, for each draw."""
+    centred = (one - one.mean(axis=1, keepdims=True) for one in (a, b))
+    return np.asarray(np.multiply(*centred).mean(axis=1))
 
 
 def _figure(figure: Any, a: Floats, b: Floats) -> float:

@@ -302,7 +302,7 @@ def _sc_eat_rows(
         p_side="two",
         experiment=[f"SC-EAT text-{a.kind}, {ddof}" for _, _, a, _ in named],
         category=[name for name, *_ in named],
-        group=[label for _, label, _, _ in named],
+        concept=[label for _, label, _, _ in named],
         target=[f"{a.name} against {b.name}" for *_, a, b in named],
         n=[len(a) + len(b) for *_, a, b in named],
     )

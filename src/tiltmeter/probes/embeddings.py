@@ -1,4 +1,4 @@
-"""What probes score: embeddings of texts and images, and groups that can be compared."""
+"""What probes score: embeddings of texts and images of one model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tiltmeter.engine.ranking.job import matched, scaled
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.types import Faces, Floats, Groups, Prompt, TextEncoder
+from tiltmeter.types import Faces, Floats, Prompt, TextEncoder
 
 
 def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
@@ -44,20 +44,3 @@ def unit_vectors(
     texts = unit(text_embeddings(model, prompts), "texts")
     images = scaled(image_embeddings(model, faces), convention.images)
     return matched(texts, images), images
-
-
-def checked(groups: Groups) -> Groups:
-    """Groups that can be compared: at least two, each of at least two images."""
-    if len(groups.names) < 2:
-        raise InputError(
-            f"{groups.attribute!r} has one group only ({groups.names[0]!r}): a tilt is between "
-            "groups, and takes at least two"
-        )
-    for name, count in zip(groups.names, groups.counts, strict=True):
-        if count < 2:
-            images = "1 image" if count == 1 else "no images"
-            raise InputError(
-                f"group {name!r} of {groups.attribute!r} has {images}: "
-                "nothing can be said of it; leave it out, or merge it with another"
-            )
-    return groups

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.engine.ranking.whole import balanced_rows
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.embeddings import checked, unit_vectors
+from tiltmeter.probes.embeddings import unit_vectors
 from tiltmeter.probes.probe import Probe, Setting, words_known
 from tiltmeter.prompting import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
@@ -79,6 +79,7 @@ def harms(
     category `person` do no harm. Returns rows of RESULTS and what each image was taken for.
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
+    convention = convention.on(faces.name, faces.groups)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
     progress("choosing classes", 0.0)
     picked = pick(model, faces, prompts, convention)
@@ -92,12 +93,11 @@ def harms(
     }
     rng = np.random.default_rng(seed)
     tables = []
-    for done, (name, whole) in enumerate(groups.items()):
-        progress(f"rates by {name}", 0.2 + 0.8 * done / len(groups))
-        at = np.arange(len(whole))
-        if convention.balance == "balanced":
-            at = balanced_rows(whole, rng)
-        tables += _tables(picked, picked.pattern[at], whole[at], resampling, rng, constants)
+    for at, sample in samples_of(groups, faces.groups, convention, rng):
+        pattern = picked.pattern if at is None else picked.pattern[at]
+        for name, one in sample.items():
+            progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
+            tables += _tables(picked, pattern, checked(one), resampling, rng, constants)
     progress("done", 1.0)
     labels = [
         dict(zip(groups, of_image, strict=True))

@@ -59,8 +59,6 @@ def propagation(
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     choices = replace(choices or Choices(), ties=convention.ties)
-    if not resampling.permutations:
-        choices = replace(choices, references=0)
     if choices.k_as == "auto":
         small = any(side.dataset == "testbed" for side in sides.values())
         choices = replace(choices, k_as="share" if small else "count")
@@ -78,22 +76,18 @@ def propagation(
             continue
         queries, items = sides[one.queries], sides[one.items]
         names = dict.fromkeys(side.dataset for side in (queries, items) if side.dataset)
-        groups = queries.groups if one.grouped else items.groups
-        constants |= {"dataset": "+".join(names), "attribute": groups and groups.attribute}
         # each experiment draws for itself: what else runs changes none of its numbers
         rng = np.random.default_rng([seed, done])
         measured = measure(name, queries, items, choices, rng)
-        tables.append(tabulate(measured, resampling, rng, constants))
+        groups = measured.groups
+        constants |= {"dataset": "+".join(names), "attribute": groups and groups.attribute}
+        tables.append(tabulate(measured, choices, resampling, rng, constants))
         tables += figures(measured, constants)
         single.append(instances(measured, constants))
     if not single:
         told = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
         raise CannotRunError(f"none of the eight experiments can run: {told}")
-    table = combined(tables)
-    as_published = "testbed" not in table["dataset"].to_pylist() and choices == replace(
-        Choices(), references=choices.references, ties=choices.ties
-    )
-    tables.append(pooled_rows(table, everything, published=as_published))
+    tables.append(pooled_rows(combined(tables), everything))
     if parameters:
         tables.append(rows(1, **everything, metric="parameters", value=float(parameters)))
     progress("propagation", 1.0)
@@ -298,7 +292,6 @@ PROBE = Probe(
         "each": 1000,
         "extremes": 25,
         "members": 140,
-        "references": 100,
         "valence_sets": "cross",
         "mixed": "all",
         "templates": "per_template",

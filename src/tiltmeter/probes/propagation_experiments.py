@@ -2,12 +2,12 @@
 
 The eight experiments of Ghate et al. (2025). The intrinsic number is an SC-EAT effect, the
 extrinsic one the mean valence, or a group's share, of the top k. Both are taken again with the
-items' labels dealt out at random: what they have in common then is not what the labels say.
+items' labels permuted: what they have in common then is not what the labels say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -33,13 +33,13 @@ VALENCE_SETS = ("cross", "own")
 TEMPLATES = ("per_template", "pooled")
 K_AS = ("auto", "count", "share")
 _HELD = 2**24  # cosines in memory at one time
+_PERMUTED = 2**25  # numbers under permuted labels in memory at one time
 
 
 class Experiment(NamedTuple):
     queries: str  # a role
     items: str
     content: str  # valence or group: what is measured of the items
-    published: float  # the mean rho
 
     @property
     def grouped(self) -> bool:
@@ -48,14 +48,14 @@ class Experiment(NamedTuple):
 
 
 EXPERIMENTS = {
-    "1*-a": Experiment("valence", "lexicon", "valence", 0.84),
-    "1*-b": Experiment("lexicon", "valence", "valence", 0.87),
-    "2*-a": Experiment("faces", "groups", "group", 0.94),
-    "2*-b": Experiment("groups", "faces", "group", 0.76),
-    "1-a": Experiment("faces", "lexicon", "valence", 0.81),
-    "1-b": Experiment("groups", "valence", "valence", 0.78),
-    "2-a": Experiment("valence", "groups", "group", 0.91),
-    "2-b": Experiment("lexicon", "faces", "group", 0.78),
+    "1*-a": Experiment("valence", "lexicon", "valence"),
+    "1*-b": Experiment("lexicon", "valence", "valence"),
+    "2*-a": Experiment("faces", "groups", "group"),
+    "2*-b": Experiment("groups", "faces", "group"),
+    "1-a": Experiment("faces", "lexicon", "valence"),
+    "1-b": Experiment("groups", "valence", "valence"),
+    "2-a": Experiment("valence", "groups", "group"),
+    "2-b": Experiment("lexicon", "faces", "group"),
 }
 
 
@@ -112,7 +112,6 @@ class Choices:
     k_as: str = "count"  # or `share`: the same part of the items as k is of the study's
     extremes: int = 25
     members: int = 140
-    references: int = 100
     valence_sets: str = "cross"
     mixed: str = "all"
     templates: str = "per_template"
@@ -123,7 +122,7 @@ class Choices:
                             ("templates", TEMPLATES), ("k_as", K_AS)):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownNameError(f"choice for {name!r}", getattr(self, name), known)
-        for name, least in (("extremes", 1), ("members", 2), ("references", 0)):
+        for name, least in (("extremes", 1), ("members", 2)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}")
         if not self.k or min(self.k) < 1:
@@ -155,7 +154,7 @@ class Choices:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """One experiment's numbers; of `ways` to label the items the first is the true one."""
+    """One experiment's numbers, for one or several ways to label the items."""
 
     name: str
     queries: Side
@@ -172,41 +171,65 @@ class Measured:
     def experiment(self) -> Experiment:
         return EXPERIMENTS[self.name]
 
+    @property
+    def groups(self) -> Groups | None:
+        """Those that are compared: of the queries, or of the items where only these have any."""
+        return self.queries.groups if self.experiment.grouped else self.items.groups
+
 
 def measure(
-    name: str, queries: Side, items: Side, choices: Choices, rng: np.random.Generator
+    name: str,
+    queries: Side,
+    items: Side,
+    choices: Choices,
+    rng: np.random.Generator,
+    *,
+    permutations: int = 0,
+    members: Ints | None = None,
 ) -> Measured:
-    """The intrinsic and the extrinsic number of each query, mean over templates."""
+    """The intrinsic and the extrinsic number of each query, mean over templates.
+
+    With `permutations` the items' labels are permuted so many times, and the true ones are left
+    out. `members` are the rows of the group sets; without them they are drawn.
+    """
     if choices.templates == "pooled":
         queries, items = queries.pooled(), items.pooled()
     ks = choices.k_of(name, items)
     # items are many: their lengths are set where they are used, some at a time
     pairs = [(unit(q, ROLES[queries.role]), x) for q in queries.vectors for x in items.vectors]
     notes = [*queries.notes, *items.notes]
-    if EXPERIMENTS[name].content == "valence":
-        own = "*" in name and choices.valence_sets == "own"
-        values, sets = _valence_ways(name, items, choices, rng)
+    by_valence = EXPERIMENTS[name].content == "valence"
+    own = by_valence and "*" in name and choices.valence_sets == "own"
+    if by_valence:
+        values, sets = _valence_ways(name, items, choices, permutations, rng)
         if own:
-            _, sets = _valence_ways(name, queries, choices, rng)
-        intrinsic = _mean([_by_valence(q, q if own else x, sets)[..., None] for q, x in pairs])
+            _, sets = _valence_ways(name, queries, choices, permutations, rng)
         values = values[..., None]
-        pull = members = None
     else:
         assert items.groups is not None
-        members, labels, note = _group_ways(items, choices, rng)
-        notes += [note] if note else []
-        found = [
-            _by_group(q, x, members, labels, items.groups, queries.groups, choices.mixed)
-            for q, x in pairs
-        ]
-        intrinsic, pull = _mean([one for one, _ in found]), _mean([one for _, one in found])
+        if members is None:
+            members, note = _group_sets(items, choices, rng)
+            notes += [note] if note else []
+        labels = _group_ways(items.groups, members, permutations, rng)
         values = (labels.T[..., None] == np.arange(len(items.groups.names))).astype(float)
-    flat = values.reshape(len(items), -1)
-    tops = [
-        top_means(q, x, ks, like(q, flat), by=queries.groups, ties=choices.ties) for q, x in pairs
-    ]
-    extrinsic = _mean([to_numpy(top.means) for top in tops])
-    tied = sum(int(top.tied[-1]) for top in tops)
+    flat, tied = values.reshape(len(items), -1), 0
+    total: list[Floats] = []
+    for q, x in pairs:
+        if by_valence:
+            effects, pull = _by_valence(q, q if own else x, sets)[..., None], np.zeros(0)
+        else:
+            assert members is not None
+            assert items.groups is not None
+            effects, pull = _by_group(
+                q, x, members, labels, items.groups, queries.groups, choices.mixed
+            )
+        top = top_means(q, x, ks, like(q, flat), by=queries.groups, ties=choices.ties)
+        parts = [effects, pull, to_numpy(top.means), to_numpy(top.reach)]
+        total = total or [np.zeros(part.shape) for part in parts]
+        for whole, part in zip(total, parts, strict=True):
+            whole += part
+        tied += int(top.tied[-1])
+    intrinsic, pull, extrinsic, reach = (whole / len(pairs) for whole in total)
     if tied > len(queries) * len(pairs) / 10:  # some always do, by rounding
         way = "shared evenly" if choices.ties == "expected" else "given to the earlier rows"
         notes.append(f"{tied:,} retrievals tie for their last places, which are {way}")
@@ -217,22 +240,36 @@ def measure(
         ks,
         intrinsic,
         extrinsic.reshape(*extrinsic.shape[:2], *values.shape[1:]),
-        _mean([to_numpy(top.reach) for top in tops]),
-        pull,
+        reach,
+        None if by_valence else pull,
         members,
         tuple(dict.fromkeys(notes)),
     )
 
 
-def _mean(parts: Sequence[Floats]) -> Floats:
-    total = parts[0]
-    for one in parts[1:]:
-        total = total + one
-    return total / len(parts)
+def permuted(
+    measured: Measured, choices: Choices, permutations: int, rng: np.random.Generator
+) -> Iterator[Measured]:
+    """The same experiment with the items' labels permuted, as many times at once as memory holds.
+
+    Retrievals are made again each time: to keep them takes more memory than the numbers do.
+    """
+    columns = measured.intrinsic.shape[-1] * max(1, len(measured.k))
+    step = max(1, _PERMUTED // (columns * max(len(measured.queries), len(measured.items))))
+    for start in range(0, permutations, step):
+        yield measure(
+            measured.name,
+            measured.queries,
+            measured.items,
+            choices,
+            rng,
+            permutations=min(step, permutations - start),
+            members=measured.members,
+        )
 
 
 def _valence_ways(
-    name: str, side: Side, choices: Choices, rng: np.random.Generator
+    name: str, side: Side, choices: Choices, permutations: int, rng: np.random.Generator
 ) -> tuple[Floats, Ints]:
     """Valences, items x ways; rows of the most pleasant and the most unpleasant, ways x 2 x n.
 
@@ -246,21 +283,25 @@ def _valence_ways(
             f"{ROLES[side.role]}, but there are {n}: give more, or --option propagation.extremes="
             f"{max(1, n // 2)}"
         )
-    dealt = [side.valence] + [rng.permutation(side.valence) for _ in range(choices.references)]
-    order = np.argsort(np.stack(dealt), axis=1, kind="stable")
-    return np.stack(dealt, axis=1), np.stack([order[:, n - m :], order[:, :m]], axis=1)
+    ways = np.tile(side.valence, (permutations or 1, 1))
+    if permutations:
+        ways = rng.permuted(ways, axis=1)
+    order = np.argsort(ways, axis=1, kind="stable")
+    return ways.T, np.stack([order[:, n - m :], order[:, :m]], axis=1)
 
 
 def _by_valence(queries: Array, items: Array, sets: Ints) -> Floats:
     """Valence SC-EAT, queries x ways."""
-    ways, _, m = sets.shape
-    step = max(1, _HELD // (len(queries) * 2 * m))
-    found = []
-    for start in range(0, ways, step):
-        some = sets[start : start + step]
-        cosines = to_numpy(queries @ _rows(items, some.reshape(-1), queries).T)
-        found.append(valence_effects(cosines.reshape(len(queries), len(some), 2, m)))
-    return np.concatenate(found, axis=1)
+    # ways share most of their items: each cosine is computed once
+    rows, columns = np.unique(sets, return_inverse=True)
+    some, columns = _rows(items, rows, queries), columns.reshape(sets.shape)
+    step = max(1, _HELD // len(rows))
+    return np.concatenate(
+        [
+            valence_effects(to_numpy(queries[start : start + step] @ some.T), columns)
+            for start in range(0, len(queries), step)
+        ]
+    )
 
 
 def _rows(items: Array, rows: Ints, queries: Array) -> Array:
@@ -269,13 +310,8 @@ def _rows(items: Array, rows: Ints, queries: Array) -> Array:
     return like(queries, found, str(queries.dtype).rpartition(".")[2])
 
 
-def _group_ways(
-    items: Side, choices: Choices, rng: np.random.Generator
-) -> tuple[Ints, Ints, str | None]:
-    """Rows of the group sets, all groups alike large; labels, ways x items; and a note.
-
-    Labels are dealt out anew among the items of the sets, and among the others.
-    """
+def _group_sets(items: Side, choices: Choices, rng: np.random.Generator) -> tuple[Ints, str | None]:
+    """Rows of the group sets, all groups alike large; and a note."""
     groups = items.groups
     assert groups is not None
     each = min(choices.members, int(groups.counts.min()))
@@ -293,12 +329,16 @@ def _group_ways(
         np.sort(rng.choice(np.flatnonzero(groups.codes == code), each, replace=False))
         for code in range(len(groups.names))
     ]
-    members = np.concatenate(chosen)
-    others = np.setdiff1d(np.arange(len(items)), members)
-    labels = np.tile(groups.codes, (1 + choices.references, 1))
-    for part in (members, others):
-        labels[1:, part] = rng.permuted(labels[1:, part], axis=1)
-    return members, labels, note
+    return np.concatenate(chosen), note
+
+
+def _group_ways(groups: Groups, members: Ints, permutations: int, rng: np.random.Generator) -> Ints:
+    """Labels, ways x items. They are permuted among the items of the sets, and among the others."""
+    labels = np.tile(groups.codes, (permutations or 1, 1))
+    if permutations:
+        for part in (members, np.setdiff1d(np.arange(len(groups)), members)):
+            labels[:, part] = rng.permuted(labels[:, part], axis=1)
+    return labels
 
 
 def _by_group(

@@ -13,12 +13,8 @@ import pyarrow as pa
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.propagation import spearman
-from tiltmeter.probes.propagation_experiments import EXPERIMENTS
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.paired import paired_test
-
-#: The mean over the study's 114 analyses.
-PUBLISHED = 0.83
 
 
 @dataclass(frozen=True)
@@ -161,7 +157,7 @@ def _trend(
     return seen, float(p), "all orders" if exact else "random orders"
 
 
-def pooled_rows(table: pa.Table, constants: dict[str, Any], *, published: bool) -> pa.Table:
+def pooled_rows(table: pa.Table, constants: dict[str, Any]) -> pa.Table:
     """One model's mean rho by experiment and over all, at each k; sd beside it."""
     found = [one for one in table.to_pylist() if one["metric"] == "rho" and one["k"]]
     found = [one for one in found if one["value"] is not None]
@@ -174,15 +170,11 @@ def pooled_rows(table: pa.Table, constants: dict[str, Any], *, published: bool) 
     tables = []
     for (name, k), values in units.items():
         one = pooled(values)
-        said = EXPERIMENTS[name].published if name in EXPERIMENTS else None
-        if name is None and len(last) == len(EXPERIMENTS):
-            said = PUBLISHED
         shared = {**constants, "experiment": name, "k": k, "n": one.analyses}
         tables.append(
             rows(1, **shared, metric="rho_mean", value=one.mean, ci_low=one.ci_low,
                  ci_high=one.ci_high,
-                 ci_method=None if np.isnan(one.ci_low) else "Fisher z over analyses",
-                 published=said if published and (k in (500, None)) else None)
+                 ci_method=None if np.isnan(one.ci_low) else "Fisher z over analyses")
         )  # fmt: skip
         if one.analyses > 1:
             tables.append(rows(1, **shared, metric="rho_sd", value=one.sd))

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.propagation import spearman, spearman_draws
-from tiltmeter.probes.propagation_experiments import Measured
+from tiltmeter.metrics.propagation import spearman, spearman_draws, spearman_rows
+from tiltmeter.probes.propagation_experiments import Choices, Measured, permuted
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
@@ -50,56 +50,98 @@ def analyses(measured: Measured) -> list[Analysis]:
     return [Analysis(None, whole, 0)]
 
 
+class References(NamedTuple):
+    """What each permutation of the labels gives: every rho, and the means of the groups."""
+
+    rho: Floats  # permutations x k x analyses
+    intrinsic: Floats  # permutations x groups
+    extrinsic: Floats  # permutations x k x groups
+
+
+def references(
+    measured: Measured, choices: Choices, permutations: int, rng: np.random.Generator
+) -> References:
+    """Of some permutations at a time only what the rows need is kept."""
+    found, ks = analyses(measured), len(measured.k)
+    groups = len(measured.groups.names) if measured.groups is not None else 0
+    again = References(
+        np.empty((permutations, ks, len(found))),
+        np.empty((permutations, groups)),
+        np.empty((permutations, ks, groups)),
+    )
+    start = 0
+    for part in permuted(measured, choices, permutations, rng):
+        ways = slice(start, start := start + part.intrinsic.shape[1])
+        for row, one in enumerate(found):
+            x = part.intrinsic[one.rows, :, one.column].T
+            for at in range(ks):
+                y = part.extrinsic[one.rows, at, :, one.column].T
+                again.rho[ways, at, row] = spearman_rows(x, y)
+        if groups:
+            again.intrinsic[ways] = _group_means(part, part.intrinsic)
+            for at in range(ks):
+                again.extrinsic[ways, at] = _group_means(part, part.extrinsic[:, at])
+    return again
+
+
 def tabulate(
-    measured: Measured, resampling: Resampling, rng: np.random.Generator, constants: dict[str, Any]
+    measured: Measured,
+    choices: Choices,
+    resampling: Resampling,
+    rng: np.random.Generator,
+    constants: dict[str, Any],
 ) -> pa.Table:
     """All rows of one experiment."""
     note = "; ".join(measured.notes) or None
+    again = references(measured, choices, resampling.permutations, rng)
     tables: list[pa.Table] = []
     for at, k in enumerate(measured.k):
-        tables += _rhos(measured, at, resampling, rng, {**constants, "k": k}, note)
-    if measured.experiment.grouped or measured.experiment.content == "group":
-        tables += _between(_intrinsic(measured), "intrinsic", constants, note)
+        tables += _rhos(
+            measured, at, again.rho[:, at], resampling, rng, {**constants, "k": k}, note
+        )
+    if measured.groups is not None:
+        tables += _between(_intrinsic(measured, again.intrinsic), "intrinsic", constants, note)
         for at, k in enumerate(measured.k):
-            tables += _between(_extrinsic(measured, at), "extrinsic", {**constants, "k": k}, note)
+            units = _extrinsic(measured, at, again.extrinsic[:, at])
+            tables += _between(units, "extrinsic", {**constants, "k": k}, note)
     return combined(tables)
 
 
 def _rhos(
     measured: Measured,
     at: int,
+    again: Floats,
     resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
     note: str | None,
 ) -> Iterator[pa.Table]:
-    """Spearman's rho of each analysis, beside those of items whose labels were dealt out."""
+    """Spearman's rho of each analysis, beside those with permuted labels (`again`)."""
     found = analyses(measured)
     value, low, high, p = (np.full(len(found), np.nan) for _ in range(4))
     null, notes = np.full((3, len(found)), np.nan), [note] * len(found)
     undefined, boots = np.zeros(len(found), int), []
     weights: dict[bytes, Floats] = {}  # the same queries are drawn for all groups that share them
     for row, one in enumerate(found):
-        x = measured.intrinsic[one.rows, :, one.column]
-        y = measured.extrinsic[one.rows, at, :, one.column]
-        there = ~np.isnan(x).any(axis=1)
+        x = measured.intrinsic[one.rows, 0, one.column]
+        y = measured.extrinsic[one.rows, at, 0, one.column]
+        there = ~np.isnan(x)
         undefined[row] = (~there).sum()
         x, y = x[there], y[there]
-        if len(x) < 2 or np.ptp(x[:, 0]) == 0 or np.ptp(y[:, 0]) == 0:
+        if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
             why = "fewer than two queries" if len(x) < 2 else "one of the two does not vary"
             notes[row] = "; ".join(filter(None, [f"no rho: {why}", note]))
             continue
-        drawn = np.array([spearman(x[:, way], y[:, way])[0] for way in range(x.shape[1])])
-        value[row] = drawn[0]
-        if len(drawn) > 1 and not np.isnan(drawn[1:]).all():
-            null[:, row] = band_of(drawn[1:])
-            p[row] = p_of_draws(drawn[0], drawn[1:], "greater")
+        value[row] = spearman(x, y)[0]
+        if not np.isnan(again[:, row]).all():
+            null[:, row] = band_of(again[:, row])
+            p[row] = p_of_draws(value[row], again[:, row], "greater")
         if resampling.bootstraps:
             key = there.tobytes() + one.rows.tobytes()
             if key not in weights:
                 even = np.full(len(x), 1 / len(x))
                 weights[key] = rng.multinomial(len(x), even, resampling.bootstraps)
-            boot = spearman_draws(x[:, 0], y[:, 0], weights[key])
+            boot = spearman_draws(x, y, weights[key])
             low[row], high[row] = interval(boot, value[row])
             boots.append(boot)
     yield rows(
@@ -118,7 +160,7 @@ def _rhos(
         p_side="greater",
         p_fwer=holm(p),
         p_bh=benjamini_hochberg(p),
-        n=[len(measured.queries)] * len(found),
+        n=[len(one.rows) for one in found],
         n_group=[len(one.rows) for one in found],
         n_undefined=undefined,
         note=notes,
@@ -176,7 +218,7 @@ class Units:
 
     The units are one source of error. The other is the other side of the experiment: `other` is
     what it adds to the covariance of the group means, with `freedom`. `again` are the group means
-    with the items' labels dealt out at random, ways x groups.
+    with the items' labels permuted, permutations x groups.
     """
 
     scores: Floats
@@ -192,43 +234,54 @@ def by_code(numbers: Floats, groups: Groups) -> Floats:
                      range(len(groups.names))], axis=1)  # fmt: skip
 
 
-def _units(measured: Measured, numbers: Floats, standing: Floats, rows: Ints | slice) -> Units:
-    """Of the numbers (queries x ways x columns) and the items' part in them (query groups x items).
+def _group_means(measured: Measured, numbers: Floats) -> Floats:
+    """Of numbers (queries x ways x columns), ways x groups."""
+    queries = measured.queries.groups
+    if not measured.experiment.grouped:
+        return defined.mean(numbers)
+    assert queries is not None
+    columns = queries.codes if measured.experiment.content == "group" else 0
+    return by_code(numbers[np.arange(len(numbers)), :, columns], queries)
+
+
+def _units(
+    measured: Measured, numbers: Floats, again: Floats, standing: Floats, rows: Ints | slice
+) -> Units:
+    """Of the numbers (queries x columns) and the items' part in them (query groups x items).
 
     `standing` is scaled so that a group's number is the mean over its items, which are `rows`.
     """
     queries, items = measured.queries.groups, measured.items.groups
     if measured.experiment.grouped and measured.experiment.content == "valence":
         assert queries is not None
-        again = by_code(numbers[:, 1:, 0], queries)
         # which items are called pleasant: as far as groups lie apart when these are others
         other = np.cov(again.T) if len(again) > 1 else np.zeros((len(queries.names),) * 2)
-        return Units(numbers[:, 0, 0], queries, again, other, max(len(again) - 1.0, 1.0))
+        return Units(numbers[:, 0], queries, again, other, max(len(again) - 1.0, 1.0))
     assert items is not None
     of_items = items[rows]
     if measured.experiment.grouped:
         assert queries is not None
-        own = numbers[np.arange(len(numbers)), :, queries.codes]
+        own = numbers[np.arange(len(numbers)), queries.codes]
         parts = [row[of_items.codes == code] for code, row in enumerate(standing)]
         other = np.diag([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts])
         freedom = max(min(len(part) for part in parts) - 1.0, 1.0)
-        return Units(own[:, 0], queries, by_code(own[:, 1:], queries), other, freedom)
-    there = numbers[~np.isnan(numbers[:, 0]).any(axis=1)]
-    other = np.atleast_2d(np.cov(there[:, 0].T)) / len(there)
-    return Units(standing[0], of_items, defined.mean(there[:, 1:]), other, len(there) - 1.0)
+        return Units(own, queries, again, other, freedom)
+    there = numbers[~np.isnan(numbers).any(axis=1)]
+    other = np.atleast_2d(np.cov(there.T)) / len(there)
+    return Units(standing[0], of_items, again, other, len(there) - 1.0)
 
 
-def _intrinsic(measured: Measured) -> Units:
+def _intrinsic(measured: Measured, again: Floats) -> Units:
     standing = np.zeros((1, 0)) if measured.pull is None else measured.pull
     rows = slice(0) if measured.members is None else measured.members
-    return _units(measured, measured.intrinsic, standing, rows)
+    return _units(measured, measured.intrinsic[:, 0], again, standing, rows)
 
 
-def _extrinsic(measured: Measured, at: int) -> Units:
+def _extrinsic(measured: Measured, at: int, again: Floats) -> Units:
     groups, reach = measured.items.groups, measured.reach[at]
     if groups is not None:  # a group's share is the sum over its items: the mean of so many times
         reach = reach * groups.counts[groups.codes]
-    return _units(measured, measured.extrinsic[:, at], reach, slice(None))
+    return _units(measured, measured.extrinsic[:, at, 0], again, reach, slice(None))
 
 
 def _between(

@@ -22,13 +22,14 @@ import pyarrow as pa
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
 from tiltmeter.engine.ranking.parts import PartsRanking
 from tiltmeter.engine.ranking.reordered import noted, reordering_of
+from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.engine.ranking.whole import WholeRanking
 from tiltmeter.engine.seam import Engine, Local
 from tiltmeter.engine.vectors import Held, Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.embeddings import checked, image_embeddings, text_embeddings
+from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.opposites import opposites
 from tiltmeter.probes.probe import Probe, ProbeResult, Setting
 from tiltmeter.probes.ranking_kept import counts_table, kept_faces, kept_texts
@@ -82,6 +83,7 @@ def ranking(
     recompute the metrics from. On a GPU, sums in another order may round differently.
     """
     where = where or Where()
+    convention = convention.on(faces.name, faces.groups)
     prompts, words = words_first(prompts)
     reorder = reordering_of(model, faces)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
@@ -92,6 +94,7 @@ def ranking(
         words,
         where.images or Held(image_embeddings(model, faces)),
         groups,
+        faces.groups,
         convention,
         resampling,
         reorder,
@@ -118,7 +121,7 @@ def ranking(
         for name, gaps in sample.gaps.items():
             own = sample.groups[name]
             tables.append(opposites(gaps, own, prompts, pairs, rng=rng, constants=constants))
-    shown = list(_instances(found, faces, prompts[:words], constants))
+    shown = list(_instances(found, faces, prompts[:words], convention, constants))
     where.progress("done", 1.0)
     return ProbeResult(
         combined(tables),
@@ -131,18 +134,21 @@ def ranking(
 
 
 def _instances(
-    found: Ranking, faces: Faces, prompts: Sequence[Prompt], constants: dict[str, object]
+    found: Ranking,
+    faces: Faces,
+    prompts: Sequence[Prompt],
+    convention: Convention,
+    constants: dict[str, object],
 ) -> Iterator[pa.Table]:
     """The top images of each word's prompts, sample by sample."""
     for sample in found.samples:
         if sample.top is not None:
             top, scores = sample.top
-            balanced = f"balanced by {next(iter(sample.groups))}"
-            rows = sample.rows
-            yield instances(
-                constants, faces, prompts, top if rows is None else rows[top], scores,
-                None if rows is None else balanced,
-            )  # fmt: skip
+            rows, by, experiment = sample.rows, convention.balance, None
+            if rows is not None:
+                experiment = f"balanced by {next(iter(sample.groups)) if by == 'balanced' else by}"
+            top = top if rows is None else rows[top]
+            yield instances(constants, faces, prompts, top, scores, experiment)
 
 
 def _run(model: TextEncoder, data: Mapping[str, Any], setting: Setting) -> ProbeResult:

@@ -1,4 +1,4 @@
-"""Figures that papers print, as data, to stand beside a run on the same model and data.
+"""Values that papers print, as data, shown only beside a run of the same model, data and choices.
 
 One YAML file a source, its tables as printed; a note says where a paper contradicts itself.
 """
@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from importlib import resources
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
 
 SOURCES = ("berg2022", "sobit2024", "sem")
@@ -41,7 +42,7 @@ class Published:
     target: str | None = None
     k: int | None = None
     convention: str | None = None
-    words: str | None = None  # the list that a mean is over
+    words: tuple[str, ...] = ()  # the lists that its words are from
     n: int | None = None
     change: bool = False  # in per cent of the model before
     note: str = ""
@@ -59,19 +60,19 @@ def published(source: str | None = None) -> tuple[Published, ...]:
 
 
 def beside(run: Run) -> list[dict[str, Any]]:
-    """Rows of a run for which a paper prints a figure of the same model and data, with that figure.
+    """Rows of a run for which a paper prints a value: `published`, `measured` and the interval.
 
-    `published` and `measured` stand with the run's interval. Where conventions differ, or pictures
-    are missing, the note says so: the two are then not the same quantity.
+    Model, dataset (all images of it), words and convention must be the paper's: otherwise the two
+    are not the same quantity, and nothing is shown.
     """
-    return [_row(one, row, meta) for one, at, meta in _found(run) for row in [_at(run, at)]]
+    return [_row(one, row) for one, _, row in _found(run)]
 
 
 def filled(run: Run) -> Run:
-    """The run with its column `published`, where a figure of the same convention was printed."""
-    values: list[float | None] = run.table["published"].to_pylist()
+    """The run with its column `published`, where a value of the same measurement was printed."""
+    values: list[float | None] = [None] * len(run.table)
     for one, at, _ in _found(run):
-        if values[at] is None and one.convention in (None, _at(run, at)["convention"]):
+        if values[at] is None:
             values[at] = one.value
     column = run.table.schema.get_field_index("published")
     field = run.table.schema.field(column)
@@ -88,7 +89,7 @@ def told(row: Mapping[str, Any]) -> str:
     text += f"published {_short(row['published'])}, measured {_short(row['measured'])}"
     if row["ci_low"] is not None:
         text += f" ({_short(row['ci_low'])}…{_short(row['ci_high'])})"
-    return text + (f"; {row['note']}" if row["note"] else "")
+    return text
 
 
 def _short(value: float | None) -> str:
@@ -114,6 +115,7 @@ def _figures(name: str) -> Iterator[Published]:
     def figure(measure: str, printed: float, table: Mapping[str, Any], **more: Any) -> Published:
         fields = dict(measures[measure])
         percent = fields.pop("unit", None) == "percent" and not table.get("change")
+        fields["words"] = tuple(fields.get("words", ()))
         return Published(
             source=name,
             table=table["table"],
@@ -151,48 +153,87 @@ def _aliases() -> dict[tuple[str, str], tuple[str, ...]]:
     }
 
 
-def _is_called(meta: Mapping[str, Any], aliases: tuple[str, ...]) -> bool:
-    """Whether a model's name, or the end of its spec, is one that the figure's model goes by."""
-    model = meta.get("model", {})
-    spec = str(model.get("spec") or "").partition("?")[0].partition(":")[2]
-    names = [str(one or "").lower().rstrip("/") for one in (model.get("name"), spec)]
-    return any(one == alias or one.endswith(f"/{alias}") for one in names for alias in aliases)
+@cache
+def _sizes() -> dict[tuple[str, str], tuple[int, int]]:
+    """How many images (or captions) a source's dataset has: the fewest and the most."""
+    return {
+        (name, dataset): (least, most)
+        for name in SOURCES
+        for dataset, (least, most) in _read(name)["datasets"].items()
+    }
 
 
 def _found(run: Run) -> Iterator[tuple[Published, int, Mapping[str, Any]]]:
-    """Printed figures that the run has too: the row, and the record of the audit it is of."""
+    """Printed values of measurements that the run made too: where its row is, and the row."""
     for meta in run.meta.get("panel", [run.meta]):
         for one in published():
-            mine = not one.model or _is_called(meta, _aliases().get((one.source, one.model), ()))
-            if one.change or not mine or not _same_words(one, meta):
+            if one.change or not (_same_model(one, meta) and _same_texts(one, meta)):
                 continue
-            name = meta.get("model", {}).get("name") if one.model else None
-            at = _index(run, one, name)
-            if at is not None:
-                yield one, at, meta
+            at = _index(run, one, _same_data(one, meta), meta)
+            if at is not None and _same_convention(one, row := _at(run, at), meta):
+                yield one, at, row
 
 
-def _same_words(one: Published, meta: Mapping[str, Any]) -> bool:
-    if one.words is None:
+def _same_model(one: Published, meta: Mapping[str, Any]) -> bool:
+    """By the name that it was loaded by: the name of a folder says nothing about its weights."""
+    model = meta.get("model", {})
+    name = str(model.get("spec") or "").partition("?")[0].partition(":")[2].lower()
+    corrected = "debiaser" in model  # its spec is that of the model under it
+    return not one.model or (not corrected and name in _aliases().get((one.source, one.model), ()))
+
+
+def _same_data(one: Published, meta: Mapping[str, Any]) -> str | None:
+    """The name of the run's dataset, where it is the one measured, and whole."""
+    least, most = _sizes()[one.source, one.dataset]
+    for data in meta.get("data", {}).values():
+        name = str(data.get("name", ""))
+        count = data.get("images", data.get("captions", 0))
+        # a corpus of several files is named after the first: "laion-400m and 31 more files"
+        if name.partition(" and ")[0].lower() == one.dataset and least <= count <= most:
+            return name
+    return None
+
+
+def _same_texts(one: Published, meta: Mapping[str, Any]) -> bool:
+    given = meta.get("arguments", {}).get("given")
+    if one.probe == "harms":
+        return given is not None and given.get("classes") in (None, "harms")
+    if not one.words:
         return True
-    given = meta.get("arguments", {}).get("given", {})
-    return (given.get("words") or "berg") == one.words and given.get("templates") is None
+    if given is None or given.get("templates") is not None:
+        return False
+    return set((given.get("words") or "berg").split("+")) <= set(one.words)
 
 
-def _index(run: Run, one: Published, model: str | None) -> int | None:
+def _same_convention(one: Published, row: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:
+    """Names do not suffice: choices of a user, or of an earlier release, may bear the same one."""
+    if row["convention"] is None:
+        return one.convention is None
+    used = meta.get("convention") or {}
+    if one.convention is None:  # cosines of all images, whatever is counted in the top k
+        return (used.get("balance"), used.get("images")) == ("asis", "unit")
+    theirs = get_convention(one.convention).on(one.dataset, ("gender",))
+    same = all(used.get(name) == getattr(theirs, name) for name in CHOICES)
+    return same and row["convention"] == theirs.name
+
+
+def _index(run: Run, one: Published, dataset: str | None, meta: Mapping[str, Any]) -> int | None:
+    if dataset is None:
+        return None
     table = run.table
     wanted: dict[str, Any] = {name: getattr(one, name) for name in KEY}
-    wanted |= {"factor": None, **({} if model is None else {"model": model})}
+    wanted |= {"factor": None, "dataset": dataset}
+    if one.model:
+        wanted["model"] = meta["model"].get("name")
     if one.concept is None:
         wanted["template"] = None
         if one.target is None:
             wanted["category"] = None
-    keep = pc.starts_with(pc.fill_null(pc.utf8_lower(table["dataset"]), ""), one.dataset)
-    for name, value in wanted.items():
-        column = table[name]
-        same = pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
-        keep = pc.and_(keep, same)
-    at = pc.indices_nonzero(keep.combine_chunks())
+    same = [
+        pc.is_null(table[name]) if value is None else pc.equal(table[name], value)
+        for name, value in wanted.items()
+    ]
+    at = pc.indices_nonzero(pc.fill_null(reduce(pc.and_, same), False).combine_chunks())
     return int(at[0].as_py()) if len(at) else None
 
 
@@ -201,14 +242,7 @@ def _at(run: Run, at: int) -> dict[str, Any]:
     return row
 
 
-def _row(one: Published, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    notes = []
-    if one.convention and one.convention != row["convention"]:
-        notes.append(f"published under {one.convention}, measured under {row['convention']}")
-    data = meta.get("data", {}).get("faces", {})
-    listed = data.get("found", {}).get("rows")
-    if listed and row["dataset"] == data.get("name") and data.get("images", listed) < listed:
-        notes.append(f"measured on {data['images']:,} of {listed:,} images")
+def _row(one: Published, row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "source": one.source,
         "table": one.table,
@@ -218,5 +252,4 @@ def _row(one: Published, row: Mapping[str, Any], meta: Mapping[str, Any]) -> dic
         "ci_low": row["ci_low"],
         "ci_high": row["ci_high"],
         "convention": row["convention"],
-        "note": "; ".join(notes) or None,
     }

@@ -59,9 +59,16 @@ def choices(run: Run) -> list[Fact]:
     return told
 
 
+def permutations(run: Run) -> int | None:
+    """How often labels were permuted, where the record tells."""
+    [meta, *_] = run.meta.get("panel", [run.meta])
+    return _arguments(meta).get("permutations")
+
+
 def not_run(run: Run) -> list[Fact]:
-    """Probes that were left out, and why."""
-    left = sorted(run.meta.get("not_run", {}).items())  # a saved record is sorted, a fresh one not
+    """Probes that failed or were left out, and why."""
+    failed = {name: f"failed: {why}" for name, why in run.meta.get("failed", {}).items()}
+    left = sorted({**run.meta.get("not_run", {}), **failed}.items())  # as in a saved record
     return [(name, text.short(why, 300)) for name, why in left]
 
 
@@ -134,16 +141,21 @@ def _work(meta: Mapping[str, Any]) -> list[Fact]:
     if convention := meta.get("convention"):
         source = f" ({convention['source']})" if convention.get("source") else ""
         found.append(("convention", f"{convention.get('name')}{source}"))
-    arguments = meta.get("arguments") or {}
-    used = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
+    used = _arguments(meta)
     if "permutations" in used:
-        told = f"{used['permutations']:,} relabellings, {used['bootstraps']:,} resamples"
-        found.append(("draws", told))
+        told = f"{used['permutations']:,} of the labels, {used['bootstraps']:,} bootstrap resamples"
+        found.append(("permutations", told))
     if "seed" in meta:
         found.append(("seed", str(meta["seed"])))
     if version := (meta.get("versions") or {}).get("tiltmeter"):
         found.append(("measured with", f"tiltmeter {version}"))
     return found
+
+
+def _arguments(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that were given, and the defaults of the others."""
+    arguments = meta.get("arguments") or {}
+    return {**arguments.get("defaulted", {}), **arguments.get("given", {})}
 
 
 def _listed(names: Mapping[str, Any], most: int = 3) -> str:

@@ -28,6 +28,7 @@ from tiltmeter.results import Run
 LARGEST = 4_800_000  # bytes of a page
 ROWS = 400  # of a table on the page; all are in results.parquet
 TOGETHER = ("panel", "frontier")  # what compares several
+ONE_STUDY = ("propagation",)  # experiments on several datasets belong together
 PAIRS = 6  # models and data sets that get sections of their own
 
 
@@ -134,7 +135,13 @@ def _sections(run: Run, probe: str, make: Any) -> list[Section]:
     mine = run.table.filter(pc.equal(run.table["probe"], probe))
     listed = zip(mine["model"].to_pylist(), mine["dataset"].to_pylist(), strict=True)
     # means over experiments on several data sets name none
-    pairs = list(dict.fromkeys((model, data) for model, data in listed if data is not None))
+    pairs = list(
+        dict.fromkeys(
+            (model, None if probe in ONE_STUDY else data)
+            for model, data in listed
+            if data is not None
+        )
+    )
     if len(pairs) <= 1 or probe in TOGETHER:
         return [make(run, probe)]
     found = []
@@ -148,10 +155,14 @@ def _sections(run: Run, probe: str, make: Any) -> list[Section]:
     return found
 
 
-def _part(run: Run, model: str | None, data: str) -> Run:
+def _part(run: Run, model: str | None, data: str | None) -> Run:
+    """What is of one model, and of one dataset if one is named."""
+
     def kept(table: Any) -> Any:
         values = table["model"]
         table = table.filter(pc.is_null(values) if model is None else pc.equal(values, model))
+        if data is None:
+            return table
         return table.filter(pc.fill_null(pc.equal(table["dataset"], data), True))
 
     own = {name: one for name, one in run.instances.items() if "dataset" in one.column_names}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from tiltmeter.report.tables import Table
@@ -36,7 +37,8 @@ class Finding:
     text: str
     numbers: str
     verdict: str | None = None
-    weight: float = 0.0  # how far from its null: the strongest are shown first
+    weight: float = 0.0  # how far from its null: the strongest of a unit are shown first
+    unit: str = ""  # what `weight` is in: sizes in different units are never compared
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,21 @@ def strongest(rows: list[Row], many: int | None = None) -> list[Row]:
         return (order.get(row["verdict"], 3), away, str(row["concept"]), str(row["group"]))
 
     return sorted(rows, key=key)[:many]
+
+
+def by_unit(findings: Iterable[Finding]) -> list[Finding]:
+    """The strongest of each unit, then the second of each, and so on; units as they come.
+
+    >>> found = [Finding("a", "", None, 0.1, "valence"), Finding("b", "", None, 3.0, "share"),
+    ...          Finding("c", "", None, 2.0, "share"), Finding("d", "", None, 0.2, "valence")]
+    >>> [one.text for one in by_unit(found)]
+    ['d', 'b', 'a', 'c']
+    """
+    units: dict[str, list[Finding]] = {}
+    for one in findings:
+        units.setdefault(one.unit, []).append(one)
+    ranked = [sorted(mine, key=lambda one: -one.weight) for mine in units.values()]
+    return [one for place in zip_longest(*ranked) for one in place if one is not None]
 
 
 def beats(row: Row, column: str = "p_fwer") -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tiltmeter.report import text
-from tiltmeter.report.parts import Finding, Section
+from tiltmeter.report.parts import Finding, Section, by_unit
 from tiltmeter.report.tables import Column, Table
 from tiltmeter.results import Run
 from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
-from tiltmeter.stats.power import smallest_effect
+from tiltmeter.stats.power import association_count, smallest_effect
 
 SHOWN = {ESTABLISHED: 6, None: 5, PERMUTATION_ONLY: 3}
 POWER = 0.8
@@ -47,7 +47,7 @@ def summary(run: Run, sections: Sequence[Section]) -> Summary:
     established, tested, weak = (
         [one for one in found if one.verdict == verdict] for verdict in SHOWN
     )
-    tested.sort(key=lambda one: -one.weight)  # the others come attribute by attribute
+    tested = by_unit(tested)  # the others come attribute by attribute
     established, tested, weak = (
         mine[:many] for mine, many in zip((established, tested, weak), SHOWN.values(), strict=True)
     )
@@ -117,7 +117,9 @@ def power_table(run: Run) -> Table | None:
             continue
         counts = np.array(list(groups.values()))
         one = smallest_effect(counts, power=POWER)
-        many = smallest_effect(counts, power=POWER, tests=max(1, words * len(groups)))
+        many = smallest_effect(
+            counts, power=POWER, tests=max(1, association_count(words, len(groups)))
+        )
         for at, (group, n) in enumerate(groups.items()):
             rows.append({"attribute": attribute, "group": group, "n": n, "share": n / counts.sum(),
                          "one": float(one[at]), "many": float(many[at])})  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tiltmeter import sobit
 from tiltmeter.published import beside, told
 from tiltmeter.report.text import plural
 from tiltmeter.results import Run
@@ -36,17 +37,17 @@ TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "v
 
 def summary(run: Run) -> dict[str, Any]:
     """The run in short: what it was made of, its totals, and what it established."""
-    concepts = _concepts(run)
+    associations = _associations(_concepts(run))
     return {
         **{
             name: run.meta[name]
-            for name in ("model", "data", "convention", "seed")
+            for name in ("model", "data", "convention", "seed", "failed")
             if name in run.meta
         },
         "rows": run.table.num_rows,
-        "verdicts": dict(Counter(row["verdict"] for row in concepts if row["verdict"])),
+        "verdicts": dict(Counter(row["verdict"] for row in associations if row["verdict"])),
         "overall": [present(row) for row in _overall(run)],
-        "established": [present(row) for row in concepts if row["verdict"] == ESTABLISHED],
+        "established": [present(row) for row in associations if row["verdict"] == ESTABLISHED],
     }
 
 
@@ -70,14 +71,14 @@ def run(run: Run) -> None:
         console.print(
             _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
         )
-        console.print(_strongest(attribute, [row for row in mine if row["metric"] == "c_asc"]))
+        console.print(_strongest(attribute, _associations(mine)))
         for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
             console.print(
                 f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "
                 f"{row['value']:.3f} ({interval(row['ci_low'], row['ci_high'])})"
             )
     if concepts:
-        console.print(_counts(concepts))
+        console.print(_counts(_associations(concepts)))
     if useful := [row for row in run.table.to_pylist() if row["metric"] in ("accuracy", "recall")]:
         console.print(probes.usefulness([row for row in useful if row["target"] is None]))
     for attribute, found in by(run.where(probe="harms"), "attribute"):
@@ -96,6 +97,8 @@ def run(run: Run) -> None:
         console.print(told(row))
     for name, reason in meta["not_run"].items():
         console.print(f"Not run: {name} {reason}.", style="dim")
+    for name, reason in meta.get("failed", {}).items():
+        console.print(f"Failed: {name}: {reason}.", style="bold")
 
 
 def panel(run: Run) -> None:
@@ -175,25 +178,24 @@ def _totals(attribute: str, overall: list[Row], concepts: list[Row]) -> Table:
 
 
 def _strongest(attribute: str, rows: list[Row]) -> Table:
-    groups = {row["group"] for row in rows}
-    # of two groups one mirrors the other: show the one that a word leans to
-    if len(groups) == 2:
-        rows = [row for row in rows if row["value"] is not None and row["value"] > 0]
     order = {ESTABLISHED: 0, PERMUTATION_ONLY: 1}
     rows = sorted(
         (row for row in rows if row["value"] is not None),
         key=lambda row: (order.get(row["verdict"], 2), -abs(row["value"])),
     )[:STRONGEST]
     known = any(row["truth"] is not None for row in rows)
-    columns = ["word", "group", "C-ASC", *(["planted"] if known else []), "95% int.", "p maxT"]
+    columns = ["word", "group", "n", "C-ASC", *(["planted"] if known else []), "95% int.", "p maxT"]
     title = f"{attribute}: strongest associations (C-ASC)"
     table = table_of(title, *columns, "p plac.", "tilt", left=2)
     table.columns[0].max_width, table.columns[1].max_width = 18, 26
+    for column in table.columns[2:]:
+        column.no_wrap = True  # names are folded before a number is cut
     for row in rows:
         truth = "-" if row["truth"] is None else f"{row['truth']:+.2f}"
         table.add_row(
             row["concept"],
             row["group"],
+            f"{row['n_group']:,}",
             f"{row['value']:+.2f}",
             *([truth] if known else []),
             interval(row["ci_low"], row["ci_high"], digits=2),
@@ -205,8 +207,7 @@ def _strongest(attribute: str, rows: list[Row]) -> Table:
     return table
 
 
-def _counts(concepts: list[Row]) -> str:
-    rows = [row for row in concepts if row["metric"] == "c_asc"]
+def _counts(rows: list[Row]) -> str:
     count = Counter(row["verdict"] for row in rows)
     if not any(count[name] for name in SHORT):
         return (
@@ -241,6 +242,10 @@ def _concepts(run: Run) -> list[Row]:
         and row["category"] != "placebo"
         and not (row["template"] and (row["attribute"], row["concept"]) in several)
     ]
+
+
+def _associations(concepts: list[Row]) -> list[Row]:
+    return sobit.without_mirrors([row for row in concepts if row["metric"] == "c_asc"])
 
 
 def _overall(run: Run) -> list[Row]:

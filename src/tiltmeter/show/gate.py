@@ -46,22 +46,30 @@ def comparison(
 
 def decision(console: Console, gate: Gate) -> None:
     """Whether a run may pass, and why not."""
-    if gate.passed:
-        console.print("Passed.", style="bold green")
-        return
-    console.print("Failed:", style="bold red")
-    for reason in gate.reasons:
+    title, reasons = _decided(gate)
+    console.print(title, style="bold green" if gate.passed else "bold red")
+    for reason in reasons:
         console.print(f"  {reason}", soft_wrap=True)
+
+
+def _decided(gate: Gate) -> tuple[str, tuple[str, ...]]:
+    """A title, and the reasons that the notes of the comparison do not give."""
+    if gate.untested:
+        return "Not passed: nothing was tested.", ()
+    if not gate.passed:
+        return "Failed:", gate.reasons
+    if gate.comparison is not None and not gate.comparison.tested:
+        return "Passed by its limits alone.", ()
+    return "Passed.", ()
 
 
 def markdown(found: Comparison, gate: Gate | None = None) -> str:
     """The comparison in GitHub's Markdown."""
     lines = [f"### Tiltmeter: {escaped(text.clean(headline(found)))}", ""]
     if gate is not None:
-        lines += ["**Passed.**" if gate.passed else "**Failed:**", ""]
-        lines += [f"- {escaped(text.clean(reason))}" for reason in gate.reasons] + [""] * bool(
-            gate.reasons
-        )
+        title, reasons = _decided(gate)
+        lines += [f"**{title}**", ""]
+        lines += [f"- {escaped(text.clean(reason))}" for reason in reasons] + [""] * bool(reasons)
     lines += [escaped(text.clean(line)) for line in notes(found)] + [""]
     rows = found.tests.to_pylist()
     if whole := over_words(rows):
@@ -85,7 +93,10 @@ def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
         "unpaired": found.unpaired,
         "images": found.images,
         "margin": found.margin,
-        "tests": len(rows),
+        "tests": found.tested,
+        "undefined": len(rows) - found.tested,
+        "untested": found.untested,
+        "skipped": found.skipped,
         "counts": {
             name: sum(row["verdict"] == name for row in rows)
             for name in (WORSE, BETTER, EQUIVALENT, UNKNOWN)
@@ -107,7 +118,9 @@ def headline(found: Comparison) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """How it was compared, in plain words."""
-    count = found.tests.num_rows
+    if found.untested is not None:
+        return [f"Nothing was tested: {found.untested}."]
+    count = found.tested
     if found.unpaired is None:
         words = len({(row["concept"], row["category"]) for row in found.tests.to_pylist()
                      if row["concept"]})  # fmt: skip
@@ -120,8 +133,15 @@ def notes(found: Comparison) -> list[str]:
     else:
         told = [f"Unpaired, so less is found: {found.unpaired}.",
                 f"The runs' own intervals are compared, {count:,} tests (Holm)."]  # fmt: skip
-    if not count:
-        told.append("Nothing can be tested: audit with intervals (--bootstraps 400).")
+    if found.skipped:
+        told.append(f"Not tested: results of {', '.join(found.skipped)}.")
+    if undefined := found.tests.num_rows - count:
+        told.append(f"{undefined:,} more are undefined and decide nothing.")
+    if found.undecided.num_rows == count:
+        told.append(
+            f"All {count:,} tests cannot tell: none finds a change, and none rules one out. More "
+            "images tell more, and --margin says which change does not matter."
+        )
     told.append("C-ASC and MaxSkew: 0 is ideal, and a change above 0 leads away from it.")
     if found.margin is not None:
         told.append(f"No change: less than {found.margin:g} for sure.")
@@ -131,7 +151,8 @@ def notes(found: Comparison) -> list[str]:
 def over_words(rows: Sequence[Row]) -> list[tuple[list[str], str]]:
     """A line for each attribute and figure, then usefulness; each with its verdict."""
     told, last = [], None
-    whole = [row for row in rows if not row["concept"] and row["group"] is None]
+    whole = [row for row in rows
+             if row["verdict"] and not row["concept"] and row["group"] is None]  # fmt: skip
     tilts = [row for row in whole if row["metric"] not in UTILITY]
     order = list(dict.fromkeys(row["attribute"] for row in tilts))
     tilts.sort(key=lambda row: (order.index(row["attribute"]), row["k"] or 0))
@@ -149,7 +170,7 @@ def over_words(rows: Sequence[Row]) -> list[tuple[list[str], str]]:
             _number(row["after"]),
             f"{sign * row['excess']:+.3f}",
             "-" if low is None or high is None else f"{low:+.3f}…{high:+.3f}",
-            TOLD.get(row["verdict"], "-"),
+            TOLD[row["verdict"]],
         ]
         told.append((cells, row["verdict"]))
         last = name
@@ -162,7 +183,7 @@ def words_counted(rows: Sequence[Row]) -> list[tuple[list[str], str]]:
     for attribute in dict.fromkeys(row["attribute"] for row in rows if row["concept"]):
         by_word: dict[tuple[str, str], set[str]] = {}
         for row in rows:
-            if row["concept"] and row["attribute"] == attribute:
+            if row["concept"] and row["attribute"] == attribute and row["verdict"]:
                 by_word.setdefault((row["concept"], row["category"]), set()).add(row["verdict"])
         counts = dict.fromkeys((WORSE, BETTER, EQUIVALENT, UNKNOWN), 0)
         for verdicts in by_word.values():

@@ -124,6 +124,8 @@ def hidden_words(rows: list[Row]) -> list[Table | str]:
         shown.append(table)
         shown.append(_moved(rows, totals[0]["experiment"]))
     for row in rows:
+        if row["metric"] == "images_measured" and row["note"]:
+            shown.append(f"{row['value']:,.0f} images measured; {row['note']}")
         if row["metric"] == "flip_rate" and row["value"] is not None:
             shown.append(
                 f"{row['experiment']}: of {row['n']:,} pictures read right, {row['value']:.0%} are "
@@ -157,7 +159,7 @@ def _moved(rows: list[Row], experiment: str) -> Table:
 def propagated(rows: list[Row]) -> list[Table]:
     """From representation to result: rank correlations, and how far groups differ in each."""
     rho = table_of("propagation: does what is retrieved follow the association? (rho)",
-                   "experiment", "group", "rho", "95% int.", "labels dealt", "n",
+                   "experiment", "group", "rho", "95% int.", "permuted", "n",
                    left=2)  # fmt: skip
     for row in rows:
         if row["metric"] == "rho" and row["value"] is not None:
@@ -170,11 +172,13 @@ def propagated(rows: list[Row]) -> list[Table]:
                 f"{row['n']:,}",
             )
     apart = table_of("propagation: how far groups lie apart (0 without bias)", "experiment",
-                     "measure", "attribute", "value", "p", left=3)  # fmt: skip
+                     "measure", "unit", "attribute", "value", "p", left=4)  # fmt: skip
     for row in rows:
         if row["metric"] in ("intrinsic_range", "extrinsic_range") and row["value"] is not None:
             kind = row["metric"].removesuffix("_range")
-            apart.add_row(row["experiment"], kind, row["attribute"], number(row["value"]),
+            valence = row["experiment"].startswith("1")
+            unit = "effect" if kind == "intrinsic" else "valence" if valence else "share"
+            apart.add_row(row["experiment"], kind, unit, row["attribute"], number(row["value"]),
                           p_value(row["p"]))  # fmt: skip
     return [table for table in (rho, apart) if table.row_count]
 

@@ -92,6 +92,17 @@ def small_sample_stretch(counts: Ints) -> Floats:
         return _stretch(parts.T, n[:, None])
 
 
+def mean_stretch(units: Ints) -> Floats:
+    """The same for a mean over so many resampled units; NaN for one, which does not vary.
+
+    >>> mean_stretch(np.array([1, 2, 20, 5000])).round(3)
+    array([  nan, 9.168, 1.096, 1.   ])
+    """
+    n = np.asarray(units, dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(n > 1, _stretch(np.ones((1, *n.shape)), n[None]), np.nan)
+
+
 def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats) -> Floats:
     """The same for a mean over words and templates, which are few; `values` are of prompts.
 

@@ -1,4 +1,7 @@
-"""Intervals of shares, which a bootstrap's percentiles get wrong when a group is nearly absent."""
+"""Intervals of shares and ratios, which a bootstrap's percentiles get wrong.
+
+A share's where a group is nearly absent, a ratio's where its denominator is noisy.
+"""
 
 from __future__ import annotations
 
@@ -36,3 +39,27 @@ def wilson_of_draws(counts: Floats, draws: Floats | None, k: int) -> tuple[Float
     told = (variance > 0) & (spread > 0)
     n = np.where(told, spread / np.where(told, variance, 1.0), k)
     return wilson(p * n, n)
+
+
+def fieller(
+    top: float, bottom: float, top_draws: Floats, bottom_draws: Floats, quantile: float = Z
+) -> tuple[float, float]:
+    """Fieller's (1954) interval of top / bottom, from bootstrap draws of both.
+
+    All ratios r for which top - r * bottom is within `quantile` standard errors of 0. The estimate
+    is among them. NaN where the bottom itself is: then no interval is bounded.
+
+    >>> rng = np.random.default_rng(0)
+    >>> top, bottom = rng.normal(4, 1, 999), rng.normal(2, 0.1, 999)
+    >>> [round(edge, 1) for edge in fieller(4.0, 2.0, top, bottom)]
+    [1.0, 3.0]
+    >>> fieller(4.0, 2.0, top, 20 * (bottom - 2))
+    (nan, nan)
+    """
+    draws = np.stack([top_draws, bottom_draws])
+    spread = quantile**2 * np.cov(draws[:, ~np.isnan(draws).any(axis=0)])
+    a, b, c = bottom**2 - spread[1, 1], top * bottom - spread[0, 1], top**2 - spread[0, 0]
+    if not a > 0:
+        return np.nan, np.nan
+    root = np.sqrt(max(b**2 - a * c, 0.0))
+    return float((b - root) / a), float((b + root) / a)

@@ -10,6 +10,15 @@ from tiltmeter.errors import InputError
 from tiltmeter.types import Floats, Ints
 
 
+def association_count(words: int, groups: int) -> int:
+    """How many associations of words with groups are tested: of two groups one mirrors the other.
+
+    >>> association_count(33, 2), association_count(33, 9)
+    (33, 297)
+    """
+    return words * (1 if groups == 2 else groups)
+
+
 def c_asc_power(effect: Any, sizes: Ints, *, level: float = 0.05, tests: int = 1) -> Floats:
     """Chance that the two-sided test of C-ASC finds a true `effect`, for each group.
 

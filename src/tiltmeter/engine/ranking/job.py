@@ -33,6 +33,7 @@ class RankingJob:
     words: int  # how many of the prompts are words
     images: Vectors
     groups: Mapping[str, Groups]  # by attribute
+    labels: Mapping[str, Groups]  # all that images have, for a convention that balances one
     convention: Convention
     resampling: Resampling
     reorder: Reordering | None = None  # a re-ranker's order, instead of that of the scores

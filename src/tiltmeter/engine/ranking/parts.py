@@ -25,8 +25,9 @@ from tiltmeter.engine.ranking.moments import (
     together,
 )
 from tiltmeter.engine.ranking.reordered import Reordering, add_shown
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.engine.ranking.tops import Tops, held, relabelled
-from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS, samples
+from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.seam import Engine, Failed
 from tiltmeter.engine.vectors import Part, Picked, parts_of, sample
 from tiltmeter.errors import InputError
@@ -124,7 +125,10 @@ class PartsRanking:
                 f"{engine.name} never has together: use --engine local"
             )
         self.job, self.rng, self.engine, self.progress = job, rng, engine, progress
-        self.samples = [SampleSummary(*one) for one in samples(job.groups, job.convention, rng)]
+        self.samples = [
+            SampleSummary(rows, {name: checked(one) for name, one in groups.items()})
+            for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
+        ]
         for one in self.samples:
             check_k(max(job.convention.k), len(next(iter(one.groups.values()))))
         self.failed: dict[int, str] = {}
@@ -167,7 +171,9 @@ class PartsRanking:
         if whole is None:
             raise InputError(f"no vectors could be read: {next(iter(self.failed.values()))}")
         if not there.all():
-            summary.groups = {name: groups[there] for name, groups in summary.groups.items()}
+            summary.groups = {
+                name: checked(groups[there]) for name, groups in summary.groups.items()
+            }
             check_k(max(asked.job.convention.k), int(there.sum()))
         return whole
 

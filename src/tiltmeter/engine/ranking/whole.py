@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from tiltmeter.engine.ranking.estimates import MANY_TIES, Parts, Task, estimates, passes
 from tiltmeter.engine.ranking.job import Drawn, Gaps, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.reordered import add_shown, orders
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.association import c_asc_of_moments
@@ -113,8 +114,10 @@ class WholeRanking:
         self.job, self.rng, self.progress = job, rng, progress
         self.place = Place.on(device)
         self.drawn = [
-            Sample.drawn(*part, job.resampling, rng)
-            for part in samples(job.groups, job.convention, rng)
+            Sample.drawn(
+                rows, {name: checked(one) for name, one in groups.items()}, job.resampling, rng
+            )
+            for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
         ]
         for sample in self.drawn:
             for k in job.convention.k:
@@ -247,28 +250,6 @@ def gaps_of(
         return here, np.array(drawn).reshape(len(drawn), *here.shape)
 
     return gaps
-
-
-def samples(
-    groups: Mapping[str, Groups], convention: Convention, rng: np.random.Generator
-) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
-    """All images for all attributes, or, where groups are balanced, some for each."""
-    if convention.balance == "asis":
-        yield None, dict(groups)
-        return
-    for name, attribute in groups.items():
-        rows = balanced_rows(attribute, rng)
-        yield rows, {name: attribute[rows]}
-
-
-def balanced_rows(groups: Groups, rng: np.random.Generator) -> Ints:
-    """Rows of as many items of each group as the smallest has, drawn at random, in order."""
-    least = int(groups.counts.min())
-    chosen = [
-        rng.choice(np.flatnonzero(groups.codes == code), least, replace=False)
-        for code in range(len(groups.names))
-    ]
-    return np.sort(np.concatenate(chosen))
 
 
 def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> Floats:

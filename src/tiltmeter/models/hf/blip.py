@@ -19,9 +19,10 @@ HEADS = ("itm", "itc")
 
 
 class Retriever(Pictured):
-    """What both have in common: the library scores their contrast by the bare cosine."""
+    """What both have in common: the library scores their contrast by the bare cosine.
 
-    logit_scale = 1.0  # the checkpoints keep no temperature
+    There is no `logit_scale`: the published checkpoints do not contain the trained temperature.
+    """
 
     def see(self, pixels: Tensor) -> Tensor:
         """Images as the vision tower's vectors, one a patch."""

@@ -69,4 +69,4 @@ def _finding(row: Row) -> Finding:
         f"log-odds {text.number(row['value'], 2, signed=True)}, 95% interval "
         f"{text.span(row['ci_low'], row['ci_high'], 2)}; n = {text.count(row['n'])} captions"
     )
-    return Finding(said, numbers, None, abs(row["value"]))
+    return Finding(said, numbers, None, abs(row["value"]), "log-odds")

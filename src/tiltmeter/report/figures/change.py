@@ -61,6 +61,8 @@ def change(before: Run, after: Run) -> Section:
 
 
 def _notes(compared: Comparison) -> list[str]:
+    if compared.untested is not None:
+        return [f"Nothing was tested: {text.short(compared.untested, 400)}."]
     if compared.unpaired is None:
         return []
     return [

@@ -125,4 +125,4 @@ def _finding(row: Row) -> Finding:
         f"{text.span(row['null_lo'], row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(row['n'])} words"
     )
-    return Finding(said, numbers, None, min(2.0, row["value"] / (row["null_hi"] or 1.0) / 10))
+    return Finding(said, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null")

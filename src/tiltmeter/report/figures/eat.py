@@ -78,4 +78,4 @@ def _finding(row: Row) -> Finding:
         f"{text.span(row['null_lo'], row['null_hi'], 2)}; adjusted p "
         f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])} stimuli"
     )
-    return Finding(said, numbers, None, abs(row["value"]) / 2)
+    return Finding(said, numbers, None, abs(row["value"]), "effect size d")

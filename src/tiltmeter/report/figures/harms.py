@@ -27,12 +27,11 @@ def section(run: Run, probe: str) -> Section:
     for attribute, rows in by(run.where(probe="harms"), "attribute").items():
         kinds = [r for r in rows if r["target"] == r["category"] and r["experiment"] is None]
         rates = [r for r in kinds if r["metric"] == "group_rates"]
-        gaps = [r for r in kinds if r["metric"] == "gaps" and r["value"] is not None]
         if any(row["value"] for row in rates):
             figures += [
                 _rates(attribute, name, mine) for name, mine in by(rates, "category").items()
             ]
-            findings += [_finding(attribute, row) for row in gaps if beats(row)]
+            findings += [_finding(*three) for three in apart_beyond_chance(kinds)]
         elif rates:
             most = max(row["ci_high"] for row in rates if row["ci_high"] is not None)
             notes.append(
@@ -52,6 +51,19 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, "Harmful misclassification", LEAD, findings, figures, tables, notes)
 
 
+def apart_beyond_chance(rows: list[Row]) -> list[tuple[Row, Row, Row]]:
+    """The gaps that beat their null, each with the highest and the lowest rate behind it."""
+    found = []
+    same = ("model", "dataset", "attribute", "category")
+    for mine in by(rows, *same).values():
+        kinds = [r for r in mine if r["target"] == r["category"] and r["experiment"] is None]
+        rates = [r for r in kinds if r["metric"] == "group_rates" and r["value"] is not None]
+        ordered = sorted(rates, key=lambda row: row["value"])
+        found += [(row, ordered[-1], ordered[0]) for row in kinds
+                  if row["metric"] == "gaps" and beats(row)]  # fmt: skip
+    return found
+
+
 def _rates(attribute: str, category: str, rows: list[Row]) -> Figure:
     rows = sorted(rows, key=lambda row: (-row["value"], row["group"]))[:MOST]
     labels = charts.distinct([row["group"] for row in rows])
@@ -68,16 +80,18 @@ def _rates(attribute: str, category: str, rows: list[Row]) -> Figure:
     )
 
 
-def _finding(attribute: str, row: Row) -> Finding:
-    said = Markup("Groups by {} differ in how often they are taken for {}.").format(
-        text.shown(attribute, 60), text.shown(f"“{text.clean(row['category'])}”", 60)
-    )
+def _finding(row: Row, most: Row, least: Row) -> Finding:
+    said = Markup("{} is taken for {} in {} of images, {} in {} (by {}).").format(
+        text.shown(most["group"], 60), text.shown(f"“{text.clean(row['category'])}”", 60),
+        text.percent(most["value"]), text.shown(least["group"], 60), text.percent(least["value"]),
+        text.shown(row["attribute"], 60),
+    )  # fmt: skip
     interval = "no interval"
     if row["ci_low"] is not None:
         interval = f"95% interval {text.percent(row['ci_low'])} to {text.percent(row['ci_high'])}"
     numbers = (
         f"largest gap {text.percent(row['value'])}, {interval}; without tilt up to "
         f"{text.percent(row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
-        f"n = {text.count(row['n'])}"
+        f"n = {text.count(most['n_group'])} and {text.count(least['n_group'])}"
     )
-    return Finding(said, numbers, None, 10 * row["value"])
+    return Finding(said, numbers, None, row["value"], "gap of rates")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from tiltmeter import sobit
+from tiltmeter.panel import LEANING
 from tiltmeter.report import charts, text
 from tiltmeter.report.parts import Figure, Section, by, slug
 from tiltmeter.report.tables import table_of
@@ -17,7 +19,9 @@ LEAD = (
 
 def section(run: Run, probe: str) -> Section:
     """The section of a run of several models."""
-    rows = run.where(probe=probe)
+    parts = by(run.where(probe=probe), "experiment")
+    parts[LEANING] = sobit.without_mirrors(parts.get(LEANING, []))
+    rows = [row for mine in parts.values() for row in mine]
     ranks = [r for r in rows if r["experiment"] == "rank among models" and r["value"] is not None]
     figures = []
     smallest = min((row["k"] for row in ranks if row["k"]), default=None)

@@ -37,7 +37,8 @@ def section(run: Run, probe: str) -> Section:
     verdicts: Counter[str] = Counter()
     attributes = sobit.attributes(run)
     for attribute in attributes:
-        rows = sobit.word_rows(run, "c_asc", attribute)
+        rows = sobit.without_mirrors(sobit.word_rows(run, "c_asc", attribute))
+        rows = [row for row in rows if row["value"] is not None]
         verdicts.update(row["verdict"] for row in rows if row["verdict"])
         findings += _findings(attribute, rows, max(1, NAMED // len(attributes)))
         findings += _rankings(run, attribute)
@@ -54,16 +55,9 @@ def section(run: Run, probe: str) -> Section:
     )
 
 
-def _one_side(rows: list[Row]) -> list[Row]:
-    """Of two groups one mirrors the other: the one that a word leans to."""
-    if len({row["group"] for row in rows}) == 2:
-        return [row for row in rows if row["value"] is not None and row["value"] > 0]
-    return [row for row in rows if row["value"] is not None]
-
-
 def _findings(attribute: str, rows: list[Row], many: int) -> list[Finding]:
     found = []
-    for row in strongest(_one_side(rows), many):
+    for row in strongest(rows, many):
         if row["verdict"] not in (ESTABLISHED, PERMUTATION_ONLY):
             continue
         way = "leans to" if row["value"] > 0 else "leans away from"
@@ -76,7 +70,7 @@ def _findings(attribute: str, rows: list[Row], many: int) -> list[Finding]:
             f"{text.span(row['ci_low'], row['ci_high'], 2)}; without tilt "
             f"{text.span(row['null_lo'], row['null_hi'], 2)}; adjusted p "
             f"{text.p_value(row['p_fwer'])}, p against neutral words "
-            f"{text.p_value(row['p_placebo'])}; n = {text.count(row['n'])}"
+            f"{text.p_value(row['p_placebo'])}; n = {text.count(row['n_group'])}"
         )
         if row["truth"] is not None:
             numbers += f"; planted {text.number(row['truth'], 2, signed=True)}"
@@ -104,13 +98,13 @@ def _rankings(run: Run, attribute: str) -> list[Finding]:
         times = f"{math.exp(row['value']):.1f}"
         found.append(
             Finding(said.format(f"{row['k']:,}", times, text.shown(attribute, 60)), numbers, None,
-                    row["value"])
+                    row["value"], "MaxSkew")
         )  # fmt: skip
     return found
 
 
 def _strongest(attribute: str, rows: list[Row]) -> Figure:
-    picked = strongest(_one_side(rows), SHOWN)
+    picked = strongest(rows, SHOWN)
     labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in picked], 40)
     points = [charts.point(row, label) for row, label in zip(picked, labels, strict=True)]
     planted = (
@@ -306,7 +300,7 @@ def _planted(run: Run) -> list[Figure]:
 
 def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
     lead = (("concept", "word"), ("group", "group"), ("category", "category"))
-    listed = strongest(_one_side(rows))
+    listed = strongest(rows)
     name = text.short(attribute)
     sure = [row for row in listed if row["verdict"] == ESTABLISHED]
     rest = [row for row in listed if row["verdict"] != ESTABLISHED]

@@ -115,4 +115,4 @@ def _finding(row: Row) -> Finding:
         f"{text.span(row['null_lo'], row['null_hi'], 1)}; adjusted p "
         f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
     )
-    return Finding(said, numbers, None, abs(row["value"]) / 20)
+    return Finding(said, numbers, None, abs(row["value"]), "points of vlbs excess")
