@@ -180,7 +180,7 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
             convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
             where=Where(engine, images=Mapped(file, 0, VECTORS)),
         )  # fmt: skip
-        assert not found.record
+        assert not found.record["parts_not_read"]
         return packed(found.table)
 
     (place / "captions").mkdir()

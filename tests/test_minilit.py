@@ -105,7 +105,8 @@ def test_race_under_berg2022_is_that_of_a_sample_by_gender(
     found = ranking(tower, faces, prompts=prompts, attributes=["race"],
                     convention=get_convention("berg2022"),
                     resampling=Resampling(0, 0, seed))  # fmt: skip
-    [row] = [one for one in Run(found.table, {}).where(metric="max_skew", concept=None, category=None)
+    run = Run(found.table, {})
+    [row] = [one for one in run.where(metric="max_skew", concept=None, category=None)
              if one["factor"] is None]  # fmt: skip
     assert row["n"] == 2 * 2367  # women, and as many men
     assert 0.305 <= row["value"] < 0.325

@@ -63,6 +63,13 @@ class Where:
             )
         return PartsRanking(job, rng, self.engine, self.progress)
 
+    def record(self, found: Ranking, images: int) -> dict[str, Any]:
+        """How many images were ranked by parts, and which parts could not be read."""
+        if self.engine.name == "local":
+            return {}
+        lost = {str(at): why for at, (why, _) in found.failed.items()}
+        return {"images": images - sum(n for _, n in found.failed.values()), "parts_not_read": lost}
+
 
 def ranking(
     model: TextEncoder,
@@ -128,8 +135,7 @@ def ranking(
         shown[0] if len(shown) == 1 else combined(shown, INSTANCES),
         {"counts": counts_table(found.samples, prompts, convention, constants),
          "texts": kept_texts(prompts[:words], spoken)},
-        {"parts_not_read": {str(at): why for at, why in found.failed.items()},
-         "images": len(next(iter(found.samples[0].groups.values())))} if found.failed else {},
+        where.record(found, len(faces)),
     )  # fmt: skip
 
 
@@ -164,6 +170,8 @@ def _run(model: TextEncoder, data: Mapping[str, Any], setting: Setting) -> Probe
         where=Where(setting.engine, device, ranked.images, setting.progress),
         pairs=opposite_words(),
     )
+    if setting.strict and found.record.get("parts_not_read"):
+        raise InputError(next(iter(found.record["parts_not_read"].values())))
     if not setting.keep_vectors:
         return found._replace(kept={"counts": found.kept["counts"]})
     return found._replace(kept={**found.kept, "faces": kept_faces(ranked)})

@@ -57,7 +57,8 @@ class Ranking(Protocol):
     """A job under way: `turns` does the work, and then the rest is there."""
 
     samples: list[SampleSummary]
-    failed: dict[int, str]  # parts that could not be read: their first image, and why
+    #: Parts that could not be read, by their first image: why, and how many images they had.
+    failed: dict[int, tuple[str, int]]
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
         """Estimates, some at a time: those of one turn are in memory together."""

@@ -131,7 +131,7 @@ class PartsRanking:
         ]
         for one in self.samples:
             check_k(max(job.convention.k), len(next(iter(one.groups.values()))))
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
         for summary in self.samples:
@@ -161,7 +161,7 @@ class PartsRanking:
         for at, found in enumerate(self.engine.run(asked.work, parts)):
             part = parts[at]
             if isinstance(found, Failed):
-                self.failed[part.first] = found.reason
+                self.failed[part.first] = found.reason, len(part.codes)
                 there[part.first : part.first + len(part.codes)] = False
             elif whole is None:
                 whole = replace(found, histogram=found.histogram.unpacked())
@@ -169,7 +169,7 @@ class PartsRanking:
                 whole = whole.absorb(found)
             self.progress("ranking images", (at + 1) / len(parts))
         if whole is None:
-            raise InputError(f"no vectors could be read: {next(iter(self.failed.values()))}")
+            raise InputError(f"no vectors could be read: {next(iter(self.failed.values()))[0]}")
         if not there.all():
             summary.groups = {
                 name: checked(groups[there]) for name, groups in summary.groups.items()

@@ -44,37 +44,6 @@ class Sample:
     weights: dict[str, Ints]
     shuffled: Ints  # the images in random order
 
-    @classmethod
-    def drawn(
-        cls,
-        rows: Ints | None,
-        groups: dict[str, Groups],
-        resampling: Resampling,
-        rng: np.random.Generator,
-    ) -> Sample:
-        count = len(next(iter(groups.values())))
-        codes = np.stack([g.codes for g in groups.values()], axis=1)
-        cells = np.zeros(count, np.int64)
-        for one in groups.values():
-            cells = cells * len(one.names) + one.codes
-        _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
-        kinds = codes[first]  # of the finest partition, the group by each attribute
-        labels = labels.astype(np.min_scalar_type(len(kinds)))
-        relabelled = np.empty((resampling.permutations, count), labels.dtype)
-        for draw in range(resampling.permutations):
-            relabelled[draw] = labels[rng.permutation(count)]
-        weights = {
-            name: stratified_weights(g, resampling.bootstraps, rng) for name, g in groups.items()
-        }
-        return cls(
-            rows,
-            groups,
-            relabelled,
-            dict(zip(groups, kinds.T, strict=True)),
-            weights,
-            rng.permutation(count).astype(np.int32),
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class Place:
@@ -103,6 +72,37 @@ class Place:
         return torch.as_tensor(x.astype(np.int64) if wide else x, device=self.device)
 
 
+def draw_sample(
+    rows: Ints | None,
+    groups: dict[str, Groups],
+    resampling: Resampling,
+    rng: np.random.Generator,
+) -> Sample:
+    """Permuted labels and resampling weights of some images."""
+    count = len(next(iter(groups.values())))
+    codes = np.stack([g.codes for g in groups.values()], axis=1)
+    cells = np.zeros(count, np.int64)
+    for one in groups.values():
+        cells = cells * len(one.names) + one.codes
+    _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
+    kinds = codes[first]  # of the finest partition, the group by each attribute
+    labels = labels.astype(np.min_scalar_type(len(kinds)))
+    relabelled = np.empty((resampling.permutations, count), labels.dtype)
+    for draw in range(resampling.permutations):
+        relabelled[draw] = labels[rng.permutation(count)]
+    weights = {
+        name: stratified_weights(g, resampling.bootstraps, rng) for name, g in groups.items()
+    }
+    return Sample(
+        rows,
+        groups,
+        relabelled,
+        dict(zip(groups, kinds.T, strict=True)),
+        weights,
+        rng.permutation(count).astype(np.int32),
+    )
+
+
 class WholeRanking:
     """A job in one piece."""
 
@@ -114,7 +114,7 @@ class WholeRanking:
         self.job, self.rng, self.progress = job, rng, progress
         self.place = Place.on(device)
         self.drawn = [
-            Sample.drawn(
+            draw_sample(
                 rows, {name: checked(one) for name, one in groups.items()}, job.resampling, rng
             )
             for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
@@ -125,7 +125,7 @@ class WholeRanking:
         self.images = scaled(job.images.read(), job.convention.images)
         self.texts = matched(job.texts, self.images)
         self.samples = [SampleSummary(one.rows, one.groups) for one in self.drawn]
-        self.failed: dict[int, str] = {}
+        self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
         job = self.job
