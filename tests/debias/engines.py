@@ -81,7 +81,7 @@ def fitted(name: str) -> tuple[Any, Faces, Faces]:
 def measured(model: Any, faces: Faces, engine: Any) -> Run:
     return tm.audit(
         model, faces, probes=["ranking"], engine=engine, k=[5, 20], cross=["shape*hue"],
-        permutations=200, bootstraps=100,
+        permutations=200, bootstraps=400,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def samples_of(
     """The rows (None: all) that attributes are measured on, and their groups there.
 
     All rows for all attributes; a balanced sample for each; or one for all of them, balanced by
-    one of the `labels`. Draws from `rng` as it goes: what is drawn in between belongs to the audit.
+    one of the `labels`.
     """
     if convention.balance == "asis":
         yield None, dict(groups)

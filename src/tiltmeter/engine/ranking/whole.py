@@ -117,7 +117,7 @@ class WholeRanking:
             draw_sample(
                 rows, {name: checked(one) for name, one in groups.items()}, job.resampling, rng
             )
-            for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
+            for rows, groups in list(samples_of(job.groups, job.labels, job.convention, rng))
         ]
         for sample in self.drawn:
             for k in job.convention.k:
