@@ -40,7 +40,7 @@ ATTRIBUTES = ("gender", "race", "race*gender")
 #: Steps that are timed: where they are, and what they do.
 STEPS = {
     "store.Space.vectors": "reading the store",
-    "probes.ranking._drawn": "drawing labels and weights",
+    "engine.ranking.whole.draw_sample": "drawing labels and weights",
     "metrics.numpy_kernels.rank": "ranking",
     "stats.kernels.standardized": "standardised scores",
     "stats.kernels.relabelled_sums": "C-ASC relabelled",
@@ -148,8 +148,9 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
     """Seconds by step, seconds of processor time, and GB at the most."""
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.models.embeddings import StoredTexts
-    from tiltmeter.probes.ranking import Effort, ranking
+    from tiltmeter.probes.ranking import Where, ranking
     from tiltmeter.results import Run
+    from tiltmeter.stats.resampling import Resampling
     from tiltmeter.types import Faces, Groups
 
     rng = np.random.default_rng(1)
@@ -162,7 +163,7 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
     texts = prompts(part)
     model = StoredTexts("random", texts, unit_vectors(rng, len(texts)))
 
-    def run(rows: int, effort: Effort) -> tuple[Any, Any]:
+    def run(rows: int, resampling: Resampling) -> Any:
         space, items = store(place)
         faces = Faces(
             tuple(str(row) for row in range(rows)),
@@ -175,24 +176,24 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
             prompts=texts[:: len(texts) // 8] if rows < IMAGES else texts,
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
-            effort=effort,
-            device=device,
+            resampling=resampling,
+            where=Where(device=device),
         )
 
-    run(2000, Effort(2, 2))  # compile
+    run(2000, Resampling(2, 2))  # compile
     seconds: dict[str, np.ndarray] = {}
     started = now()
     with timed(seconds, device):
-        table, instances = run(IMAGES, Effort(PERMUTATIONS, bootstraps))
-        Run(table, {}, {"ranking": instances}).save(place / "run")
+        found = run(IMAGES, Resampling(PERMUTATIONS, bootstraps))
+        Run(found.table, {}, {"ranking": found.instances}).save(place / "run")
     took = now() - started
     seconds["scores, values and the rest"] = rest(took, seconds, overlap=device != "cpu")
     return {
         "seconds": took.tolist(),
         "peak": peak_memory(),
         "steps": {step: each.tolist() for step, each in seconds.items()},
-        "rows": table.num_rows,
-        "instances": instances.num_rows,
+        "rows": found.table.num_rows,
+        "instances": found.instances.num_rows,
     }
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.models.embeddings import StoredTexts
-from tiltmeter.probes.ranking import Effort, ranking
+from tiltmeter.probes.ranking import ranking
 from tiltmeter.stats.permutation import sc_eat_test
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Groups, Prompt
 
 DIMENSIONS = 512
@@ -72,9 +73,9 @@ class Audit:
         ids = tuple(str(i) for i in range(self.images))
         self.faces = Faces(ids, self.groups, self.x)
         self.model = StoredTexts("bench", prompts, self.t)
-        self.run(Effort(2, 2), some=2000)  # compile
+        self.run(Resampling(2, 2), some=2000)  # compile
 
-    def run(self, effort: Effort, some: int | None = None) -> None:
+    def run(self, resampling: Resampling, some: int | None = None) -> None:
         faces = self.faces
         if some:
             groups = {name: g[:some] for name, g in self.groups.items()}
@@ -85,7 +86,7 @@ class Audit:
             prompts=self.model.prompts,
             attributes=["gender", "race", "race*gender"],
             convention=get_convention("tiltmeter"),
-            effort=effort,
+            resampling=resampling,
         )
 
     def bare(self) -> None:
@@ -95,7 +96,7 @@ class Audit:
 def audit() -> Timing:
     """So-B-IT and ranking audit: scores, C-ASC, top k, entropy, MaxSkew, NDKL, exact nulls."""
     case = Audit()
-    ours = best_of(3, lambda: case.run(Effort(0, 0)))
+    ours = best_of(3, lambda: case.run(Resampling(0, 0)))
     peak = peak_memory()
     bare = best_of(3, case.bare)
     codes = [g.codes for g in (*case.groups.values(), case.faces.attribute("race*gender"))]
@@ -125,9 +126,9 @@ def loop_ndkl(ranked: np.ndarray, q: np.ndarray) -> float:
 def intervals() -> Timing:
     """The row above with 200 bootstrap draws for every top-k figure, C-ASC and NDKL."""
     case = Audit()
-    ours = best_of(1, lambda: case.run(Effort(0, 200)))
+    ours = best_of(1, lambda: case.run(Resampling(0, 200)))
     peak = peak_memory()
-    bare = best_of(2, lambda: case.run(Effort(0, 0)))
+    bare = best_of(2, lambda: case.run(Resampling(0, 0)))
     rng = np.random.default_rng(0)
     codes = [g.codes for g in (*case.groups.values(), case.faces.attribute("race*gender"))]
 

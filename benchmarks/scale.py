@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count_files
 from tiltmeter.corpus.auditing import count_files_on
-from tiltmeter.engine.seam import Engine, Local, engine_of
+from tiltmeter.engine.seam import Engine, Parts, engine_of
 from tiltmeter.engine.vectors import Mapped
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.probe import Effort
-from tiltmeter.probes.ranking_by_parts import ranking_by_parts
+from tiltmeter.probes.ranking import Where, ranking
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.types import Faces, Groups, Prompt
 
@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=512)
     given = parser.parse_args()
     os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to all others
-    engines: dict[str, Engine] = {"local": Local()}
+    engines: dict[str, Engine] = {"local": Parts()}
     engines |= {f"ray, {n} workers": engine_of(f"ray:workers={n}") for n in given.workers}
     prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(given.texts)]
     starts = {}
@@ -187,10 +187,10 @@ def main() -> None:
             faces = Faces(tuple(map(str, range(count))), {"cell": groups})
 
             def audit(engine: Engine, file: Path = file, faces: Faces = faces) -> Any:
-                return ranking_by_parts(
-                    Random(given.dimensions), faces, Mapped(file, 0, len(faces)),
-                    prompts=prompts, attributes=["cell"], engine=engine,
-                    convention=get_convention("tiltmeter"), effort=Effort(0, 0),
+                return ranking(
+                    Random(given.dimensions), faces, prompts=prompts, attributes=["cell"],
+                    convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
+                    where=Where(engine, images=Mapped(file, 0, len(faces))),
                 ).table  # fmt: skip
 
             row(f"{count:,} vectors", audit, lambda one, other: one.equals(other))

@@ -34,14 +34,14 @@ from benchmarks.scale import Random
 from tiltmeter.corpus import audit_captions
 from tiltmeter.embedding import embed
 from tiltmeter.engine.local import Pace
-from tiltmeter.engine.seam import Engine, Local, engine_of
+from tiltmeter.engine.seam import Engine, Parts, engine_of
 from tiltmeter.engine.vectors import Mapped
 from tiltmeter.errors import InputError
 from tiltmeter.images import Pictures
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes.probe import Effort
-from tiltmeter.probes.ranking_by_parts import ranking_by_parts
+from tiltmeter.probes.ranking import Where, ranking
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups, Prompt
 
@@ -175,11 +175,12 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
     prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(100)]
 
     def audit(engine: Engine) -> bytes:
-        found = ranking_by_parts(
-            Random(), faces, Mapped(file, 0, VECTORS), prompts=prompts, attributes=["cell"],
-            convention=get_convention("tiltmeter"), engine=engine, effort=Effort(0, 0),
+        found = ranking(
+            Random(), faces, prompts=prompts, attributes=["cell"],
+            convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
+            where=Where(engine, images=Mapped(file, 0, VECTORS)),
         )  # fmt: skip
-        assert not found.failed
+        assert not found.record["parts_not_read"]
         return packed(found.table)
 
     (place / "captions").mkdir()
@@ -217,7 +218,7 @@ def main() -> None:
     lost, done, again = 0, Counter[str](), 0
     try:
         jobs = material(place)
-        expected = {name: job(Local()) for name, job in jobs.items()}
+        expected = {name: job(Parts()) for name, job in jobs.items()}
         cluster = Cluster(initialize_head=True, head_node_args=node)
         rng = random.Random(given.seed)
         killer = Killer(cluster, node, rng)

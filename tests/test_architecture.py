@@ -19,12 +19,11 @@ FLOORS = [
     {"results", "specs", "metrics"},
     {"inputs", "images", "sources", "stats"},
     {"stimuli", "datasets", "models", "testbed"},
-    {"engine", "store", "counterfactuals", "embedding", "prompting", "frequent"},
+    {"engine", "store", "counterfactuals", "embedding", "options", "prompting", "frequent"},
     {"probes"},
     {"debias", "debiasing"},
     {
         "auditing",
-        "auditing_by_parts",
         "scale",
         "bundle",
         "panel",

@@ -20,11 +20,11 @@ from markupsafe import Markup
 import tiltmeter as tm
 from tests.conftest import write_csv
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import ranking
 from tiltmeter.prompting import audit_prompts
 from tiltmeter.report import page_of
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 
 #: word: C-ASC of women against men, MaxSkew@100 and @1000 by gender, by race, part of speech.
 PRINTED = {
@@ -102,9 +102,11 @@ def test_race_under_berg2022_is_that_of_a_sample_by_gender(
     """.31 to .32 with their sample, for any seed; one by race would give .22 to .25."""
     tower, faces = tm.load_model(model), tm.load_data(f"embeddings:{place}")
     prompts = [one for one in audit_prompts(tower, "berg") if one.role == "word"]
-    table, _ = ranking(tower, faces, prompts=prompts, attributes=["race"], seed=seed,
-                       convention=get_convention("berg2022"), effort=Effort(0, 0))  # fmt: skip
-    [row] = [one for one in Run(table, {}).where(metric="max_skew", concept=None, category=None)
+    found = ranking(tower, faces, prompts=prompts, attributes=["race"],
+                    convention=get_convention("berg2022"),
+                    resampling=Resampling(0, 0, seed))  # fmt: skip
+    run = Run(found.table, {})
+    [row] = [one for one in run.where(metric="max_skew", concept=None, category=None)
              if one["factor"] is None]  # fmt: skip
     assert row["n"] == 2 * 2367  # women, and as many men
     assert 0.305 <= row["value"] < 0.325

@@ -19,10 +19,10 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models.embeddings import StoredTexts
 from tiltmeter.panel import panel
-from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.ranking import ranking
 from tiltmeter.results import RESULTS, Run, combined, rows
 from tiltmeter.show import words as show_words
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.testbed.data import planted
 from tiltmeter.testbed.language import HUES, SHAPES
@@ -34,7 +34,7 @@ IMAGES, K = 1400, 100
 KINDS = ("Appearance", "Healthcare", "Criminal justice")
 HOUSE = get_convention("tiltmeter").with_(k=(K,))
 ATTRIBUTES = ["shape", "hue", "shape*hue"]
-SMALL = Effort(199, 50)
+SMALL = Resampling(199, 50)
 
 
 def prompts(world: World, *, placebos: int = 60) -> list[Prompt]:
@@ -47,7 +47,7 @@ def prompts(world: World, *, placebos: int = 60) -> list[Prompt]:
 
 
 def audited(
-    world: World, *, seed: int = 0, effort: Effort = SMALL, name: str = "oracle", **more
+    world: World, *, seed: int = 0, resampling: Resampling = SMALL, name: str = "oracle", **more
 ) -> Run:
     """A perfect model of a world, on figures without icons."""
     oracle, some = Oracle(world), prompts(world)
@@ -55,10 +55,11 @@ def audited(
     texts = made.texts[[world.index(one.concept) for one in some]]
     faces = Faces(tuple(map(str, range(IMAGES))), made.groups, vectors=made.images,
                   truth=planted(world), name="figures")  # fmt: skip
-    options = {"attributes": ATTRIBUTES, "convention": HOUSE, "seed": seed, **more}
+    options = {"attributes": ATTRIBUTES, "convention": HOUSE, **more}
     model = StoredTexts(name, some, texts)
-    table, instances = ranking(model, faces, prompts=some, effort=effort, **options)
-    return Run(table, {"model": {"name": name}}, {"ranking": instances})
+    drawn = replace(resampling, seed=seed)
+    found = ranking(model, faces, prompts=some, resampling=drawn, **options)
+    return Run(found.table, {"model": {"name": name}}, {"ranking": found.instances})
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,7 @@ def test_nothing_is_on_top_where_nothing_was_planted() -> None:
     world, runs = World.plant(0.0), 8
     alarms, held, count = 0, 0, 0
     for seed in range(runs):
-        run = audited(world, seed=seed, effort=Effort(99, 0), attributes=["hue"])
+        run = audited(world, seed=seed, resampling=Resampling(99, 0), attributes=["hue"])
         rows = sobit.top_words(run, "hue")
         alarms += any(row["p_fwer"] <= 0.05 for row in rows)
         listed = sobit.word_rows(run, "c_asc", "hue")
@@ -295,11 +296,11 @@ def test_words_of_two_templates_are_read_once() -> None:
     made = Oracle(world).embeddings(IMAGES, np.random.default_rng(0), noise=0.7)
     texts = made.texts[[world.index(one.concept) for one in some]]
     faces = Faces(tuple(map(str, range(IMAGES))), made.groups, vectors=made.images)
-    table, instances = ranking(
+    found = ranking(
         StoredTexts("two", some, texts), faces, prompts=some, attributes=["shape"],
-        convention=HOUSE, effort=Effort(19, 0),
+        convention=HOUSE, resampling=Resampling(19, 0),
     )  # fmt: skip
-    run = Run(table, {}, {"ranking": instances})
+    run = Run(found.table, {}, {"ranking": found.instances})
     rows = sobit.word_rows(run, "c_asc", "shape")
     assert {row["template"] for row in rows} == {None}
     assert len(rows) == 2 * len({p.concept for p in some if p.role == "word"})

@@ -18,7 +18,6 @@ from tests.test_cli import tiltmeter
 from tests.test_embedding import Beside, Colours, album, embedded
 from tests.test_store import Model, items, vectors
 from tiltmeter import errors
-from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.vectors import Stored
 from tiltmeter.store import Space, Store
@@ -74,10 +73,10 @@ def test_an_audit_embeds_a_damaged_shard_again(store: Store, faces: Faces) -> No
 
 
 def test_an_audit_by_parts_embeds_a_damaged_shard_again(store: Store, faces: Faces) -> None:
-    before = audit_by_parts(Speaking(), faces, store=store.root, **WORDS)
+    before = tm.audit(Speaking(), faces, store=store.root, engine="parts", **WORDS)
     flip_every_fourth(shard(store))
     with pytest.warns(UserWarning, match=f"{shard(store).name}.* made again"):
-        after = audit_by_parts(Speaking(), faces, store=store.root, **WORDS)
+        after = tm.audit(Speaking(), faces, store=store.root, engine="parts", **WORDS)
     assert after.table.equals(before.table)
     assert after.meta["data"]["faces"]["parts_not_read"] == {}
 

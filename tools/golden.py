@@ -25,6 +25,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+#: What may differ: when and for how long, and hashes of files that tell it.
+UNLIKE = ("environment", "seconds", "run", "run.json", "hash")
 FEW = ["--permutations", "200", "--bootstraps", "100"]
 ALL = [
     "--data", "triplets=testbed:triplets?images=120", "--data", "lexicon=testbed:lexicon",
@@ -161,7 +163,8 @@ def _about(table: pa.Table, row: int) -> str:
 def _unlike(a: object, b: object, at: str) -> Iterator[str]:
     if isinstance(a, dict) and isinstance(b, dict):
         for name in a:
-            yield from _unlike(a[name], b.get(name), f"{at}.{name}")
+            if name not in UNLIKE:
+                yield from _unlike(a[name], b.get(name), f"{at}.{name}")
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for row, pair in enumerate(zip(a, b, strict=True)):
             yield from _unlike(*pair, f"{at}[{row}]")

@@ -153,14 +153,14 @@ def command(meta: Mapping[str, Any]) -> str | None:
     """The command line that makes the run again; None where it was made from Python objects."""
     spec = (meta.get("model") or {}).get("spec")
     given = (meta.get("arguments") or {}).get("given")
-    engine = meta.get("engine")  # only an audit by parts names one
-    if not spec or given is None or engine == "local":  # which no command line has
+    if not spec or given is None:
         return None
     words: list[str] = ["tiltmeter", "audit", str(spec)]
     for name, option in (("faces", "--images"), ("words", "--words"), ("placebo", "--placebo"),
                          ("classes", "--classes"), ("convention", "--convention"),
                          ("permutations", "--permutations"), ("bootstraps", "--bootstraps"),
-                         ("seed", "--seed"), ("precision", "--precision")):  # fmt: skip
+                         ("seed", "--seed"), ("precision", "--precision"),
+                         ("engine", "--engine")):  # fmt: skip
         if given.get(name) is not None:
             words += [option, str(given[name])]
     for name, option in (("probes", "--probe"), ("templates", "--template"), ("k", "--k"),
@@ -174,9 +174,8 @@ def command(meta: Mapping[str, Any]) -> str | None:
             words += ["--option", f"{probe}.{option}={value}"]
     words += ["--strict"] * bool(given.get("strict"))
     words += ["--no-vectors"] * (given.get("keep_vectors") is False)
-    if engine is not None:
-        words += ["--engine", str(engine)]
-        words += ["--store", "store"] * ("store" in (meta.get("environment") or {}))
+    if given.get("engine") and "store" in (meta.get("environment") or {}):
+        words += ["--store", "store"]
     return " ".join(map(_quoted, words))
 
 

@@ -71,7 +71,7 @@ EngineName = Annotated[
     str,
     typer.Option(
         "--engine",
-        metavar="local|ray",
+        metavar="local|parts|ray",
         help="Where to compute; ray:workers=8,gpus=0.5 has settings",
     ),
 ]
@@ -161,6 +161,7 @@ def audit(
     from tiltmeter import show
     from tiltmeter.auditing import audit as run_audit
     from tiltmeter.cli_report import report_beside
+    from tiltmeter.options import AuditKeywords
     from tiltmeter.panel import panel
     from tiltmeter.results import ProbeFailedError, Run
     from tiltmeter.show.closing import closing
@@ -170,50 +171,36 @@ def audit(
         raise InputError(f"{place} exists already: name another --out, or pass --force")
     if not models and not images:
         cross = cross or ["shape*hue"]
-    by_parts = None
-    if engine != "local":
-        others = {
-            "--data": data,
-            "--classes": classes,
-            "--option": option,
-            "--device": device != "auto",
-            "--no-vectors": not keep_vectors,
-            **{f"--probe {name}": name != "ranking" for name in probe or ()},
-        }
-        by_parts = _by_parts(engine, [name for name, given in others.items() if given])
     with _progress(quiet=as_json) as progress:
-        asked: dict[str, Any] = {
+        asked: AuditKeywords = {
+            "data": _roles(data or ()),
+            "attributes": attribute,
+            "cross": cross or (),
+            "strict": strict,
             "words": words,
             "placebo": placebo,
             "templates": template,
-            "attributes": attribute,
-            "cross": cross or (),
+            "classes": classes,
+            "probes": probe,
+            "options": _options(option or ()),
             "convention": convention,
             "k": k,
             "permutations": permutations,
             "bootstraps": bootstraps,
             "seed": seed,
+            "engine": engine,
             "store": store,
+            "device": device,
             "precision": precision,
             "trust_remote_code": trust_remote_code,
-            "strict": strict,
-            "progress": progress,
+            "keep_vectors": keep_vectors,
         }
-        if by_parts is None:
-            asked |= {
-                "data": _roles(data or ()),
-                "probes": probe,
-                "classes": classes,
-                "options": _options(option or ()),
-                "device": device,
-                "keep_vectors": keep_vectors,
-            }
         runs: list[Run] = []
         bugs: list[BaseException] = []
         lost: dict[str, str] = {}  # audits of which nothing came
         for model, faces in product(models or ["testbed:fusion"], images or [None]):  # type: ignore[list-item]
             try:
-                runs.append((by_parts or run_audit)(model, faces, **asked))
+                runs.append(run_audit(model, faces, progress=progress, **asked))
                 continue
             except ProbeFailedError as error:
                 runs.append(error.run)
@@ -278,28 +265,17 @@ def embed(
 
     It may be stopped at any moment: the next call goes on from what was kept.
     """
-    from functools import partial
-
     from tiltmeter import show
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.looking import describe
     from tiltmeter.embedding import embed as run_embed
+    from tiltmeter.embedding import load_for
     from tiltmeter.engine.local import Pace
     from tiltmeter.engine.seam import engine_of
-    from tiltmeter.models import load_model
     from tiltmeter.store import Store
 
     where = engine_of(engine)
-    load = partial(load_model, model, trust_remote_code=trust_remote_code)
-    if where.name != "local":  # here the model only says who it is
-        there = "cuda" if where.gpus else "cpu"
-        if device not in ("auto", there):
-            raise InputError(
-                f"--device {device}, but workers of --engine {engine} are on {there}: "
-                "gpus=1 among its settings gives each a GPU, gpus=0 none"
-            )
-        load, device = partial(load, device=there), "cpu"
-    tower = load_model(model, device=device, trust_remote_code=trust_remote_code)
+    tower, load = load_for(where, model, device=device, trust_remote_code=trust_remote_code)
     data = load_data(images)
     with _progress(quiet=as_json) as progress:
         done = run_embed(
@@ -311,7 +287,7 @@ def embed(
             strict=strict,
             engine=where,
             load=load,
-            read=where.name == "local",
+            read=False,
             progress=progress,
         )
     if as_json:
@@ -742,23 +718,6 @@ def _fail(message: str) -> None:
     told = Text.assemble(("error: ", "bold red"), printable(message))
     Console(stderr=True, soft_wrap=True).print(told)
     sys.exit(2)
-
-
-def _by_parts(engine: str, others: Sequence[str]) -> Any:
-    """An audit by another engine; `others` are given options that it does not take."""
-    from functools import partial
-
-    from tiltmeter.auditing_by_parts import audit_by_parts
-    from tiltmeter.engine.seam import engine_of
-
-    where = engine_of(engine)
-    if others:
-        gpus = "; ray:gpus=1 gives each worker a GPU" if "--device" in others else ""
-        raise InputError(
-            f"--engine {where.name} runs the probe ranking and does not take {', '.join(others)}: "
-            f"leave it out, or use --engine local{gpus}"
-        )
-    return partial(audit_by_parts, engine=where)
 
 
 def _options(given: Sequence[str]) -> dict[str, dict[str, Any]]:

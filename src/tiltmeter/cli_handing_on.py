@@ -77,10 +77,6 @@ def bundle(
         bool,
         typer.Option("--with-instances", help="Pack single images' ids, labels and scores too"),
     ] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option("--store", metavar="DIR", help="Where the vectors of an older run are now"),
-    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file that is there")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
 ) -> None:
@@ -94,7 +90,6 @@ def bundle(
         out or Path(f"{run.resolve().name}{ENDING}"),
         with_vectors=with_vectors,
         with_instances=with_instances,
-        store=None if store is None else str(store),
         replace=force,
     )
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import numpy as np
 from tiltmeter.engine import local
 from tiltmeter.engine.local import Pace, decoder_of, device_of
 from tiltmeter.engine.pictures import embed_on
-from tiltmeter.engine.seam import Engine
+from tiltmeter.engine.seam import Engine, in_this_process
+from tiltmeter.engine.vectors import Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
+from tiltmeter.models import load_model
 from tiltmeter.results import content_hash
 from tiltmeter.store import Space, Store, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
@@ -46,6 +49,35 @@ class Embedded:
         return replace(faces.only(self.rows), vectors=self.vectors, provenance=told)
 
 
+@dataclass(frozen=True, eq=False)
+class EmbeddedFaces:
+    """Faces that can be ranked: without unreadable images, and where their embeddings are."""
+
+    faces: Faces
+    images: Vectors
+    items: list[str] | None = None  # what a store calls them
+
+
+def load_for(
+    engine: Engine, spec: str, *, device: str, trust_remote_code: bool
+) -> tuple[Any, Callable[[], Any]]:
+    """The model here, and how a worker of the engine loads it.
+
+    For workers elsewhere the model here only says who it is, and embeds texts.
+    """
+    load = partial(load_model, spec, trust_remote_code=trust_remote_code)
+    if in_this_process(engine):
+        load = partial(load, device=device)
+        return load(), load
+    there = "cuda" if engine.gpus else "cpu"
+    if device not in ("auto", there):
+        raise InputError(
+            f"--device {device}, but workers of --engine {engine.name} are on {there}: "
+            "gpus=1 among its settings gives each a GPU, gpus=0 none"
+        )
+    return load(device="cpu"), partial(load, device=there)
+
+
 def embed(
     model: Any,
     pictures: Pictures | Made | None,
@@ -72,7 +104,7 @@ def embed(
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
-    device, elsewhere = device_of(model), engine is not None and engine.name != "local"
+    device, elsewhere = device_of(model), not in_this_process(engine)
     if elsewhere:
         device = "cuda" if engine is not None and engine.gpus else "cpu"
     precision, decoder = pace.precision_on(device), decoder_of(model, pace, device)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.probes.ranking import checked, samples_of
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
 from tiltmeter.stats.power import association_count, smallest_effect
 from tiltmeter.types import Faces, Groups

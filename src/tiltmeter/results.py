@@ -18,7 +18,7 @@ import platform
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -271,8 +271,46 @@ class ProbeFailedError(TiltmeterError):
         super().__init__(f"{'; '.join(failed)} (results kept: {', '.join(run.instances)})")
 
 
-def environment() -> dict[str, Any]:
-    """When and where: told apart, since no hash covers it."""
+def run_record(
+    *,
+    data: Mapping[str, Any],
+    seed: int,
+    model: Any = None,
+    spec: str | None = None,
+    environment: Mapping[str, Any] | None = None,
+    **own: Any,
+) -> dict[str, Any]:
+    """The record of a run: what was measured, on what, how, with which versions, and where.
+
+    `own` are the entries of one kind of run, such as `convention` or `not_run`; `environment` is
+    added to what no hash covers.
+    """
+    named = {}
+    if model is not None:
+        name = getattr(model, "name", type(model).__name__)
+        named["model"] = {"name": name, "spec": spec, **getattr(model, "provenance", {})}
+    return {
+        **named,
+        "data": dict(data),
+        **own,
+        "seed": int(seed),
+        "versions": versions(),
+        "environment": {**machine(), **(environment or {})},
+    }
+
+
+def prompt_record(prompts: Sequence[Any]) -> dict[str, Any]:
+    """How many words and neutral words a model was shown, and a hash of the texts."""
+    return {
+        "words": sum(prompt.role == "word" for prompt in prompts),
+        "placebos": sum(prompt.role == "placebo" for prompt in prompts),
+        "concepts": len({prompt.concept for prompt in prompts if prompt.role == "word"}),
+        "hash": content_hash([prompt.text for prompt in prompts]),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """When and where a run was made: kept apart, since no hash covers it."""
     return {
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "platform": platform.platform(),

@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.corpus import Vocabulary, count
+from tiltmeter.engine.ranking.tops import held
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import digest
 from tiltmeter.metrics.histogram import BINS, Grid
 from tiltmeter.metrics.numpy_kernels import use_cores
-from tiltmeter.probes.ranking_tops import held
 from tiltmeter.stimuli import load
 
 PICTURE = 30_000  # bytes: a JPEG of 256 x 256, as img2dataset writes them

@@ -22,7 +22,7 @@ from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.probes.counterfactual_measuring import Asked, Measured, bias_only, measure
 from tiltmeter.probes.counterfactual_shifts import comparison, flips
-from tiltmeter.probes.probe import Effort
+from tiltmeter.stats.resampling import Resampling
 
 torch = pytest.importorskip("torch")
 
@@ -155,7 +155,7 @@ def test_words_move_alike_without_shared_pictures(
     """README, "the {g} is a [MASK]": r .93, Spearman .94, noise .14, ceiling .87, slope 4.8."""
     attacked, parallel, asked = measured
     rng = np.random.default_rng(0)
-    table = comparison(attacked, parallel, pairs, asked, Effort(0, 200), rng, {}).to_pylist()
+    table = comparison(attacked, parallel, pairs, asked, Resampling(0, 200), rng, {}).to_pylist()
     row = {(r["metric"], r["experiment"]): r for r in table if r["group"] == "black"}
     assert row["shift_pearson", "adversarial against parallel"]["value"] > 0.85
     assert row["shift_spearman", "adversarial against parallel"]["value"] > 0.8

@@ -30,7 +30,6 @@ from tests.datasets.test_webdataset import shard
 from tests.probes.test_ranking_by_parts import by_key
 from tests.test_embedding import MODEL, album, shards
 from tiltmeter.auditing import audit
-from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.cli import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.embedding import embed
@@ -209,10 +208,12 @@ def an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) -> No
     """The same bytes, since the same parts are added up in the same order."""
     brought = f"embeddings:{brought_embeddings(tmp_path / 'brought', images=2000)}"
     asked: dict[str, Any] = {
-        "cross": ["gender*age"], "k": [10, 100], "size": 300, "permutations": 50, "bootstraps": 20,
+        "cross": ["gender*age"], "k": [10, 100], "permutations": 50, "bootstraps": 20,
+        "probes": ["ranking"],
     }  # fmt: skip
-    here = audit_by_parts(brought, **asked)
-    assert audit_by_parts(brought, engine=cluster.engine(), **asked).table.equals(here.table)
+    here = audit(brought, engine="parts:size=300", **asked)
+    there = audit(brought, engine=cluster.engine("workers=2,cpus=0.5,size=300"), **asked)
+    assert there.table.equals(here.table)
     whole = by_key(
         audit(brought, probes=["ranking"], cross=["gender*age"], k=[10, 100], permutations=0,
               bootstraps=0)
@@ -273,9 +274,10 @@ def pictures_are_those_of_the_local_engine_though_a_node_dies(
 
     # an audit of what the store holds
     stored: dict[str, Any] = {"words": words_file(tmp_path), "k": [10, 50], "bootstraps": 0}
-    there = audit_by_parts(
-        spec, faces, engine=cluster.engine(), store=tmp_path / "ray", size=100, **stored
-    )
+    there = audit(
+        spec, faces, engine=cluster.engine("workers=2,cpus=0.5,size=100"), probes=["ranking"],
+        store=tmp_path / "ray", **stored,
+    )  # fmt: skip
     here = by_key(
         audit(spec, faces, store=tmp_path / "local", probes=["ranking"], permutations=0, **stored)
     )

@@ -18,7 +18,7 @@ import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_dual  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.probes.caption_choice import Cases  # noqa: E402
-from tiltmeter.probes.probe import Effort  # noqa: E402
+from tiltmeter.probes.probe import Resampling  # noqa: E402
 from tiltmeter.probes.stereotype import stereotype  # noqa: E402
 from tiltmeter.types import DualEncoder, Groups, Matcher, TextEncoder  # noqa: E402
 
@@ -134,7 +134,7 @@ def test_blip_without_a_scale_has_no_rows_at_its_own_scale(built: Callable[[str]
     )
     ways = {}
     for name in ("clip", "blip"):
-        table, _ = stereotype(built(name).model, cases, effort=Effort(0, 0))
+        table, _ = stereotype(built(name).model, cases, resampling=Resampling(0, 0))
         ways[name] = set(table["experiment"].to_pylist())
     assert any("logit scale" in way for way in ways["clip"])
     assert any("cosine" in way for way in ways["blip"])

@@ -10,14 +10,13 @@ import pytest
 
 import tiltmeter as tm
 from tests.conftest import write_csv
-from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.bundle.packing import ENDING, bundle
 from tiltmeter.bundle.verifying import verify
-from tiltmeter.errors import ConventionError, InputError
+from tiltmeter.engine.ranking.samples import balanced_rows
+from tiltmeter.errors import ConventionError
 from tiltmeter.gate.comparing import compare
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.planning import plan
-from tiltmeter.probes.ranking import balanced_rows
 from tiltmeter.results import Run
 from tiltmeter.tops import composition
 
@@ -108,15 +107,23 @@ def test_all_images_of_utkface_and_of_what_has_no_gender(
     assert sum(sizes(run, "race").values()) == MEN + WOMEN
     assert run.conventions == [convention] == [run.meta["convention"]["name"]]
     assert run.meta["convention"]["balance"] == "asis"
-    options = {name: QUICK[name] for name in ("permutations", "bootstraps", "k", "seed")}
-    parts = audit_by_parts(spec, convention="berg2022", **options)
+    parts = tm.audit(spec, convention="berg2022", engine="parts", **QUICK)
     assert parts.conventions == [convention]
     assert values(parts, "max_skew", "race") == values(run, "max_skew", "race")
 
 
-def test_by_parts_a_sample_by_gender_is_refused(fairface: str) -> None:
-    with pytest.raises(InputError, match="--engine local"):
-        audit_by_parts(fairface, convention="berg2022", attributes=["race"], k=[K])
+@pytest.mark.parametrize("convention", ["berg2022", EACH], ids=["gender", "each"])
+def test_by_parts_the_sample_is_the_same(fairface: str, convention) -> None:
+    asked = {**QUICK, "k": None if convention is EACH else [K], "cross": ["race*gender"]}
+    whole, parts = (
+        tm.audit(fairface, convention=convention, engine=engine, **asked)
+        for engine in ("local", "parts:size=50")
+    )
+    for attribute in ("race", "gender", "race*gender"):
+        assert sizes(parts, attribute) == sizes(whole, attribute)
+        assert values(parts, "max_skew", attribute) == values(whole, "max_skew", attribute)
+    ids = [run.instances["ranking"].drop_columns(["score"]) for run in (whole, parts)]
+    assert ids[0].equals(ids[1])
 
 
 @pytest.mark.parametrize("convention", ["berg2022", EACH], ids=["gender", "each"])

@@ -21,16 +21,17 @@ from tiltmeter.models import load_model
 from tiltmeter.probes.counterfactual import OPTIONS, counterfactual, fewer
 from tiltmeter.probes.counterfactual_measuring import Asked, Measured, measure, text_bias
 from tiltmeter.probes.counterfactual_rows import means
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.prompting import counterfactual_words
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.oracle import Oracle, figure_mask, shape_mask
 from tiltmeter.testbed.world import World
 
 torch = pytest.importorskip("torch")
 
 CONVENTION = get_convention("tiltmeter")
-QUICK = Effort(permutations=49, bootstraps=20)
+QUICK = Resampling(permutations=49, bootstraps=20)
 TEMPLATES = ("The {g} is [MASK]", "A {g} who is [MASK]")
 
 
@@ -143,11 +144,11 @@ def test_against_a_plain_loop(figures):
 
 def test_means_are_resampled_by_cluster():
     values = np.array([[1.0], [1.0], [5.0], [5.0]])
-    whole = means(values, np.array([0, 0, 1, 1]), Effort(99, 300), np.random.default_rng(0))
+    whole = means(values, np.array([0, 0, 1, 1]), Resampling(99, 300), np.random.default_rng(0))
     assert whole.value == 3
     assert set(whole.again.ravel()) == {1.0, 3.0, 5.0}  # scenes go together
     assert set(np.abs(whole.turned.ravel())) == {2.0, 3.0}
-    single = means(values, np.arange(4), Effort(99, 300), np.random.default_rng(0))
+    single = means(values, np.arange(4), Resampling(99, 300), np.random.default_rng(0))
     assert len(set(single.again.ravel())) == 5
 
 
@@ -290,7 +291,8 @@ def test_any_two_concepts_in_templates_of_their_own(figures):
     asked = Asked(replace(SHAPE, prompt="this is a [MASK]"), ("fishing", "sewing"), ("x", "x"),
                   ("A photo of a {g} who is [MASK]",))  # fmt: skip
     table, _ = counterfactual(model, figures.only(range(12)), asked=asked, convention=CONVENTION,
-                              source=Redrawn(), effort=QUICK, readings=["candidates"])  # fmt: skip
+                              source=Redrawn(), resampling=QUICK,
+                              readings=["candidates"])  # fmt: skip
     listed = table.to_pylist()
     [flip] = [r for r in listed if (r["metric"], r["experiment"]) == ("flip_rate", "redrawn")]
     assert (flip["value"], flip["n"]) == (1.0, 12)
@@ -332,7 +334,7 @@ def test_texts_alone(tmp_path, asked):
     bert, bridge = (load_model(f"hf:{tmp_path / kind}") for kind in ("bert", "bridgetower"))
     few = Asked(replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES)
     table, instances = counterfactual(
-        bert, None, asked=few, convention=CONVENTION, effort=QUICK, beside=[bert]
+        bert, None, asked=few, convention=CONVENTION, resampling=QUICK, beside=[bert]
     )
     assert table.num_rows == 2 * 3
     assert set(table["metric"].to_pylist()) == {"text_bias", "abs_text_bias"}

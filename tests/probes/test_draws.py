@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tiltmeter.probes.draws import Draws
-from tiltmeter.probes.figure import Unit, drawn_means, means
+from tiltmeter.probes.tabulate import Unit, drawn_means, means
 from tiltmeter.stats import null
+from tiltmeter.stats.draws import Draws
 
 
 @pytest.fixture(params=[null.AT_ONCE, 7], ids=["at once", "in parts"], autouse=True)

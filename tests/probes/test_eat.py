@@ -15,17 +15,18 @@ import tiltmeter as tm
 from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.eat import SENTENCES, eat, ieat
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.report import page_of
 from tiltmeter.results import Run
 from tiltmeter.stats.permutation import weat_test
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.language import GROUPS
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.render import render
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Groups
 
-QUICK = Effort(199, 99)
+QUICK = Resampling(199, 99)
 WORDS = {"X": ["x1", "x2", "x3", "x4"], "Y": ["y1", "y2", "y3", "y4"],
          "A": ["a1", "a2", "a3"], "B": ["b1", "b2", "b3"]}  # fmt: skip
 TEST = [("test", "X", "Y", "A", "B")]
@@ -49,8 +50,8 @@ class Leaning:
         return np.stack([self.one(text) for text in texts])
 
 
-def measured(model, *, words=WORDS, tests=TEST, effort=QUICK, **given) -> Run:
-    return Run(eat(model, words=words, tests=tests, effort=effort, **given)[0])
+def measured(model, *, words=WORDS, tests=TEST, resampling=QUICK, **given) -> Run:
+    return Run(eat(model, words=words, tests=tests, resampling=resampling, **given)[0])
 
 
 @pytest.mark.parametrize("ddof", ["caliskan", "wefe"])
@@ -150,7 +151,9 @@ def test_a_planted_lean_is_found_and_none_is_not() -> None:
     assert all(row["value"] > row["null_hi"] for row in planted)
     below = 0
     for seed in range(200):
-        table = eat(Leaning(0.0, seed), words=WORDS, tests=TEST, sentences=(), effort=Effort(0, 0))
+        table = eat(
+            Leaning(0.0, seed), words=WORDS, tests=TEST, sentences=(), resampling=Resampling(0, 0)
+        )
         below += table[0]["p"].to_pylist()[0] <= 0.05
     assert binom.ppf(0.001, 200, 3 / 70) <= below <= binom.ppf(0.999, 200, 0.05)
 
@@ -162,7 +165,7 @@ def test_every_number_comes_with_its_noise() -> None:
         assert row["ci_method"] == "bootstrap over stimuli"
         assert row["p"] <= row["p_bh"] <= row["p_fwer"] <= 1
         assert (row["concept"] is None) == (row["metric"] == "weat")
-    bare = measured(Leaning(1.0), effort=Effort(0, 0)).table.to_pylist()
+    bare = measured(Leaning(1.0), resampling=Resampling(0, 0)).table.to_pylist()
     assert {row["ci_low"] for row in bare} == {row["null_lo"] for row in bare} == {None}
 
 
@@ -185,7 +188,7 @@ def test_intervals_cover() -> None:
             def encode_texts(self, texts, names=names, vectors=vectors) -> np.ndarray:
                 return vectors[[names.index(text) for text in texts]]
 
-        run = measured(Drawn(), words=words, sentences=(), effort=Effort(0, 199), seed=seed)
+        run = measured(Drawn(), words=words, sentences=(), resampling=Resampling(0, 199), seed=seed)
         [row] = run.where(metric="weat")
         held.append(row["ci_low"] <= truth <= row["ci_high"])
     assert np.mean(held) >= 0.88
@@ -291,7 +294,7 @@ def test_across_the_towers_the_planted_order_is_recovered() -> None:
         a, b = by_lean[start : start + 30], by_lean[::-1][start : start + 30]
         words = {"near": [names[at] for at in a], "far": [names[at] for at in b]}
         test = [("test", "round", "square", "near", "far")]
-        run = Run(ieat(Told(), sets, made.images, words=words, tests=test, effort=QUICK)[0])
+        run = Run(ieat(Told(), sets, made.images, words=words, tests=test, resampling=QUICK)[0])
         [row] = run.where(metric="weat")
         planted.append(lean[a].mean() - lean[b].mean())
         effect.append(row["value"])

@@ -17,8 +17,9 @@ from tests.conftest import write_csv
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.probes.harms import harms, holm
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.language import GROUPS
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
@@ -46,9 +47,11 @@ def classes(kinds: dict[str, str], templates: tuple[str, ...] = ("a {}",)) -> li
             for t in templates]  # fmt: skip
 
 
-def measured(model, faces: Faces, prompts: list[Prompt], effort: Effort | None = None, **given):
+def measured(
+    model, faces: Faces, prompts: list[Prompt], resampling: Resampling | None = None, **given
+):
     given = {"attributes": list(faces.groups), "convention": HOUSE, "seed": 0, **given}
-    table, instances = harms(model, faces, prompts=prompts, effort=effort, **given)
+    table, instances = harms(model, faces, prompts=prompts, resampling=resampling, **given)
     return Run(table, {}, {"harms": instances})
 
 
@@ -184,7 +187,7 @@ def test_nobody_is_taken_for_it() -> None:
 def test_balanced_and_without_draws() -> None:
     model, faces = scattered(4)
     run = measured(
-        model, faces, classes(KINDS), Effort(0, 0), attributes=["size"],
+        model, faces, classes(KINDS), Resampling(0, 0), attributes=["size"],
         convention=replace(get_convention("berg2022"), balance="balanced"),
     )  # fmt: skip
     least = min(faces.groups["size"].counts)
@@ -199,7 +202,7 @@ def test_balanced_by_gender_whatever_is_measured() -> None:
     gender = Groups.from_labels(np.where(women, "woman", "man"), attribute="gender")
     faces = replace(faces, groups={**faces.groups, "gender": gender})
     run = measured(
-        model, faces, classes(KINDS), Effort(0, 0), convention=get_convention("berg2022"),
+        model, faces, classes(KINDS), Resampling(0, 0), convention=get_convention("berg2022"),
         attributes=["size", "gender"],
     )  # fmt: skip
     rates = run.where(metric="group_rates", target="crime")
@@ -269,7 +272,7 @@ def test_without_a_tilt_alarms_are_rare() -> None:
         drawn = rng.choice(names, 5, replace=False)
         prompts = [Prompt(one, one, "{}", kind) for one, kind in
                    zip(drawn, ("person", "person", "person", "a", "b"), strict=True)]  # fmt: skip
-        run = measured(model, faces, prompts, Effort(199, 0), attributes=["hue"], seed=seed)
+        run = measured(model, faces, prompts, Resampling(199, 0), attributes=["hue"], seed=seed)
         for kind, rows in {
             "gap": run.where(metric="gaps", experiment=None, target="a"),
             "rate": run.where(metric="group_rates", target="a", group="red"),

@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binom
 
 from tiltmeter import metrics
-from tiltmeter.probes.opposites import gaps_of, opposites
+from tiltmeter.engine.ranking.whole import gaps_of
+from tiltmeter.probes.opposites import opposites
 from tiltmeter.results import Run
 from tiltmeter.stimuli import load
 from tiltmeter.types import Groups, Prompt

@@ -30,7 +30,7 @@ from tiltmeter.metrics.propagation import (
 )
 from tiltmeter.metrics.retrieval import top_means
 from tiltmeter.probes import propagation_experiments
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.propagation import propagation
 from tiltmeter.probes.propagation_experiments import (
     EXPERIMENTS,
@@ -45,6 +45,7 @@ from tiltmeter.probes.propagation_rows import analyses, references, wald
 from tiltmeter.prompting import association_tests, propagation_sentences
 from tiltmeter.results import Run
 from tiltmeter.stats.multiplicity import holm
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.data import figures
 from tiltmeter.testbed.valence import Perfect, lexicon, pictures, valences
 from tiltmeter.testbed.world import World
@@ -79,7 +80,7 @@ def scattered(seed: int = 0, *, templates: int = 2, lean: float = 0.0) -> dict[s
 
 
 def measured(sides: dict[str, Side], choices: Choices = SMALL, **given: Any) -> Run:
-    given = {"effort": Effort(10, 50), "seed": 0, **given}
+    given = {"resampling": Resampling(10, 50), "seed": 0, **given}
     table, single = propagation(sides, model="m", convention=HOUSE, choices=choices, **given)
     return Run(table, {}, {"propagation": single})
 
@@ -275,7 +276,7 @@ def test_by_default_six_groups_can_pass_holm_also_with_all_36_tests_together() -
                       Groups(codes, tuple("abcdef"), "kind")),
         "lexicon": Side("lexicon", tuple(map(str, range(100))), [words], valence),
     }  # fmt: skip
-    run = measured(sides, replace(SMALL, extremes=10, k=(20,)), effort=Effort(bootstraps=0))
+    run = measured(sides, replace(SMALL, extremes=10, k=(20,)), resampling=Resampling(bootstraps=0))
     told = run.where(metric="rho", experiment="1-a")
     assert [row["group"] for row in told] == list("abcdef")
     p = [row["p"] for row in told]
@@ -286,11 +287,11 @@ def test_by_default_six_groups_can_pass_holm_also_with_all_36_tests_together() -
 
 
 def test_as_many_references_as_permutations() -> None:
-    run = measured(scattered(1), effort=Effort(19, 0))
+    run = measured(scattered(1), resampling=Resampling(19, 0))
     p = [row["p"] * 20 for row in run.where(metric="rho")]
     np.testing.assert_allclose(p, np.round(p))
-    assert all(row["p"] is None for row in measured(scattered(1), effort=Effort(0, 0)).where(
-        metric="rho"))  # fmt: skip
+    bare = measured(scattered(1), resampling=Resampling(0, 0))
+    assert all(row["p"] is None for row in bare.where(metric="rho"))
 
 
 def test_no_published_mean_stands_beside_other_models_and_data() -> None:
@@ -302,7 +303,7 @@ def test_no_published_mean_stands_beside_other_models_and_data() -> None:
         "lexicon": Side("lexicon", ids, [rng.normal(size=(n, 3))], rng.uniform(size=n), None,
                         "mine"),
     }  # fmt: skip
-    run = measured(sides, Choices(), effort=Effort(0, 0))
+    run = measured(sides, Choices(), resampling=Resampling(0, 0))
     assert run.where(metric="rho_mean", k=500)
     assert run.table["published"].null_count == run.table.num_rows
 
@@ -325,7 +326,7 @@ def test_items_carry_the_group_means_of_2a_and_2b() -> None:
 
 
 def test_difference_of_two_groups_has_welchs_error_and_that_of_dealt_labels() -> None:
-    run = measured(scattered(5, lean=1.0), effort=Effort(0, 50))
+    run = measured(scattered(5, lean=1.0), resampling=Resampling(0, 50))
     [row] = run.where(metric="intrinsic_difference", experiment="1-a", group="x", target="y")
     single = [one for one in run.instances["propagation"].to_pylist()
               if one["experiment"] == "1-a intrinsic"]  # fmt: skip
@@ -335,7 +336,7 @@ def test_difference_of_two_groups_has_welchs_error_and_that_of_dealt_labels() ->
     assert row["p"] == pytest.approx(expected.pvalue)
     edges = expected.confidence_interval()
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((edges.low, edges.high))
-    dealt = measured(scattered(5, lean=1.0), effort=Effort(50, 50))
+    dealt = measured(scattered(5, lean=1.0), resampling=Resampling(50, 50))
     [wider] = dealt.where(metric="intrinsic_difference", experiment="1-a", group="x", target="y")
     assert wider["value"] == pytest.approx(row["value"])
     assert wider["ci_low"] < row["ci_low"]
@@ -373,7 +374,7 @@ def test_means_over_the_studys_models_stand_beside_no_single_model() -> None:
                    rng.uniform(size=520), None, role)
         for role in ("valence", "lexicon")
     }  # fmt: skip
-    run = measured(sides, Choices(), effort=Effort(0, 0))
+    run = measured(sides, Choices(), resampling=Resampling(0, 0))
     assert [row["k"] for row in run.where(metric="rho_mean", experiment="1*-a")] == [500]
     assert run.table["published"].null_count == len(run.table)
 
@@ -633,7 +634,9 @@ def test_table_over_models_with_size() -> None:
     runs = []
     for size, name in ((3e6, "large"), (1e6, "small")):
         told = {"model": name, "parameters": int(size), "seed": int(size)}
-        table, _ = propagation(sides, convention=HOUSE, choices=SMALL, effort=Effort(0, 0), **told)
+        table, _ = propagation(
+            sides, convention=HOUSE, choices=SMALL, resampling=Resampling(0, 0), **told
+        )
         runs.append(Run(table))
     found = by_size(runs)
     assert [one["model"] for one in found.models] == ["small", "large"]

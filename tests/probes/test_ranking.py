@@ -10,14 +10,14 @@ import pytest
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
 from tiltmeter import metrics
+from tiltmeter.engine.ranking import estimates as ranking_estimates
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import CONVENTIONS
-from tiltmeter.probes import ranking_figures
-from tiltmeter.probes.figure import Layout
-from tiltmeter.probes.probe import Effort
+from tiltmeter.probes.tabulate import Layout
 from tiltmeter.results import RESULTS, Run
 from tiltmeter.stats import null
 from tiltmeter.stats.null import top_count_p
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Groups, Prompt
 
 SMALL = {"k": [20, 50], "permutations": 199, "bootstraps": 100}
@@ -320,10 +320,10 @@ def test_little_memory_gives_the_same_bytes(
     """Statistics a few numbers at a time, and a walk over the prompts for each attribute."""
     groups = tm.load_data(f"embeddings:{place}").groups
     kind = CONVENTIONS["tiltmeter"].with_(k=(20, 50))
-    together = ranking_figures.passes(groups, 51, 6, kind, Effort(199, 100))
-    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 1)
+    together = ranking_estimates.passes(groups, 51, 6, kind, Resampling(199, 100))
+    monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 1)
     monkeypatch.setattr(null, "AT_ONCE", 500)
-    alone = ranking_figures.passes(groups, 51, 6, kind, Effort(199, 100))
+    alone = ranking_estimates.passes(groups, 51, 6, kind, Resampling(199, 100))
     assert (len(together), len(alone)) == (1, 2 * len(groups))
     again = tm.audit(f"embeddings:{place}", cross=["gender*age"], **SMALL)
     assert again.table.equals(run.table)
@@ -338,21 +338,21 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
     kind = CONVENTIONS["tiltmeter"].with_(k=(100, 1000))  # one byte and two for a count
     c_asc = 4 * 8 * (10 + 7)  # bytes a group: 8 prompts, 10 relabellings and 7 resamples
     counts = 3 * (5 * 10 + 8 * 7)  # 5 of the prompts are words
-    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 5 * (c_asc + counts))
-    found = ranking_figures.passes(groups, 8, 5, kind, Effort(10, 7))
+    monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 5 * (c_asc + counts))
+    found = ranking_estimates.passes(groups, 8, 5, kind, Resampling(10, 7))
     walks = [[(task.attribute, task.ranks) for task in tasks] for tasks in found]
     assert walks == [
         [("a", False), ("a", True), ("b", False), ("b", True)],
         [("c", False), ("c", True)],
         [("d", False), ("d", True)],
     ]
-    monkeypatch.setattr(ranking_figures, "DRAWS_HELD", 4 * max(c_asc, counts))
-    found = ranking_figures.passes({"c": groups["c"]}, 8, 5, kind, Effort(10, 7))
+    monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 4 * max(c_asc, counts))
+    found = ranking_estimates.passes({"c": groups["c"]}, 8, 5, kind, Resampling(10, 7))
     assert found == [[("c", False)], [("c", True)]]
 
 
 def test_counts_are_kept_in_as_few_bytes_as_they_need() -> None:
-    parts = ranking_figures.Parts(prompts=3, words=2)
+    parts = ranking_estimates.Parts(prompts=3, words=2)
     drawn = np.array([[[300, 0], [17, 283]]], np.uint32)
     parts.draw("top 300 null", 0, drawn, np.min_scalar_type(300), words=True)
     kept = parts.draws("top 300 null")

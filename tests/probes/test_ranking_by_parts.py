@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,29 @@ import pytest
 
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing import audit
-from tiltmeter.auditing_by_parts import audit_by_parts
 from tiltmeter.card import command
-from tiltmeter.datasets import load_data
-from tiltmeter.debias.debiased import Reordered
-from tiltmeter.debias.pbm import Pbm
-from tiltmeter.debiasing import debias
-from tiltmeter.engine.seam import Local
+from tiltmeter.engine.ranking import parts as ranking_parts
+from tiltmeter.engine.ranking.moments import c_asc_error
+from tiltmeter.engine.seam import Local, Parts
 from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
 from tiltmeter.errors import InputError
-from tiltmeter.gate.evidence import GoneError, seen
+from tiltmeter.gate.evidence import seen
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.models import load_model
 from tiltmeter.probes import PROBES
-from tiltmeter.probes.probe import Effort
-from tiltmeter.probes.ranking import ranking
-from tiltmeter.probes.ranking_by_parts import ranking_by_parts
-from tiltmeter.probes.ranking_moments import c_asc_error
+from tiltmeter.probes.ranking import Where, ranking
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Space
 from tiltmeter.types import Faces, Groups, Prompt
 
 KEY = ("metric", "attribute", "group", "concept", "category", "template", "k")
+
+
+def by_parts(model: Any, size: int | None = None, **asked: Any) -> Run:
+    engine = "parts" if size is None else f"parts:size={size}"
+    return audit(model, probes=["ranking"], engine=engine, **asked)
 
 
 def by_key(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -50,7 +48,7 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
     asked: dict[str, Any] = {"cross": ["gender*age"], "k": [10, 100], "seed": 3}
     whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, **asked))
-    parts = by_key(audit_by_parts(brought, size=450, **asked))
+    parts = by_key(by_parts(brought, size=450, **asked))
     assert set(whole) <= set(parts)
     # the tilt that was put there is seen, and only for its word
     lean = parts["c_asc", "gender", "woman", "thing 0", "things", "a photo of {}", None]
@@ -68,9 +66,21 @@ def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
             assert mine["p"] == pytest.approx(row["p"], abs=1e-12)
 
 
-def test_whole_ndkl_lies_between_the_bounds_that_are_told(brought: str) -> None:
+def test_ndkl_is_exact_where_rankings_fit_into_memory(brought: str) -> None:
     whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, k=[50]))
-    parts = by_key(audit_by_parts(brought, size=1000, k=[50]))
+    parts = by_key(by_parts(brought, size=1000, k=[50]))
+    keys = [key for key in whole if key[0] == "ndkl"]
+    assert len(keys) > 50
+    for key in keys:
+        assert parts[key]["value"] == pytest.approx(whole[key]["value"], abs=1e-12), key
+
+
+def test_whole_ndkl_lies_between_the_bounds_that_are_told(
+    brought: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking_parts, "FEW_SCORES", 0)
+    whole = by_key(audit(brought, probes=["ranking"], permutations=0, bootstraps=0, k=[50]))
+    parts = by_key(by_parts(brought, size=1000, k=[50]))
     told = 0
     for key, row in whole.items():
         note = parts[key]["note"] or ""
@@ -84,7 +94,7 @@ def test_whole_ndkl_lies_between_the_bounds_that_are_told(brought: str) -> None:
 
 def test_nulls_of_c_asc_are_those_of_relabellings(brought: str) -> None:
     drawn = by_key(audit(brought, probes=["ranking"], permutations=2000, bootstraps=0, k=[50]))
-    parts = by_key(audit_by_parts(brought, k=[50]))
+    parts = by_key(by_parts(brought, k=[50]))
     pairs = [(drawn[key], parts[key]) for key in drawn if key[0] == "c_asc" and key[3]]
     for row, mine in pairs:
         if mine["p"] is None:
@@ -97,14 +107,14 @@ def test_nulls_of_c_asc_are_those_of_relabellings(brought: str) -> None:
 
 
 def test_words_are_judged_as_a_family(brought: str) -> None:
-    run = audit_by_parts(brought, k=[50])
+    run = by_parts(brought, k=[50])
     # no draw is shared by the words' NDKL: there it is Holm's
     rows = run.where(metric="ndkl", attribute="age", k=None)
     words = [row for row in rows if row["concept"] and row["category"] != "placebo"]
     p = np.sort([row["p"] for row in words])
     holm = np.minimum(1, np.maximum.accumulate(p * np.arange(len(p), 0, -1)))
     np.testing.assert_allclose(np.sort([row["p_fwer"] for row in words]), holm)
-    assert all(row["note"].endswith("; p_fwer by Holm") for row in words)
+    assert all(row["note"].endswith("p_fwer by Holm") for row in words)
     assert all(row["p_fwer"] is None for row in rows if row not in words)
     leans = run.where(metric="ndkl", attribute="gender", k=None, concept="thing 0")
     assert [row["verdict"] for row in leans] == ["established"]
@@ -131,7 +141,7 @@ def test_intervals_of_c_asc_cover() -> None:
 
 
 def test_the_size_of_parts_changes_rounding_alone(brought: str) -> None:
-    one, many = (by_key(audit_by_parts(brought, k=[50], size=size)) for size in (3000, 177))
+    one, many = (by_key(by_parts(brought, k=[50], size=size)) for size in (3000, 177))
     assert one.keys() == many.keys()
     for key, row in one.items():
         exact = key[0] not in ("c_asc", "ndkl")
@@ -169,23 +179,26 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     np.testing.assert_array_equal(stored.read(), vectors)
     np.testing.assert_array_equal(stored.part(150, 450).read(), vectors[150:450])
     asked: dict[str, Any] = {
-        "prompts": Known.prompts, "attributes": ["side"], "engine": Local(), "size": 200,
+        "prompts": Known.prompts, "attributes": ["side"],
         "convention": get_convention("tiltmeter").with_(k=(20,)),
     }  # fmt: skip
     data = faces(vectors)
-    whole = ranking_by_parts(Known(), data, stored, **asked)
-    assert (whole.images, whole.failed) == (600, {})
+    where = Where(Parts(size=200), images=stored)
+    whole = ranking(Known(), data, where=where, **asked)
+    assert set(whole.table["n"].to_pylist()) == {600}
+    assert whole.record == {"images": 600, "parts_not_read": {}}
 
     shard = tmp_path / f"{names[1]}.npy"
     shard.write_bytes(shard.read_bytes()[:500])
-    found = ranking_by_parts(Known(), data, stored, **asked)
-    assert list(found.failed) == [200]
-    assert f"{names[1]}.npy cannot be read" in found.failed[200]
+    found = ranking(Known(), data, where=where, **asked)
+    assert list(found.record["parts_not_read"]) == ["200"]
+    assert f"{names[1]}.npy cannot be read" in found.record["parts_not_read"]["200"]
     rest = np.r_[0:200, 400:600]
-    expected = ranking_by_parts(
-        Known(), data.only(rest.tolist()), Held(vectors[rest]), **{**asked, "size": 400}
-    )
-    assert found.images == 400
+    expected = ranking(
+        Known(), data.only(rest.tolist()), **asked,
+        where=Where(Parts(size=400), images=Held(vectors[rest])),
+    )  # fmt: skip
+    assert found.record["images"] == 400
     assert found.table["n"].to_pylist() == expected.table["n"].to_pylist()
     for mine, theirs in zip(found.table.to_pylist(), expected.table.to_pylist(), strict=True):
         if mine["metric"] != "ndkl":  # whose bins were laid out by another sample
@@ -206,68 +219,47 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
         Mapped(tmp_path / "x.npy", 0, 600).read()
 
 
-@pytest.mark.parametrize(
-    ("method", "what"), [("leace", "is a corrected model"), ("pbm", "is a re-ranker")]
-)
-def test_corrected_models_are_refused(brought: str, method: str, what: str) -> None:
-    """Neither the map of supplied embeddings nor a re-ranker's order is applied by parts."""
-    faces = load_data(brought)
-    fitted, others = faces.only(range(1500)), faces.only(range(1500, 3000))
-    fair = debias(method, brought, fitted, attribute="gender", device="cpu")
-    audit(fair, others, probes=["ranking"], permutations=0, bootstraps=0, k=[50])  # as it should
-    with pytest.raises(InputError, match=rf"{what}, which .* by parts: use --engine local"):
-        audit_by_parts(fair, others, k=[50])
-
-
-def test_rows_that_a_debiaser_was_fitted_on_are_refused(brought: str) -> None:
-    faces = load_data(brought)
-    fair = debias("leace", brought, faces.only(range(1500)), attribute="gender", device="cpu")
-    told = "1,500 of the 3,000 rows of faces are among those that the debiaser was fitted on"
-    for judge in (audit, audit_by_parts):
-        with pytest.raises(InputError, match=told):
-            judge(fair, faces)
-
-
-def test_a_model_with_an_order_of_its_own_is_refused(brought: str) -> None:
-    faces = load_data(brought)
-    model = load_model(brought)
-    model.reordering = lambda faces: Reordered(Pbm(), faces.groups["gender"], "by hand")
-    with pytest.raises(InputError, match="is a re-ranker, which cannot be audited by parts"):
-        audit_by_parts(model, faces)
-
-
-def test_images_that_are_drawn_in_memory_are_refused(tmp_path: Path) -> None:
-    """The testbed has images, but neither embeddings nor files that workers could read."""
-    with pytest.raises(InputError, match=r"testbed.* has neither embeddings nor image files"):
-        audit_by_parts("testbed:fusion", store=tmp_path / "store")
-
-
 def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -> None:
     asked: dict[str, Any] = {"cross": ["gender*age"], "k": [50], "permutations": 20, "seed": 3}
-    by_parts = audit_by_parts(brought, **asked).meta
-    whole = audit(brought, **asked).meta
-    assert by_parts["arguments"]["given"] == whole["arguments"]["given"] == asked
-    defaulted = {**by_parts["arguments"]["defaulted"]}
-    assert defaulted.pop("size") is None  # the one argument that the local audit has not
-    assert defaulted.items() <= whole["arguments"]["defaulted"].items()
+    by_parts, whole = (audit(brought, engine=one, **asked).meta for one in ("parts", "local"))
+    assert whole["arguments"]["given"] == asked
+    assert by_parts["arguments"]["given"] == {**asked, "engine": "parts"}
     assert set(by_parts["not_run"]) == set(PROBES) - {"ranking"}
-    assert set(by_parts["not_run"].values()) == {"cannot run by parts: use --engine local"}
+    assert "does not run by parts" in by_parts["not_run"]["harms"]
 
 
 def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> None:
-    run = audit_by_parts(brought, k=[50], permutations=20)
-    assert command(run.meta) is None  # --engine local is the whole matrix
-    ray = replace(run, meta={**run.meta, "engine": "ray"})
-    assert command(ray.meta) == f"tiltmeter audit {brought} --permutations 20 --k 50 --engine ray"
-    stored = {**ray.meta, "environment": {"store": "somewhere"}}  # photographs need one
-    assert str(command(stored)).endswith("--engine ray --store store")
-    with pytest.raises(GoneError, match="made by parts"):
-        seen(ray)
+    run = by_parts(brought, k=[50], permutations=20)
+    line = f"tiltmeter audit {brought} --permutations 20 --engine parts --probe ranking --k 50"
+    assert command(run.meta) == line
+    stored = {**run.meta, "environment": {"store": "somewhere"}}  # image files need one
+    assert str(command(stored)).endswith("--store store")
+    whole = audit(brought, probes=["ranking"], k=[50], permutations=20)
+    here, there = seen(whole), seen(run)
+    np.testing.assert_array_equal(there.images, here.images)
+    np.testing.assert_array_equal(there.texts, here.texts)
 
 
-def test_balanced_conventions_are_refused(brought: str) -> None:
-    with pytest.raises(InputError, match="--engine local"):
-        audit_by_parts(brought, convention="berg2022")
+def test_without_vectors_a_run_by_parts_keeps_counts_alone(brought: str) -> None:
+    run = by_parts(brought, k=[50], permutations=0, bootstraps=0, keep_vectors=False)
+    assert set(run.vectors) == {"counts"}
+
+
+def test_images_that_are_drawn_in_memory(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    run = audit("testbed:dual", "testbed:?images=56", probes=["ranking"], engine="parts:size=20",
+                k=[5], permutations=0, bootstraps=0)  # fmt: skip
+    assert run.meta["data"]["faces"]["images"] == 56
+
+
+def test_balanced_conventions_take_the_same_images(brought: str) -> None:
+    asked: dict[str, Any] = {"convention": "berg2022", "k": [50], "permutations": 0,
+                             "bootstraps": 0}  # fmt: skip
+    whole = by_key(audit(brought, probes=["ranking"], **asked))
+    parts = by_key(by_parts(brought, size=400, **asked))
+    assert {row["n"] for row in whole.values()} == {row["n"] for row in parts.values()}
+    for key, row in whole.items():
+        assert parts[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
 
 
 TEMPLATES = ("a photo of a {}", "this is a {}", "{}")
@@ -314,19 +306,18 @@ def tables() -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
     asked: dict[str, Any] = {
         "prompts": [Prompt(t.replace("{}", word), word, t, role=role, category=category)
                     for word, role, category in words for t in TEMPLATES],
-        "attributes": ["side"], "pairs": PAIRS, "effort": Effort(1000, 1000),
+        "attributes": ["side"], "pairs": PAIRS,
         "convention": get_convention("tiltmeter").with_(k=(50,)),
     }  # fmt: skip
-    mine = ranking_by_parts(
-        Words(), data, Held(data.vectors), engine=Local(), size=700, seed=3, **asked
+    whole, again, parts = (
+        ranking(
+            Words(), data, resampling=Resampling(1000, 1000, seed), where=Where(engine), **asked
+        )
+        for seed, engine in ((1, Local()), (2, Local()), (3, Parts(size=700)))
     )
-    found = {
-        "whole": ranking(Words(), data, seed=1, **asked),
-        "again": ranking(Words(), data, seed=2, **asked),
-        "parts": (mine.table, mine.instances),
-    }
-    assert found["parts"][1].equals(found["whole"][1])  # the images that come up, one by one
-    return {name: keyed(Run(table)) for name, (table, _) in found.items()}
+    assert parts.instances.equals(whole.instances)  # the images that come up, one by one
+    named = {"whole": whole, "again": again, "parts": parts}
+    return {name: keyed(Run(found.table)) for name, found in named.items()}
 
 
 def keyed(run: Run) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -402,7 +393,7 @@ def test_shares_of_the_variance_are_those_of_the_whole_matrix(
 
 def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
     """Means and variances of weights and labels are what resampling and dealing out give."""
-    from tiltmeter.probes.ranking_tops import held, relabelled, resampled
+    from tiltmeter.engine.ranking.tops import held, relabelled, resampled
 
     rng, draws = np.random.default_rng(0), 20_000
     sizes, codes = np.array([5, 12]), np.array([0, 0, 1, 1, 1])

@@ -13,7 +13,7 @@ from scipy.stats import t as student
 from tiltmeter.counterfactuals import Swap
 from tiltmeter.probes.counterfactual_measuring import Asked, Measured
 from tiltmeter.probes.counterfactual_shifts import comparison, correlation_interval, size_factor
-from tiltmeter.probes.probe import Effort
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Groups
 
 FACTOR, WORDS = 5.0, 33  # as on real photographs
@@ -104,7 +104,13 @@ def test_no_interval_of_a_comparison_lies_beside_its_value(seed):
         )  # fmt: skip
 
     table = comparison(
-        measured("adversarial", 0), measured("parallel", 1), data, asked, Effort(0, 100), rng, {}
+        measured("adversarial", 0),
+        measured("parallel", 1),
+        data,
+        asked,
+        Resampling(0, 100),
+        rng,
+        {},
     ).to_pylist()
     assert {row["metric"] for row in table} == {"shift_pearson", "shift_spearman", "shift_slope"}
     for row in table:

@@ -37,16 +37,17 @@ from tiltmeter.probes.caption_figures import Choice
 from tiltmeter.probes.caption_models import cases as single_cases
 from tiltmeter.probes.caption_models import compare_choices, correlated, relevance_and_bias
 from tiltmeter.probes.caption_statistics import Ratio, Sets
-from tiltmeter.probes.probe import CannotRunError, Effort
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.stereotype import stereotype
 from tiltmeter.prompting import neutral_captions
 from tiltmeter.results import Run
 from tiltmeter.show import run as show_run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.triplets import OracleMatcher, triplets
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Groups
 
-FEW = Effort(permutations=199, bootstraps=100)
+FEW = Resampling(permutations=199, bootstraps=100)
 
 
 def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True) -> Cases:
@@ -66,8 +67,8 @@ def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True
     )
 
 
-def measured(model: Any, cases: Cases, effort: Effort = FEW, seed: int = 0) -> Run:
-    table, instances = stereotype(model, cases, effort=effort, seed=seed)
+def measured(model: Any, cases: Cases, resampling: Resampling = FEW, seed: int = 0) -> Run:
+    table, instances = stereotype(model, cases, resampling=resampling, seed=seed)
     return Run(table, {}, {"stereotype": instances})
 
 
@@ -431,8 +432,8 @@ def test_vectors_brought_along_are_used() -> None:
     cases = made(20)
     vectors = Towers().encode_images(cases.images)
     blind = replace(cases, images=None)
-    whole = stereotype(Towers(), cases, effort=FEW)[0]
-    assert stereotype(Towers(), blind, vectors=vectors, effort=FEW)[0].equals(whole)
+    whole = stereotype(Towers(), cases, resampling=FEW)[0]
+    assert stereotype(Towers(), blind, vectors=vectors, resampling=FEW)[0].equals(whole)
 
 
 def test_a_model_that_can_do_neither() -> None:
@@ -683,7 +684,7 @@ def test_same_seed_same_rows() -> None:
 
 
 def test_without_draws() -> None:
-    run = measured(at_random(0), made(40), Effort(0, 0))
+    run = measured(at_random(0), made(40), Resampling(0, 0))
     assert one(run, "vlbs")["ci_method"] == "Wilson"
     assert (one(run, "vlbs")["p"], one(run, "lmss", split="all")["ci_low"]) == (None, None)
 

@@ -20,8 +20,8 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.counterfactual import fewer
 from tiltmeter.probes.counterfactual_measuring import Asked, _instances
 from tiltmeter.probes.counterfactual_rows import beside, means
-from tiltmeter.probes.probe import Effort
 from tiltmeter.results import Run
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.render import render
 
 torch = pytest.importorskip("torch")
@@ -156,7 +156,7 @@ def test_a_scene_has_one_number_for_all_sources(tmp_path):
     assert len(set(true)) == 2 < len(set(attacked)) == 3
     number = dict(zip(GENDER.rows(alone), attacked, strict=True))
     assert [number[row] for row in rows] == true.tolist()
-    whole = means(np.ones((len(rows), 1)), true, Effort(9, 9), np.random.default_rng(0))
+    whole = means(np.ones((len(rows), 1)), true, Resampling(9, 9), np.random.default_rng(0))
     assert whole.units.tolist() == [2]
 
 
@@ -164,14 +164,14 @@ def test_a_scene_has_one_number_for_all_sources(tmp_path):
 def test_intervals_of_few_images_cover_the_mean(images):
     """2,000 words of so many images each, true mean 0; bare percentiles of 2 images cover half."""
     rng = np.random.default_rng(0)
-    drawn = means(rng.normal(size=(images, 2000)), np.arange(images), Effort(0, 400), rng)
+    drawn = means(rng.normal(size=(images, 2000)), np.arange(images), Resampling(0, 400), rng)
     told = beside(drawn, "two")
     covered = np.mean((told["ci_low"] <= 0) & (told["ci_high"] >= 0))
     assert 0.91 < covered < 0.98
 
 
 def test_one_image_has_no_interval():
-    one = means(np.array([[1.0]]), np.arange(1), Effort(9, 9), np.random.default_rng(0))
+    one = means(np.array([[1.0]]), np.arange(1), Resampling(9, 9), np.random.default_rng(0))
     told = beside(one, "two")
     assert told["value"] == [1.0]
     assert np.isnan([told["ci_low"], told["ci_high"]]).all()

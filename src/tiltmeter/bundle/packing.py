@@ -25,20 +25,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tiltmeter import __version__
-from tiltmeter.bundle.tallying import COUNTS, NAME, of_kept_vectors
 from tiltmeter.bundle.zipping import packed
 from tiltmeter.errors import InputError, TiltmeterError
-from tiltmeter.gate.evidence import GoneError
-from tiltmeter.results import FORMAT, RESULTS, Run, content_hash, file_hash
+from tiltmeter.results import FORMAT, RESULTS, content_hash, file_hash
 
 BUNDLE = 1  # of the format of bundles
 ENDING = ".tiltmeter.zip"
 MANIFEST, DIGEST, RUN, TABLE, TALLY = (
     "manifest.json", "manifest.sha256", "run.json", "results.parquet", "counts.parquet",
 )  # fmt: skip
-#: Where counts came from: the audit itself; or single-precision vectors, when it was packed.
-OF_AUDIT, OF_VECTORS = "audit", "vectors"
-_KEPT = f"vectors/{NAME}.parquet"
+_KEPT = "vectors/counts.parquet"
 
 
 @dataclass(frozen=True)
@@ -58,7 +54,6 @@ def bundle(
     *,
     with_vectors: bool = False,
     with_instances: bool = False,
-    store: str | None = None,
     replace: bool = False,
 ) -> Packed:
     """Packs the run in the directory `run` into the file `out`; the same run, the same bytes."""
@@ -77,7 +72,7 @@ def bundle(
         given = meta.get("arguments", {}).get("given", {})
         told = " (it was made with --no-vectors)" if given.get("keep_vectors") is False else ""
         raise InputError(f"{place} keeps no vectors{told}: leave out --with-vectors")
-    counts, source, why = _counts(files, table, meta, store)
+    counts, why = _counts(files, table, meta)
     parts = {TABLE: files[TABLE], RUN: canonical(_handed_on(meta))}
     if counts is not None:
         parts[TALLY] = counts
@@ -97,7 +92,7 @@ def bundle(
         "parts": {name: described(data) for name, data in sorted(parts.items())},
         "left_out": left_out,
         "embeddings": _embeddings(files, meta),
-        "counts": {"source": source, "why_not": why},
+        "counts": {"why_not": why},
         "headline": headline(table),
     }
     whole, digest = sealed(manifest, parts)
@@ -187,23 +182,16 @@ def _files(place: Path, meta: dict[str, Any]) -> tuple[dict[str, bytes], list[st
 
 
 def _counts(
-    files: dict[str, bytes], table: pa.Table, meta: dict[str, Any], store: str | None
-) -> tuple[bytes | None, str | None, str | None]:
-    """The part `counts.parquet`, where it came from, or why there is none."""
+    files: dict[str, bytes], table: pa.Table, meta: dict[str, Any]
+) -> tuple[bytes | None, str | None]:
+    """The part `counts.parquet`, or why there is none."""
     if _KEPT in files:
-        return files[_KEPT], OF_AUDIT, None
-    vectors = {
-        Path(name).stem: pq.read_table(BytesIO(data))
-        for name, data in files.items()
-        if name.startswith("vectors/")
-    }
-    try:
-        counts = of_kept_vectors(Run(table, meta, {}, vectors), store=store)
-    except GoneError as error:
-        return None, None, str(error)
-    except InputError as error:
-        return None, None, f"its counts cannot be made any more: {error}"
-    return _parquet(counts), OF_VECTORS, None
+        return files[_KEPT], None
+    if "panel" in meta:
+        return None, "it holds several audits, which were saved without counts"
+    if "ranking" not in table["probe"].to_pylist():
+        return None, "it ranked nothing: it was made without the probe ranking"
+    return None, "its counts are gone: the run has no vectors/counts.parquet"
 
 
 def _embeddings(files: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
@@ -235,12 +223,6 @@ def _handed_on(meta: dict[str, Any]) -> dict[str, Any]:
         here = meta["environment"]
         kept["environment"] = {name: one for name, one in here.items() if name != "store"}
     return kept
-
-
-def _parquet(counts: pa.Table) -> bytes:
-    to = BytesIO()
-    pq.write_table(counts.cast(COUNTS), to, compression="zstd")
-    return to.getvalue()
 
 
 def _write(data: bytes, out: Path) -> None:

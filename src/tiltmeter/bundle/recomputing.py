@@ -21,8 +21,9 @@ from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import entropy_of_shares, max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.figure import Figure, Layout, means, tabulate
+from tiltmeter.probes.tabulate import Layout, means, tabulate
 from tiltmeter.results import combined
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg
 from tiltmeter.stats.null import Band, top_count_null, top_count_p
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, verdict
@@ -34,7 +35,7 @@ METRICS = ("c_asc", "skew", "max_skew", "min_skew", "normalized_entropy")
 KEY = ("model", "dataset", "attribute", "metric", "k", "group", "concept", "category", "template")
 MOST_K = 10**6
 NEUTRAL = -1  # the level of neutral words
-EXACT, ROUNDED = 1e-9, 1e-4  # how far apart two numbers may be, beside 1 + their size
+EXACT = 1e-9  # how far apart two numbers may be, beside 1 + their size
 
 Row = dict[str, Any]
 
@@ -66,9 +67,7 @@ class Recomputed:
     placebos: bool = False
 
 
-def recompute(
-    results: pa.Table, counts: pa.Table, convention: Convention, *, rounded: bool
-) -> Recomputed:
+def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> Recomputed:
     """Compares every row of `results` that `counts` have the numbers of."""
     found = Recomputed(placebos="placebo" in set(counts["role"].to_pylist()))
     mine = figures_rows(counts, convention)
@@ -97,7 +96,7 @@ def recompute(
             found.differences.append(_difference(again, "row", "missing", again["value"]))
             continue
         row = theirs[key]
-        _compare(row, again, found, rounded)
+        _compare(row, again, found)
         level = (*(row[name] for name in ("model", "dataset", "attribute", "metric", "k")),
                  again["level"])  # fmt: skip
         families.setdefault(level, []).append((row, again))
@@ -127,7 +126,7 @@ def figures_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any, ..
     return found
 
 
-def _told(figure: Figure, layout: Layout) -> Iterator[tuple[int, Floats | None]]:
+def _told(figure: MetricEstimate, layout: Layout) -> Iterator[tuple[int, Floats | None]]:
     """Of each row that `tabulate` makes: its level, and the placebos that it is compared with."""
     columns = range(figure.values.shape[1])
     pools = {kind: means(figure.values, level) for kind, level in layout.kinds.items() if level}
@@ -150,7 +149,7 @@ class Sized(Groups):
         return int(self.counts.sum())
 
 
-def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[Figure]:
+def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[MetricEstimate]:
     first = rows[0]
     sizes = np.array(first["sizes"], np.int64)
     if any(row["sizes"] != first["sizes"] or row["groups"] != first["groups"] for row in rows):
@@ -165,7 +164,7 @@ def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[Figure]:
         if not (np.isfinite(mean).all() and np.isfinite(m2).all() and (m2 >= 0).all()):
             raise InputError(f"the moments of {first['attribute']!r} are no numbers")
         values = np.asarray(c_asc_of_moments(Moments(sizes.astype(float), mean, m2)))
-        yield Figure("c_asc", groups, values, side="two", ideal=0.0, undefined="undefined")
+        yield MetricEstimate("c_asc", groups, values, side="two", ideal=0.0, undefined="undefined")
     q = target_shares(convention.target, groups)
     for at, k in enumerate(first["k"]):
         top = np.array([row["top"][at] for row in rows], float)
@@ -177,7 +176,7 @@ def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[Figure]:
 
 def _of_top(
     top: Floats, groups: Groups, q: Floats, k: int, convention: Convention
-) -> Iterator[Figure]:
+) -> Iterator[MetricEstimate]:
     def skew(shares: Floats) -> Floats:
         return np.asarray(skew_of_shares(shares, q, k=k, empty=convention.empty))
 
@@ -185,7 +184,7 @@ def _of_top(
     largest = max_of(np.abs(skews) if convention.skew == "absolute" else skews)
     nothing = np.full(len(groups.names), np.nan)
     told: dict[str, Any] = {"k": k, "undefined": "undefined"}
-    yield Figure(
+    yield MetricEstimate(
         "skew",
         groups,
         skews,
@@ -202,7 +201,7 @@ def _of_top(
         ("normalized_entropy", entropy_of_shares(top / k), entropy),
     ):
         one = np.asarray(values)[:, None]
-        yield Figure(name, groups, one, side="two", ideal=ideal, by_group=False, **told)
+        yield MetricEstimate(name, groups, one, side="two", ideal=ideal, by_group=False, **told)
 
 
 def _keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
@@ -216,9 +215,8 @@ def _keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
     return found
 
 
-def _compare(row: Row, again: Row, found: Recomputed, rounded: bool) -> None:
+def _compare(row: Row, again: Row, found: Recomputed) -> None:
     found.compared[row["metric"]] += 1
-    slack = ROUNDED if rounded and row["metric"] == "c_asc" else EXACT
     for column in COLUMNS:
         if column == "p_placebo":
             if again["placebos"] is not None and not _as_ties_allow(row, again):
@@ -228,7 +226,7 @@ def _compare(row: Row, again: Row, found: Recomputed, rounded: bool) -> None:
         if exact and again["p"] is None:
             continue
         found.exact_p += column == "p"
-        if not _same(row[column], again[column], slack):
+        if not _same(row[column], again[column], EXACT):
             found.differences.append(_difference(row, column, row[column], again[column]))
     if row["concept"] is None and row["category"] is None and row["group"] is None:
         found.overall.append({**row, "recomputed": again["value"]})

@@ -22,7 +22,6 @@ from tiltmeter.bundle.packing import (
     BUNDLE,
     DIGEST,
     MANIFEST,
-    OF_VECTORS,
     RUN,
     TABLE,
     TALLY,
@@ -32,9 +31,10 @@ from tiltmeter.bundle.packing import (
     run_hash,
 )
 from tiltmeter.bundle.recomputing import Recomputed, recompute
-from tiltmeter.bundle.tallying import COUNTS, convention_of
 from tiltmeter.bundle.zipping import MOST_BYTES, changed_record, unpacked
 from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.probes.ranking_kept import COUNTS
 from tiltmeter.results import FORMAT
 
 #: Of a table; a small file can claim any number of them.
@@ -146,9 +146,8 @@ def _recompute(found: Verified, parts: Mapping[str, bytes]) -> None:
             why = (found.manifest.get("counts") or {}).get("why_not") or "it was not said why"
             found.not_recomputed = f"the bundle holds no counts ({why})"
             return
-        rounded = (found.manifest.get("counts") or {}).get("source") == OF_VECTORS
         counts = _table(parts[TALLY], TALLY).cast(COUNTS)
-        found.recomputed = recompute(results, counts, convention_of(record), rounded=rounded)
+        found.recomputed = recompute(results, counts, convention_of(record))
     except (TiltmeterError, ValueError, LookupError, TypeError, AttributeError, OverflowError,
             RecursionError, pa.ArrowException) as error:  # fmt: skip
         # the parts are those that were packed, but they are not what they should be
@@ -189,3 +188,14 @@ def _table(data: bytes, name: str) -> pa.Table:
     if file.metadata.num_rows > MOST_ROWS or cells > MOST_CELLS or size > MOST_UNPACKED:
         raise InputError(f"{name} claims {file.metadata.num_rows:,} rows and {size:,} bytes")
     return file.read()
+
+
+def convention_of(meta: dict[str, Any]) -> Convention:
+    """The choices that a run was made under, as its record has them."""
+    told = meta.get("convention")
+    if not isinstance(told, dict):
+        raise InputError("the run's record does not say under which convention it was made")
+    try:
+        return Convention(**{**told, "k": tuple(told["k"])})
+    except (TypeError, KeyError) as error:
+        raise InputError(f"the run's convention cannot be read: {error}") from None

@@ -16,9 +16,9 @@ from tiltmeter.corpus.counting import Tally, count
 from tiltmeter.corpus.figures import figures, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
-from tiltmeter.engine.seam import Engine, Failed
+from tiltmeter.engine.seam import Engine, Failed, in_this_process
 from tiltmeter.errors import InputError
-from tiltmeter.results import Run, combined, content_hash, environment, versions
+from tiltmeter.results import Run, combined, content_hash, run_record
 from tiltmeter.sources import name_of, size
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
@@ -55,7 +55,7 @@ def audit_captions(
     listed = _listed(words)
     told: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
     vocabulary = Vocabulary.of(listed)
-    if engine is None or engine.name == "local":
+    if engine is None or in_this_process(engine):
         tally, broken = count_files(files, vocabulary, **told, threads=threads, progress=progress)
     else:
         tally, broken = count_files_on(engine, files, vocabulary, **told, progress=progress)
@@ -66,23 +66,19 @@ def audit_captions(
     tables = [figures(tally, listed, dataset=name, seed=seed)]
     if against is not None:
         tables.append(explain(tables[0], against, dataset=name, seed=seed))
-    meta = {
-        "job": "captions",
-        "data": {
-            "captions": {
-                "name": name, "files": len(files),
-                "bytes": sum(map(size, files)),
-                "captions": int(tally.captions[-1]), "broken": broken,
-            }
-        },
-        "words": {"entries": len(listed), "distinct": len(tally.vocabulary.terms),
-                  "hash": content_hash([[word.text, word.pos] for word in listed])},
-        "groups": {"hash": content_hash(load("caption-groups").table)},
-        "against": None if against is None else against.meta.get("model"),
-        "seed": int(seed),
-        "versions": versions(),
-        "environment": environment(),
+    captions = {
+        "name": name, "files": len(files), "bytes": sum(map(size, files)),
+        "captions": int(tally.captions[-1]), "broken": broken,
     }  # fmt: skip
+    meta = run_record(
+        data={"captions": captions},
+        seed=seed,
+        job="captions",
+        words={"entries": len(listed), "distinct": len(tally.vocabulary.terms),
+               "hash": content_hash([[word.text, word.pos] for word in listed])},
+        groups={"hash": content_hash(load("caption-groups").table)},
+        against=None if against is None else against.meta.get("model"),
+    )  # fmt: skip
     return Run(combined(tables), meta, {"captions": samples(tally)})
 
 

@@ -8,7 +8,7 @@ what was learned, and the rows it was learned from. An edited model of transform
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.models import load_model
 from tiltmeter.models.python import learned
 from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.results import content_hash, environment, file_hash, versions, written_beside
+from tiltmeter.results import content_hash, file_hash, machine, versions, written_beside
 from tiltmeter.specs import Spec
 from tiltmeter.types import Array, Faces, Groups, Ints
 
@@ -41,7 +41,11 @@ class Reordered:
     groups: Groups | None
     by: str
 
-    def __call__(self, scores: Array, k: int, rows: Ints | None, vectors: Array) -> Ints:
+    @property
+    def from_best(self) -> bool:
+        return self.reranker.from_best
+
+    def __call__(self, scores: Array, k: int, rows: Ints | None, vectors: Array | None) -> Ints:
         """The k of `rows` (None: all) to show for each query, best first: queries x k."""
         groups = self.groups if self.groups is None or rows is None else self.groups[rows]
         return self.reranker.order(scores, groups, k, vectors=vectors)
@@ -155,6 +159,11 @@ class Debiased:
             return faces
         return replace(faces, vectors=self.debiaser.map_images(faces.vectors))
 
+    @property
+    def map_images(self) -> Callable[[Array], Array] | None:
+        """What is done to image embeddings of the model under this one; None: nothing."""
+        return self.debiaser.map_images if isinstance(self.debiaser, VectorMap) else None
+
     def save(self, place: str | Path, *, replace: bool = False) -> Path:
         """Writes model and debiaser as one directory."""
         place = Path(place)
@@ -191,7 +200,7 @@ class Debiased:
                     if file.is_file()
                 },
                 "versions": versions(),
-                "environment": environment(),
+                "environment": machine(),
             }
             (made / FILE).write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
         return place

@@ -194,6 +194,11 @@ class Reranker(Debiaser):
     kind = "ranking"
     needs = ("labels",)
 
+    @property
+    def from_best(self) -> bool:
+        """Whether `order` looks at no more than the best k + 1 items of each group."""
+        return False
+
     def fit(
         self,
         vectors: Array | None,

@@ -73,6 +73,12 @@ class Mpr(Reranker):
         self.depth = depth
         self.cuts = cuts
 
+    @property
+    def from_best(self) -> bool:
+        # functions of labels cannot tell items of a group apart, so these come in by score; a
+        # tree is fitted to all items
+        return self.features == "labels" and self.functions == "linear"
+
     def fit(
         self,
         vectors: Array | None,

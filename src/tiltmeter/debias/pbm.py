@@ -34,6 +34,10 @@ class Pbm(Reranker):
     def settings(self) -> dict[str, Any]:
         return {"neutral": list(self.neutral)}  # as JSON gives them back
 
+    @property
+    def from_best(self) -> bool:
+        return True  # no item is shown before k better ones of its own group
+
     def fit(
         self,
         vectors: Array | None,

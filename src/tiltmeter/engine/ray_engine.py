@@ -36,6 +36,7 @@ class Ray:
     workers: int = 0  # 0: as many as the cluster has room for
     cpus: float = 1.0  # of a worker
     gpus: float = 0.0  # of a worker; a part of one will do
+    size: int = 0  # images of a part; 0: as many as suit
     address: str = ""  # auto: one that runs; else RAY_ADDRESS, or a cluster of our own
     name: str = "ray"
 
@@ -43,7 +44,7 @@ class Ray:
     def of(cls, text: str) -> Ray:
         """Settings written workers=8,gpus=0.5; Ray must be installed."""
         library()
-        kinds = {"workers": int, "cpus": float, "gpus": float, "address": str}
+        kinds = {"workers": int, "cpus": float, "gpus": float, "size": int, "address": str}
         given: dict[str, Any] = {}
         for one in filter(None, text.split(",")):
             name, equals, value = one.partition("=")

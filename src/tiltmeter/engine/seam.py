@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 
 Work = Callable[[Any], Any]
-ENGINES = ("local", "ray")
+ENGINES = ("local", "parts", "ray")
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,35 @@ class Engine(Protocol):
     @property
     def gpus(self) -> float: ...  # that a worker has
 
+    @property
+    def size(self) -> int: ...  # images of a part; 0: as many as suit
+
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
 class Local:
-    """This process, part after part."""
+    """This process. Rankings are made in one piece."""
 
     name: str = "local"
     gpus: float = 0.0
+    size: int = 0
 
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]:
         work = make()
         return (attempt(work, part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Parts(Local):
+    """This process, part after part: images may be more than its memory holds."""
+
+    name: str = "parts"
+
+
+def in_this_process(engine: Engine | None) -> bool:
+    """Whether an engine works here, and not in workers that load their own model."""
+    return engine is None or isinstance(engine, Local)
 
 
 def attempt(work: Work, part: Any) -> Any:
@@ -55,15 +71,23 @@ def attempt(work: Work, part: Any) -> Any:
         return Failed(str(error))
 
 
-def engine_of(text: str) -> Engine:
-    """The engine that `local`, `ray` or `ray:workers=8,gpus=0.5,cpus=1,address=auto` names."""
-    name, _, given = text.partition(":")
+def engine_of(engine: str | Engine) -> Engine:
+    """An engine, or the one that a text names.
+
+    `local`, `parts`, `parts:size=100000`, `ray` or `ray:workers=8,gpus=0.5,cpus=1,address=auto`.
+    """
+    if not isinstance(engine, str):
+        return engine
+    name, _, given = engine.partition(":")
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
-    if name == "local":
-        if given:
-            raise InputError(f"--engine local takes no settings; got {given!r}")
-        return Local()
-    from tiltmeter.engine.ray_engine import Ray
+    if name == "ray":
+        from tiltmeter.engine.ray_engine import Ray
 
-    return Ray.of(given)
+        return Ray.of(given)
+    setting, _, value = given.partition("=")
+    if name == "local" and given:
+        raise InputError(f"--engine local takes no settings; got {given!r}")
+    if given and (setting != "size" or not value.isdigit() or not int(value)):
+        raise InputError(f"--engine parts takes size=IMAGES, such as 100000; got {given!r}")
+    return Parts(size=int(value)) if given else (Local() if name == "local" else Parts())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -89,6 +89,41 @@ class Stored:
         places = [np.flatnonzero(self.shard == at) for at in range(len(self.shards))]
         parts = ((name, at, self.row[at]) for name, at in zip(self.shards, places, strict=True))
         return Space(self.space).gather(len(self), parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """Some rows of other vectors, in rising order."""
+
+    vectors: Vectors
+    rows: Ints
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, start: int, stop: int) -> Picked:
+        return Picked(self.vectors, self.rows[start:stop])
+
+    def read(self) -> Floats:
+        first, last = int(self.rows[0]), int(self.rows[-1])
+        return np.asarray(self.vectors.part(first, last + 1).read()[self.rows - first])
+
+
+@dataclass(frozen=True, eq=False)
+class Changed:
+    """Other vectors as a function changes them, wherever they are read: a debiaser's map."""
+
+    vectors: Vectors
+    change: Callable[[Floats], Floats]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def part(self, start: int, stop: int) -> Changed:
+        return Changed(self.vectors.part(start, stop), self.change)
+
+    def read(self) -> Floats:
+        return np.asarray(self.change(self.vectors.read()))
 
 
 def vectors_of(array: Floats) -> Vectors:

@@ -35,7 +35,7 @@ from tiltmeter.frontier.usefulness import Task, encoded
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
-from tiltmeter.results import content_hash, environment, versions
+from tiltmeter.results import content_hash, prompt_record, run_record
 from tiltmeter.stats.intervals import Z, wilson
 from tiltmeter.store import Store
 from tiltmeter.types import Array, Faces, Floats, Progress, Prompt
@@ -150,11 +150,12 @@ def frontier(
     if not tried:
         reasons = "; ".join(f"{name}: {why}" for name, why in list(not_run.items())[:3])
         raise InputError(f"none of {len(swept)} candidates could be tried: {reasons}")
-    meta = {
-        "model": {"name": getattr(tower, "name", type(tower).__name__), "spec": spec,
-                  **getattr(tower, "provenance", {})},
-        "data": {"faces": {"name": data.name, "images": len(data), **data.provenance}},
-        "frontier": {
+    meta = run_record(
+        model=tower,
+        spec=spec,
+        data={"faces": {"name": data.name, "images": len(data), **data.provenance}},
+        seed=seed,
+        frontier={
             "attribute": attribute, "images": images, "shares": list(shares), "loss": loss,
             "attributes": asked, "permutations": permutations, "bootstraps": bootstraps,
             "also": [one.name for one in others], "tasks": [task.name for task in tasks],
@@ -164,14 +165,10 @@ def frontier(
             "copies": sum(map(len, parts)) - len(fit) - len(validation) - len(test),
             "candidates": [{"method": c.method, "settings": dict(c.settings)} for c in swept],
         },
-        "not_run": not_run,
-        "prompts": {"words": len(said), "placebos": 0, "concepts": len({p.concept for p in said}),
-                    "hash": content_hash([p.text for p in said])},
-        "convention": chosen.as_dict(),
-        "seed": int(seed),
-        "versions": versions(),
-        "environment": environment(),
-    }  # fmt: skip
+        not_run=not_run,
+        prompts=prompt_record(said),
+        convention=chosen.as_dict(),
+    )  # fmt: skip
     return Frontier(attribute, before, tried, loss, meta)
 
 

@@ -1,8 +1,6 @@
 """What a run ranked, kept so that its scores can be computed again; and two runs paired by it.
 
-`vectors/texts.parquet` has the texts of words with their vectors. `vectors/faces.parquet` has the
-images' ids and labels, and their vectors; where a store keeps those, its name for each image, and
-`run.json` says which shards of which store.
+The files are those of `tiltmeter.probes.ranking_kept`; `run.json` says which shards of which store.
 """
 
 from __future__ import annotations
@@ -15,76 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.embedding import Embedded
 from tiltmeter.errors import DamagedError, InputError
-from tiltmeter.metrics.arrays import matrix, to_numpy, unit
+from tiltmeter.metrics.arrays import matrix, unit
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.probes.ranking_kept import LABEL, MOST_KEPT, PROMPT
 from tiltmeter.results import Run
 from tiltmeter.store import Space
-from tiltmeter.types import Array, Faces, Floats, Groups, Ints, Prompt
-
-#: Bytes of image vectors that a run keeps itself; more than these need a store.
-MOST_KEPT = 2**26
-LABEL = "label "  # before the name of an attribute: ids and vectors are columns too
-_PROMPT = ("text", "concept", "template", "category", "pos")
+from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 
 class GoneError(Exception):
     """Why scores cannot be computed again."""
-
-
-class Spoken:
-    """A model whose vectors of some texts are known already; all else is the model's own."""
-
-    def __init__(self, model: Any, prompts: Sequence[Prompt]) -> None:
-        self.model = model
-        # in the order in which the ranking asks for them: a batch of others rounds differently
-        self.prompts_ = sorted(prompts, key=lambda prompt: prompt.role != "word")
-        self.texts_ = [prompt.text for prompt in self.prompts_]
-        self.vectors_ = to_numpy(model.encode_texts(self.texts_))
-
-    def encode_texts(self, texts: Sequence[str]) -> Array:
-        if list(texts) == self.texts_:
-            return self.vectors_
-        return self.model.encode_texts(texts)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "model":
-            raise AttributeError(name)
-        return getattr(self.model, name)
-
-
-def with_vectors(model: Any, faces: Faces) -> Faces:
-    """Faces whose vectors are made now, unless they are there or their pictures are embedded."""
-    from dataclasses import replace
-
-    from tiltmeter.images import Made, Pictures
-
-    made = faces.vectors is not None or isinstance(faces.images, Pictures | Made)
-    if made or faces.images is None or not hasattr(model, "encode_images"):
-        return faces
-    return replace(faces, vectors=to_numpy(model.encode_images(faces.images)))
-
-
-def tables(spoken: Spoken, faces: Faces, seen: Embedded | None) -> dict[str, pa.Table]:
-    """What a run keeps of the texts and images that were ranked."""
-    words = sum(prompt.role == "word" for prompt in spoken.prompts_)
-    said = spoken.prompts_[:words]
-    texts = {name: [getattr(prompt, name) for prompt in said] for name in _PROMPT}
-    if seen is not None:
-        faces = faces.only(seen.rows)
-    columns: dict[str, Any] = {"id": list(faces.ids)}
-    for name, groups in faces.groups.items():
-        columns[LABEL + name] = pa.array(groups.names).take(pa.array(groups.codes))
-    vectors = faces.vectors if seen is None else seen.vectors
-    if seen is not None and seen.kept is not None:
-        columns["item"] = seen.items
-    elif vectors is not None and vectors.size * 4 <= MOST_KEPT:
-        columns["vector"] = _column(vectors)
-    return {
-        "texts": pa.table({**texts, "vector": _column(spoken.vectors_[:words])}),
-        "faces": pa.table(columns),
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +43,9 @@ def seen(run: Run, *, store: str | Path | None = None) -> Seen:
         given = run.meta.get("arguments", {}).get("given", {})
         if given.get("keep_vectors") is False:
             raise GoneError("it keeps no vectors: it was made with --no-vectors")
-        if "engine" in run.meta:
-            raise GoneError("it keeps no vectors: it was made by parts (--engine)")
         raise GoneError("it keeps no vectors: it was made without the probe ranking, or long ago")
     said, faces = run.vectors["texts"], run.vectors["faces"]
-    columns = {name: said[name].to_pylist() for name in _PROMPT}
+    columns = {name: said[name].to_pylist() for name in PROMPT}
     prompts = [Prompt(**dict(zip(columns, row, strict=True)))
                for row in zip(*columns.values(), strict=True)]  # fmt: skip
     if "vector" in faces.column_names:
@@ -136,11 +73,6 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
         raise  # not gone: the message says how to make them again
     except (InputError, OSError) as error:
         raise GoneError(f"its vectors are gone: {error}") from None
-
-
-def _column(vectors: Floats) -> pa.Array:
-    flat = np.ascontiguousarray(vectors, np.float32)
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])
 
 
 def _array(column: pa.ChunkedArray) -> Floats:

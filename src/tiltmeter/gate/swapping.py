@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.engine.ranking.samples import samples_of
 from tiltmeter.gate.evidence import Pair
 from tiltmeter.gate.family import Key, Tests
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
-from tiltmeter.probes.figure import Unit, concepts
-from tiltmeter.probes.ranking import samples_of
+from tiltmeter.probes.tabulate import Unit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Floats, Groups, Ints, Progress

@@ -1,7 +1,8 @@
 """All that one pass over blocks of images leaves: moments, top items, histograms; they merge.
 
 A pass works on the finest groups that the attributes make together; those of one attribute come
-from them (`regroup`). So three attributes cost one pass.
+from them (`regroup`). So three attributes cost one pass. For a re-ranker the best items of each of
+its groups are kept too (`Pools`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,13 @@ from tiltmeter.types import Floats, Groups, Ints
 IMAGES = 16384  # of a block: its scores are all that is held
 
 
+class Pools(NamedTuple):
+    """What to keep for a re-ranker: the best `k` items of each of its groups."""
+
+    of: Ints  # the re-ranker's group of each finest group
+    k: int
+
+
 @dataclass(frozen=True, eq=False)
 class Digest:
     """What the scores of some images leave, for every query and group."""
@@ -31,13 +40,24 @@ class Digest:
     moments: Moments
     top: TopItems
     histogram: Histogram
+    best: tuple[TopItems | None, ...] = ()  # of each of a re-ranker's groups; None: nobody seen
 
     @classmethod
-    def of(cls, scores: Floats, codes: Ints, groups: int, k: int, grid: Grid, first: int) -> Digest:
+    def of(
+        cls,
+        scores: Floats,
+        codes: Ints,
+        groups: int,
+        k: int,
+        grid: Grid,
+        first: int,
+        pools: Pools | None = None,
+    ) -> Digest:
         """Of one block; `first` is the number of its first image among all."""
         scores = matrix(scores, "scores", "queries", "items")
         moments, top = _of(scores, codes, groups, k, first)
-        return cls(moments, top, Histogram.of(scores, codes, groups, grid))
+        best = _best(scores, codes, groups, first, pools)
+        return cls(moments, top, Histogram.of(scores, codes, groups, grid), best)
 
     def merge(self, other: Digest) -> Digest:
         """Of both blocks together; in whatever order and grouping, but for rounding of moments."""
@@ -45,12 +65,17 @@ class Digest:
             self.moments.merge(other.moments),
             self.top.merge(other.top),
             self.histogram.merge(other.histogram),
+            _joined(self.best, other.best),
         )
 
     def absorb(self, other: Digest) -> Digest:
         """`merge` that adds to this histogram in place."""
-        histogram = self.histogram.absorb(other.histogram)
-        return Digest(self.moments.merge(other.moments), self.top.merge(other.top), histogram)
+        return Digest(
+            self.moments.merge(other.moments),
+            self.top.merge(other.top),
+            self.histogram.absorb(other.histogram),
+            _joined(self.best, other.best),
+        )
 
     def regroup(self, codes: Ints, groups: int) -> Digest:
         """Of coarser groups: group `g` becomes part of group `codes[g]`."""
@@ -112,24 +137,52 @@ def digest_blocks(
     k: int,
     grid: Grid,
     first: int = 0,
+    pools: Pools | None = None,
 ) -> Digest:
     """`digest` of blocks that are read one after the other: vectors, and the groups of each."""
     found: Digest | None = None
     for images, codes in blocks:
         scores = texts @ np.asarray(images, texts.dtype).T
         if found is None:
-            found = Digest.of(scores, codes, groups, k, grid, first)
+            found = Digest.of(scores, codes, groups, k, grid, first, pools)
         else:
             moments, top = _of(scores, codes, groups, k, first)
             found = Digest(
                 found.moments.merge(moments),
                 found.top.merge(top),
                 found.histogram.add(scores, codes),
+                _joined(found.best, _best(scores, codes, groups, first, pools)),
             )
         first += len(codes)
     if found is None:
         raise InputError("there are no images to go over")
     return found
+
+
+def _best(
+    scores: Floats, codes: Ints, groups: int, first: int, pools: Pools | None
+) -> tuple[TopItems | None, ...]:
+    if pools is None:
+        return ()
+    named, member = tuple(map(str, range(groups))), pools.of[codes]
+    found: list[TopItems | None] = []
+    for code in range(int(pools.of.max()) + 1):
+        at = np.flatnonzero(member == code)
+        if not len(at):
+            found.append(None)
+            continue
+        best = TopItems.of(np.ascontiguousarray(scores[:, at]), Groups(codes[at], named), pools.k)
+        found.append(replace(best, ids=at[best.ids] + first))
+    return tuple(found)
+
+
+def _joined(
+    some: tuple[TopItems | None, ...], more: tuple[TopItems | None, ...]
+) -> tuple[TopItems | None, ...]:
+    return tuple(
+        a.merge(b) if a is not None and b is not None else a or b
+        for a, b in zip(some, more, strict=True)
+    )
 
 
 def _of(scores: Floats, codes: Ints, groups: int, k: int, first: int) -> tuple[Moments, TopItems]:

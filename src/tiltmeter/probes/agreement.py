@@ -6,16 +6,17 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman
-from tiltmeter.probes.figure import Figure, Layout, means
+from tiltmeter.probes.tabulate import Layout, means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.types import Floats
 
 DRAWS = 200  # of words, for the interval
 
 
 def agreement(
-    figure: Figure,
+    figure: MetricEstimate,
     layout: Layout,
     truth: Floats | None,
     *,

@@ -42,9 +42,10 @@ from tiltmeter.probes.counterfactual_shifts import (
     shift_table,
     text_table,
 )
-from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting
+from tiltmeter.probes.probe import CannotRunError, Probe, Setting
 from tiltmeter.prompting import counterfactual_words, target_words
 from tiltmeter.results import INSTANCES, combined, rows
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, MaskedPredictor, Progress
 
 GREY = 255  # levels above black: epsilon and step are told in these
@@ -64,7 +65,7 @@ def counterfactual(
     noise: float = 8 / GREY,
     least_change: float = LEAST_CHANGE,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
     progress: Progress | None = None,
     note: str = "",
 ) -> tuple[pa.Table, pa.Table]:
@@ -80,7 +81,7 @@ def counterfactual(
             raise UnknownNameError("softmax reading", reading, READINGS)
     if data is not None and isinstance(true, Parallel):
         true.pairs(data, asked.swap)
-    effort = effort or Effort()
+    resampling = resampling or Resampling()
     model = with_masked_head(model)
     constants: dict[str, Any] = {
         "probe": "counterfactual",
@@ -104,21 +105,21 @@ def counterfactual(
         tables.append(flips(found, constants))
         for reading in readings:
             biases = found.biases(asked, reading, least_change)
-            tables += bias_tables(found, asked, biases, reading, effort, rng, constants)
+            tables += bias_tables(found, asked, biases, reading, resampling, rng, constants)
             single.append(instances(found, data, asked, biases, reading, constants))
-        tables.append(shift_table(found, asked, effort, rng, constants))
+        tables.append(shift_table(found, asked, resampling, rng, constants))
         if true is not None:
             other = measure(model, data, asked, true, seed=seed, progress=progress)
             tables.append(flips(other, constants))
-            tables.append(shift_table(other, asked, effort, rng, constants))
-            tables.append(comparison(found, other, data, asked, effort, rng, constants))
+            tables.append(shift_table(other, asked, resampling, rng, constants))
+            tables.append(comparison(found, other, data, asked, resampling, rng, constants))
         for name, one in (curve or {}).items():
             bias = bias_only(model, data, asked, one)
             tables.append(flip_row(*bias, name, str(getattr(one, "settings", "")), constants))
     for reader in (model, *beside):
         lean, how = text_bias(reader, asked, sample)
         mine = {**constants, "model": getattr(reader, "name", type(reader).__name__)}
-        tables.append(text_table(lean, how, asked, effort, rng, mine))
+        tables.append(text_table(lean, how, asked, resampling, rng, mine))
     return combined(tables), combined(single, INSTANCES)
 
 
@@ -299,7 +300,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         noise=options["epsilon"] / GREY,
         least_change=options["least_change"],
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
         progress=setting.progress,
         note=note,
     )

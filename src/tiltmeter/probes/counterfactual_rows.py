@@ -23,7 +23,7 @@ from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
     from tiltmeter.probes.counterfactual_measuring import Asked, Measured
-    from tiltmeter.probes.probe import Effort
+    from tiltmeter.stats.resampling import Resampling
 
 METHOD = "bootstrap over clusters of images"
 UNDEFINED = "no instance changed the probability of its bias word enough"
@@ -51,7 +51,9 @@ class Told(NamedTuple):
     p_fwer: Floats
 
 
-def means(values: Floats, clusters: Ints, effort: Effort, rng: np.random.Generator) -> Means:
+def means(
+    values: Floats, clusters: Ints, resampling: Resampling, rng: np.random.Generator
+) -> Means:
     """Means over the defined of `values` (instances x ...), and what other samples would give."""
     clusters = np.unique(clusters, return_inverse=True)[1].reshape(-1)
     count = int(clusters.max()) + 1
@@ -59,8 +61,8 @@ def means(values: Floats, clusters: Ints, effort: Effort, rng: np.random.Generat
     sums, sizes = (np.zeros((count, *values.shape[1:])) for _ in range(2))
     np.add.at(sums, clusters, np.where(there, values, 0.0))
     np.add.at(sizes, clusters, there.astype(float))
-    weights = rng.multinomial(count, np.full(count, 1 / count), effort.bootstraps).astype(float)
-    signs = rng.choice([-1.0, 1.0], (effort.permutations, count))
+    weights = rng.multinomial(count, np.full(count, 1 / count), resampling.bootstraps).astype(float)
+    signs = rng.choice([-1.0, 1.0], (resampling.permutations, count))
     n = sizes.sum(axis=0)
     return Means(
         ratio(sums.sum(axis=0), n),
@@ -123,7 +125,7 @@ def bias_tables(
     asked: Asked,
     biases: dict[str, Floats],
     reading: str,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> list[pa.Table]:
@@ -133,7 +135,7 @@ def bias_tables(
     counts = (found.there > 0).sum(axis=0)
     tables, lean = [], {}
     for kind, values in biases.items():
-        each = means(towards * values, found.clusters, effort, rng)  # templates x targets
+        each = means(towards * values, found.clusters, resampling, rng)  # templates x targets
         undefined = counts - each.n
         mean = Means(
             defined.mean(each.value),

@@ -19,7 +19,7 @@ from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
     from tiltmeter.probes.counterfactual_measuring import Asked, Measured
-    from tiltmeter.probes.probe import Effort
+    from tiltmeter.stats.resampling import Resampling
 
 #: How intervals of the comparison with true counterfactuals are made.
 METHODS = {
@@ -64,7 +64,7 @@ def flips(found: Measured, constants: dict[str, Any]) -> pa.Table:
 
 
 def shift_table(
-    found: Measured, asked: Asked, effort: Effort, rng: np.random.Generator,
+    found: Measured, asked: Asked, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Mean change of log P(target) by the picture, towards the first group; and its size."""
@@ -73,7 +73,7 @@ def shift_table(
         if noise and found.noise_targets is None:
             continue
         experiment, moved = "noise" if noise else found.source, found.shifts(noise=noise)
-        each = means(moved, found.clusters, effort, rng)
+        each = means(moved, found.clusters, resampling, rng)
         each = each._replace(undefined=(found.there > 0).sum(axis=0) - each.n)
         tables.append(
             rows(
@@ -109,7 +109,7 @@ def halves(found: Measured, data: Faces, asked: Asked) -> tuple[Floats, Floats, 
 
 
 def comparison(
-    attacked: Measured, true: Measured, data: Faces, asked: Asked, effort: Effort,
+    attacked: Measured, true: Measured, data: Faces, asked: Asked, resampling: Resampling,
     rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Do attacked pictures move the same words as true counterfactuals, and how much further?
@@ -124,7 +124,7 @@ def comparison(
     codes = np.unique(np.concatenate([attacked.clusters, true.clusters]), return_inverse=True)[1]
     clusters = np.split(codes.reshape(-1), [len(attacked.clusters)])
     count = int(codes.max()) + 1
-    draws = effort.bootstraps if count > 1 else 0  # one cluster says nothing of others
+    draws = resampling.bootstraps if count > 1 else 0  # one cluster says nothing of others
     weights = rng.multinomial(count, np.full(count, 1 / count), draws)
     weights = np.concatenate([np.ones((1, count)), weights])  # the first row is the data
     # clusters may be few, and a resample varies by a little less than another sample
@@ -228,7 +228,7 @@ def _figure(figure: Any, a: Floats, b: Floats) -> float:
 
 
 def text_table(
-    lean: Floats, how: str, asked: Asked, effort: Effort, rng: np.random.Generator,
+    lean: Floats, how: str, asked: Asked, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Equations 12 and 13: log P(target) by the bias word alone, and its mean size over lists."""
@@ -242,7 +242,7 @@ def text_table(
     ]  # fmt: skip
     for name in dict.fromkeys(asked.categories):
         size = np.abs(lean[:, [one == name for one in asked.categories]]).mean(axis=0)
-        drawn = size[rng.integers(0, len(size), (effort.bootstraps, len(size)))].mean(axis=1)
+        drawn = size[rng.integers(0, len(size), (resampling.bootstraps, len(size)))].mean(axis=1)
         low, high = interval(drawn, size.mean()) if len(size) > 1 and len(drawn) else (np.nan,) * 2
         tables.append(
             rows(1, **constants, metric="abs_text_bias", ideal=0.0, category=name,

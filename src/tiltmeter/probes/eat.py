@@ -20,13 +20,14 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting, words_known
+from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
 from tiltmeter.prompting import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.null import band_of
 from tiltmeter.stats.permutation import two_sample_p
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, TextEncoder
 
 #: Sentences that say nothing but the word (May et al. 2019). They inflect theirs; these do not.
@@ -108,22 +109,22 @@ def eat(
     ddof: str = "caliskan",
     convention: Convention | None = None,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no pictures.
 
     `words` are the sets by name. `sentences` without any leaves SEAT out.
     """
-    effort, rng = effort or Effort(), np.random.default_rng(seed)
+    resampling, rng = resampling or Resampling(), np.random.default_rng(seed)
     head = _head(model, "eat", "words", ddof, convention, seed)
     tables = []
     for kind, templates in (("WEAT", ("{}",)), ("SEAT", tuple(sentences))):
         if templates:
             sets = _of_words(model, words, templates, _used(tests))
             chosen = [(name, *(sets[one] for one in named)) for name, *named in tests]
-            tables.append(_weat_rows(chosen, kind, head, ddof, effort, rng))
+            tables.append(_weat_rows(chosen, kind, head, ddof, resampling, rng))
             if kind == "WEAT":
-                tables.append(_sc_eat_rows(chosen, head, ddof, effort, rng))
+                tables.append(_sc_eat_rows(chosen, head, ddof, resampling, rng))
     return combined(tables), combined([], INSTANCES)
 
 
@@ -138,14 +139,14 @@ def ieat(
     ddof: str = "caliskan",
     convention: Convention | None = None,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """iEAT of pictures, and across the towers: pictures as targets, words as attributes.
 
     `sets` says to which set each row of `vectors` belongs. The sets of `tests` are those, else sets
     of `words`; by default every test of iEAT is made whose folders are there.
     """
-    effort, rng = effort or Effort(), np.random.default_rng(seed)
+    resampling, rng = resampling or Resampling(), np.random.default_rng(seed)
     head = _head(model, "ieat", dataset, ddof, convention, seed)
     pictures = np.asarray(unit(to_numpy(vectors), "images"))
     seen = {
@@ -168,7 +169,7 @@ def ieat(
         if all(one in there for one in named)
     ]
     lost = [test for test in tests if not all(one in there for one in test[1:])]
-    tables = [_weat_rows(chosen, "iEAT", head, ddof, effort, rng)]
+    tables = [_weat_rows(chosen, "iEAT", head, ddof, resampling, rng)]
     if lost:
         tables.append(
             rows(
@@ -262,10 +263,10 @@ def _weat_rows(
     kind: str,
     head: dict[str, Any],
     ddof: str,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
 ) -> pa.Table:
-    found = [_weat(x, y, a, b, ddof, effort, rng) for _, x, y, a, b in tests]
+    found = [_weat(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
     return _rows(
         found,
         head,
@@ -284,13 +285,13 @@ def _sc_eat_rows(
     tests: Sequence[tuple[Any, ...]],
     head: dict[str, Any],
     ddof: str,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
 ) -> pa.Table:
     """Every target of every test, alone."""
     named, found = [], []
     for name, x, y, a, b in tests:
-        effects = _sc_eat(np.concatenate([x.flat, y.flat]), a, b, ddof, effort, rng)
+        effects = _sc_eat(np.concatenate([x.flat, y.flat]), a, b, ddof, resampling, rng)
         for label, one in zip((*x.labels, *y.labels), effects, strict=True):
             named.append((name, label, a, b))
             found.append(one)
@@ -341,7 +342,7 @@ def _weat(
     a: Stimuli,
     b: Stimuli,
     ddof: str,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
 ) -> Found:
     if few := _too_small(X=x, Y=y, A=a, B=b):
@@ -356,8 +357,8 @@ def _weat(
     in_x = np.arange(len(targets)) < len(x)
     p, method, count = two_sample_p(by_word[None], in_x, side="greater", draws=DRAWS, rng=rng)
     spread = s.std(ddof=DDOF[ddof])
-    null = _null(by_word[None] / spread, in_x, effort, rng)[0]
-    drawn = _weat_draws(targets, len(x), a, b, DDOF[ddof], effort.bootstraps, rng)
+    null = _null(by_word[None] / spread, in_x, resampling, rng)[0]
+    drawn = _weat_draws(targets, len(x), a, b, DDOF[ddof], resampling.bootstraps, rng)
     # |d| is largest where X and Y do not overlap and neither varies
     share, n = len(x) / len(targets), s.size
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
@@ -400,7 +401,7 @@ def _sc_eat(
     a: Stimuli,
     b: Stimuli,
     ddof: str,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
 ) -> list[Found]:
     if few := _too_small(A=a, B=b):
@@ -412,9 +413,12 @@ def _sc_eat(
     in_a = np.arange(cosines.shape[1]) < len(a)
     p, method, count = two_sample_p(cosines, in_a, side="two", draws=DRAWS, rng=rng)
     spread = cosines.std(axis=1, ddof=DDOF[ddof], keepdims=True)
-    null = _null(cosines / np.where(spread > 0, spread, np.nan), in_a, effort, rng)
+    null = _null(cosines / np.where(spread > 0, spread, np.nan), in_a, resampling, rng)
     weight = np.concatenate(
-        [_resampled(len(a), effort.bootstraps, rng), _resampled(len(b), effort.bootstraps, rng)],
+        [
+            _resampled(len(a), resampling.bootstraps, rng),
+            _resampled(len(b), resampling.bootstraps, rng),
+        ],
         axis=1,
     )
     c = cosines - cosines.mean(axis=1, keepdims=True)
@@ -440,13 +444,13 @@ def _sc_eat(
 
 
 def _null(
-    values: Floats, in_a: Floats, effort: Effort, rng: np.random.Generator
+    values: Floats, in_a: Floats, resampling: Resampling, rng: np.random.Generator
 ) -> list[tuple[float, float, float]]:
     """Band of the effects that partitions drawn at random give."""
-    if not effort.permutations:
+    if not resampling.permutations:
         return [(math.nan,) * 3] * len(values)
     n, n_a = len(in_a), int(in_a.sum())
-    dealt = rng.permuted(np.tile(in_a, (effort.permutations, 1)), axis=1)
+    dealt = rng.permuted(np.tile(in_a, (resampling.permutations, 1)), axis=1)
     drawn = (dealt / n_a - ~dealt / (n - n_a)) @ values.T
     return [(float(m), float(lo), float(hi)) for m, lo, hi in zip(*band_of(drawn), strict=True)]
 
@@ -483,7 +487,7 @@ def _run_eat(
         **association_tests("eat"),
         convention=setting.convention,
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
     )
 
 
@@ -500,7 +504,7 @@ def _run_ieat(
         dataset=stimuli.name,
         convention=setting.convention,
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
     )
 
 

@@ -15,16 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import Effort, Probe, Setting, words_known
-from tiltmeter.probes.ranking import checked, samples_of, unit_vectors
+from tiltmeter.probes.embeddings import unit_vectors
+from tiltmeter.probes.probe import Probe, Setting, words_known
 from tiltmeter.prompting import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import standard_error_interval
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
 from tiltmeter.stats.null import Band, band_of, p_of_draws, top_count_null, top_count_p
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 #: The category of the classes that do no harm.
@@ -68,7 +70,7 @@ def harms(
     attributes: Sequence[str],
     convention: Convention,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Rates of harmful zero-shot misclassification by group, their gaps, and pairs of groups.
@@ -76,7 +78,7 @@ def harms(
     `prompts` are the classes, in one template or in several, which are averaged; those of the
     category `person` do no harm. Returns rows of RESULTS and what each image was taken for.
     """
-    effort, progress = effort or Effort(), progress or (lambda what, share: None)
+    resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     convention = convention.on(faces.name, faces.groups)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
     progress("choosing classes", 0.0)
@@ -95,7 +97,7 @@ def harms(
         pattern = picked.pattern if at is None else picked.pattern[at]
         for name, one in sample.items():
             progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
-            tables += _tables(picked, pattern, checked(one), effort, rng, constants)
+            tables += _tables(picked, pattern, checked(one), resampling, rng, constants)
     progress("done", 1.0)
     labels = [
         dict(zip(groups, of_image, strict=True))
@@ -167,7 +169,7 @@ def _tables(
     picked: Picked,
     pattern: Ints,
     groups: Groups,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> list[pa.Table]:
@@ -183,7 +185,7 @@ def _tables(
     drawn = table.sum(axis=1) > 0  # a convention's sample may lack a pattern
     return [
         _rates(landed, constants),
-        _largest_gaps(landed, table[drawn], share[drawn], effort, rng, constants),
+        _largest_gaps(landed, table[drawn], share[drawn], resampling, rng, constants),
         _pairs(landed, constants),
     ]
 
@@ -223,7 +225,7 @@ def _largest_gaps(
     landed: Landed,
     table: Ints,
     share: Floats,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
@@ -241,15 +243,15 @@ def _largest_gaps(
     value = gap(table[None])[0]
     empty = np.full(value.shape, np.nan)
     band, p, p_fwer, low, high = Band(empty, empty, empty), empty, empty, empty, empty
-    if effort.permutations:
+    if resampling.permutations:
         # to deal out labels is to draw a table with the same margins
         margins = random_table(table.sum(axis=1), sizes)
-        drawn = gap(margins.rvs(effort.permutations, random_state=rng))
+        drawn = gap(margins.rvs(resampling.permutations, random_state=rng))
         band, p = band_of(drawn), p_of_draws(value, drawn, "greater")
         p_fwer = np.fmax(family_wise(value, drawn, "greater"), p)  # NaN where no draw differs
-    if effort.bootstraps:
+    if resampling.bootstraps:
         again = [
-            rng.multinomial(n, column / n, effort.bootstraps)
+            rng.multinomial(n, column / n, resampling.bootstraps)
             for n, column in zip(sizes, table.T, strict=True)
         ]
         drawn = gap(np.stack(again, axis=2))
@@ -354,7 +356,7 @@ def _run(
         attributes=setting.attributes_of(faces),
         convention=setting.convention,
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
         progress=setting.progress,
     )
 

@@ -7,14 +7,15 @@ sign to change with the wording: so each template has its own row, beside the me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.engine.ranking.job import Gaps
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.results import RESULTS, rows
-from tiltmeter.stats.bootstrap import interval, stratified_weights
+from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.null import band_of, p_of_draws
 from tiltmeter.types import Floats, Groups, Ints, Prompt
@@ -22,12 +23,6 @@ from tiltmeter.types import Floats, Groups, Ints, Prompt
 FEWEST_PAIRS = 4  # 70 partitions: with fewer no p-value can be small
 DRAWS = 1000  # random partitions of the words
 UNDEFINED = "all of these words have the same score"
-RESAMPLES = 200  # of the images, at most
-
-
-#: Of prompts at some places: the mean score of each group less that of all others, places x groups;
-#: and the same where images are resampled, draws x places x groups.
-Gaps = Callable[[Ints], tuple[Floats, Floats]]
 
 
 def opposites(
@@ -105,31 +100,6 @@ def _places(prompts: Sequence[Prompt], pairs: Sequence[tuple[str, str]]) -> tupl
         return np.empty((0, 0), int), []
     shared = [t for t in templates if all((t, word) in row for word in listed)]
     return np.array([[row[t, word] for word in listed] for t in shared], int), shared
-
-
-def gaps_of(
-    texts: Floats, images: Floats, groups: Groups, bootstraps: int, rng: np.random.Generator
-) -> Gaps:
-    """Of texts and images whose scores are their products; images are resampled within groups."""
-
-    def gaps(at: Ints) -> tuple[Floats, Floats]:
-        x = np.asarray(texts, np.float64)[at]
-        weights = stratified_weights(groups, min(bootstraps, RESAMPLES), rng)
-        drawn = [x @ _directions(images, groups, one).T for one in weights]
-        here = x @ _directions(images, groups).T
-        return here, np.array(drawn).reshape(len(drawn), *here.shape)
-
-    return gaps
-
-
-def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> Floats:
-    """Mean image of each group less that of all others: cosines are linear in unit vectors."""
-    weight = np.ones(len(groups)) if weights is None else weights.astype(np.float64)
-    member = np.eye(len(groups.names))[groups.codes].T * weight  # groups x images
-    sums = (member.astype(images.dtype) @ images).astype(np.float64)  # images are many
-    counts = member.sum(axis=1, keepdims=True)
-    rest, others = sums.sum(axis=0) - sums, counts.sum() - counts
-    return np.asarray(sums / counts - rest / others)
 
 
 def _effects(s: Floats, in_x: Ints) -> Floats:

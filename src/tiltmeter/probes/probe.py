@@ -5,39 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tiltmeter.engine.seam import Engine, Local
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.images import Made, Pictures, unreadable_rows
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tiltmeter.embedding import Embedded
+    from tiltmeter.embedding import Embedded, EmbeddedFaces
     from tiltmeter.metrics.convention import Convention
 
-    #: Rows of RESULTS, and of INSTANCES: single cases to look at.
-    Found: TypeAlias = tuple[pa.Table, pa.Table]
+
+class ProbeResult(NamedTuple):
+    """What a probe measured."""
+
+    table: pa.Table  # rows of RESULTS
+    instances: pa.Table  # rows of INSTANCES: single cases to look at
+    kept: Mapping[str, pa.Table] = {}  # what a comparison or a bundle needs, by name
+    record: Mapping[str, Any] = {}  # about the faces, for the record of the run
 
 
 class CannotRunError(InputError):
     """A probe cannot run with what it is given: an audit that did not ask for it goes on."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How many draws intervals and p-values are made from; 0 leaves them out."""
-
-    permutations: int = 1000
-    bootstraps: int = 400
-
-    def __post_init__(self) -> None:
-        if self.permutations < 0 or self.bootstraps < 0 or self.bootstraps == 1:
-            raise InputError(
-                f"permutations must be 0 or more, bootstraps 0 or at least 2; got "
-                f"{self.permutations} and {self.bootstraps}"
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +40,22 @@ class Setting:
     convention: Convention
     see: Callable[[Any], Embedded]  # the model's vectors of the pictures of some data, made once
     prompts: Callable[[], Sequence[Prompt]]  # words and placebos in templates
-    seed: int = 0
-    effort: Effort = Effort()
+    #: Faces that can be ranked on the engine, wherever their embeddings are.
+    embedded: Callable[[Faces], EmbeddedFaces]
+    engine: Engine = Local()  # noqa: RUF009
+    resampling: Resampling = Resampling()  # noqa: RUF009
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()
     classes: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, all of them
     progress: Progress = lambda what, share: None
+    keep_vectors: bool = True  # what was ranked is kept, for compare and explore
     strict: bool = False  # a picture that cannot be read is refused
     unreadable: dict[str, list[str]] = field(default_factory=dict)  # left out, by role: ids
+
+    @property
+    def seed(self) -> int:
+        return self.resampling.seed
 
     def attributes_of(self, faces: Faces) -> list[str]:
         """Attributes and crossings to compare groups by."""
@@ -90,7 +90,7 @@ class Probe:
     """
 
     about: str  # one line
-    run: Callable[[Any, Mapping[str, Any], Setting], Found]
+    run: Callable[[Any, Mapping[str, Any], Setting], tuple[Any, ...]]  # of a ProbeResult
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     protocols: tuple[type, ...] = (TextEncoder,)
@@ -99,6 +99,13 @@ class Probe:
     #: Whether it ranks faces by texts. What it ranked is kept, for two runs to be compared; and of
     #: a re-ranker it measures the order, where all others would measure scores.
     ranks: bool = False
+    by_parts: bool = False  # whether it runs on an engine that never has all images together
+
+    def refuses(self, engine: Engine) -> str | None:
+        """Why it cannot run on an engine, or None."""
+        if self.by_parts or engine.name == "local":
+            return None
+        return f"does not run by parts (--engine {engine.name}): use --engine local"
 
     def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
         """Why it cannot run, or None."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from tiltmeter.images import Made, Pictures
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import CannotRunError, Effort, Probe, Setting, words_known
+from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
 from tiltmeter.probes.propagation_experiments import (
     EXPERIMENTS,
     ROLES,
@@ -31,6 +31,7 @@ from tiltmeter.probes.propagation_meta import pooled_rows
 from tiltmeter.probes.propagation_rows import tabulate
 from tiltmeter.prompting import Sentences, propagation_sentences
 from tiltmeter.results import INSTANCES, combined, rows
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Array, Faces, Floats, Groups, Progress, TextEncoder
 
 #: Labels that mean the same as those of the group phrases.
@@ -47,7 +48,7 @@ def propagation(
     choices: Choices | None = None,
     parameters: int | None = None,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Runs the experiments whose two sides are there, and names the others.
@@ -56,7 +57,7 @@ def propagation(
     `lacking` says why a role is not there. `parameters` is the model's size, kept for tables over
     models. Returns rows of RESULTS and both numbers of every query.
     """
-    effort, progress = effort or Effort(), progress or (lambda what, share: None)
+    resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     choices = replace(choices or Choices(), ties=convention.ties)
     if choices.k_as == "auto":
         small = any(side.dataset == "testbed" for side in sides.values())
@@ -80,7 +81,7 @@ def propagation(
         measured = measure(name, queries, items, choices, rng)
         groups = measured.groups
         constants |= {"dataset": "+".join(names), "attribute": groups and groups.attribute}
-        tables.append(tabulate(measured, choices, effort, rng, constants))
+        tables.append(tabulate(measured, choices, resampling, rng, constants))
         tables += figures(measured, constants)
         single.append(instances(measured, constants))
     if not single:
@@ -146,7 +147,7 @@ def _run(
         convention=setting.convention,
         parameters=_size(model),
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
         progress=setting.progress,
     )
 

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman, spearman_draws, spearman_rows
-from tiltmeter.probes.probe import Effort
 from tiltmeter.probes.propagation_experiments import Choices, Measured, permuted
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
 
@@ -87,16 +87,18 @@ def references(
 def tabulate(
     measured: Measured,
     choices: Choices,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
     """All rows of one experiment."""
     note = "; ".join(measured.notes) or None
-    again = references(measured, choices, effort.permutations, rng)
+    again = references(measured, choices, resampling.permutations, rng)
     tables: list[pa.Table] = []
     for at, k in enumerate(measured.k):
-        tables += _rhos(measured, at, again.rho[:, at], effort, rng, {**constants, "k": k}, note)
+        tables += _rhos(
+            measured, at, again.rho[:, at], resampling, rng, {**constants, "k": k}, note
+        )
     if measured.groups is not None:
         tables += _between(_intrinsic(measured, again.intrinsic), "intrinsic", constants, note)
         for at, k in enumerate(measured.k):
@@ -109,7 +111,7 @@ def _rhos(
     measured: Measured,
     at: int,
     again: Floats,
-    effort: Effort,
+    resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
     note: str | None,
@@ -134,11 +136,11 @@ def _rhos(
         if not np.isnan(again[:, row]).all():
             null[:, row] = band_of(again[:, row])
             p[row] = p_of_draws(value[row], again[:, row], "greater")
-        if effort.bootstraps:
+        if resampling.bootstraps:
             key = there.tobytes() + one.rows.tobytes()
             if key not in weights:
                 even = np.full(len(x), 1 / len(x))
-                weights[key] = rng.multinomial(len(x), even, effort.bootstraps)
+                weights[key] = rng.multinomial(len(x), even, resampling.bootstraps)
             boot = spearman_draws(x, y, weights[key])
             low[row], high[row] = interval(boot, value[row])
             boots.append(boot)

@@ -1,4 +1,4 @@
-"""What a ranking's figures become: rows of results, and the images that came up, by id."""
+"""What a ranking's estimates become: rows of results, and the images that came up, by id."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.agreement import agreement
-from tiltmeter.probes.figure import Figure, Layout, tabulate
+from tiltmeter.probes.tabulate import Layout, tabulate
 from tiltmeter.probes.wording import wording
 from tiltmeter.results import INSTANCES
+from tiltmeter.stats.estimate import MetricEstimate
+from tiltmeter.stats.multiplicity import holm
+from tiltmeter.stats.placebo import verdict
 from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
 
 Planted = Callable[[str, Sequence[Prompt], Groups], Floats | None]
@@ -42,8 +45,8 @@ def constants_of(
     }
 
 
-def figure_rows(
-    figure: Figure,
+def estimate_rows(
+    estimate: MetricEstimate,
     layout: Layout,
     prompts: Sequence[Prompt],
     planted: Planted | None,
@@ -52,12 +55,46 @@ def figure_rows(
     constants: dict[str, object],
 ) -> list[pa.Table]:
     """Its values on every level; what its spread is made of; whether it orders as was planted."""
-    truth = None if planted is None else planted(figure.metric, prompts, figure.groups)
+    truth = None if planted is None else planted(estimate.metric, prompts, estimate.groups)
+    table = tabulate(estimate, layout, truth=truth, rng=rng, constants=constants)
     return [
-        tabulate(figure, layout, truth=truth, rng=rng, constants=constants),
-        wording(figure, layout, rng=rng, constants=constants),
-        agreement(figure, layout, truth, rng=rng, constants=constants),
+        with_family(table) if estimate.holm else table,
+        wording(estimate, layout, rng=rng, constants=constants),
+        agreement(estimate, layout, truth, rng=rng, constants=constants),
     ]
+
+
+def with_family(table: pa.Table) -> pa.Table:
+    """Family-wise p-values and verdicts for words: by Holm, where there were no permutations.
+
+    Prompts are one family, words in several templates another.
+    """
+    p, p_placebo, p_fwer = (
+        np.array(table[name].to_pylist(), float) for name in ("p", "p_placebo", "p_fwer")
+    )
+    concept, category, template = (
+        np.array(table[name].to_pylist(), object) for name in ("concept", "category", "template")
+    )
+    word = (concept != None) & (category != "placebo")  # noqa: E711
+    told = np.zeros(len(p), bool)
+    if not np.isfinite(p_fwer[word]).any():
+        for level in (template == None, template != None):  # noqa: E711
+            adjusted = holm(np.where(word & level, p, np.nan))
+            told |= np.isfinite(adjusted)
+            p_fwer = np.where(np.isfinite(adjusted), adjusted, p_fwer)
+    columns = {
+        "p_fwer": p_fwer,
+        "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],
+        "note": [
+            "; ".join(filter(None, (note, "p_fwer by Holm" if new else None))) or None
+            for new, note in zip(told, table["note"].to_pylist(), strict=True)
+        ],
+    }
+    for name, values in columns.items():
+        field = table.schema.field(name)
+        column = pa.array(values, field.type, from_pandas=True)
+        table = table.set_column(table.schema.get_field_index(name), field, column)
+    return table
 
 
 def instances(

@@ -18,10 +18,11 @@ from tiltmeter.probes import caption_controls
 from tiltmeter.probes.caption_choice import PICTURES, Cases, Reading, other_rows, readings
 from tiltmeter.probes.caption_figures import Choice, experiment
 from tiltmeter.probes.caption_statistics import Sets
-from tiltmeter.probes.probe import Effort, Probe, Setting, words_known
+from tiltmeter.probes.probe import Probe, Setting, words_known
 from tiltmeter.prompting import neutral_captions
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import DualEncoder, Floats, Matcher, Progress
 
 
@@ -32,7 +33,7 @@ def stereotype(
     vectors: Floats | None = None,
     convention: str | None = None,
     seed: int = 0,
-    effort: Effort | None = None,
+    resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Relevance, bias and ability of caption choice, their sources, and controls.
@@ -40,10 +41,10 @@ def stereotype(
     `vectors` are those of the pictures, where a dual encoder has made them already. Returns rows of
     RESULTS, and for each case the probabilities of its captions and its shifts (INSTANCES).
     """
-    effort, progress = effort or Effort(), progress or (lambda what, share: None)
+    resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     rng = np.random.default_rng(seed)
     other = other_rows(cases.targets, rng)
-    sets = Sets.of(cases, effort.bootstraps, effort.permutations, rng)
+    sets = Sets.of(cases, resampling.bootstraps, resampling.permutations, rng)
     there = cases.images is not None or vectors is not None
     texts: Sequence[Sequence[str]] = cases.captions
     if there:
@@ -61,14 +62,14 @@ def stereotype(
             with words_known():
                 scores[picture] = way(picture, texts) if can else None
         choice = Choice(cases, sets, way.name, scores)
-        found += [*choice.rows(effort.permutations, rng), *choice.shift_rows(1.0, way.name)]
+        found += [*choice.rows(resampling.permutations, rng), *choice.shift_rows(1.0, way.name)]
         instances += [*choice.cases_picked(1.0, way.name), *choice.cases_shifted(1.0, way.name)]
         if way.scale is not None:
             own = f"{way.name} x logit scale"
             found += choice.shift_rows(way.scale, own)
             instances += choice.cases_picked(way.scale, own)
             instances += choice.cases_shifted(way.scale, own)
-        found += _controls(way, choice, effort, rng)
+        found += _controls(way, choice, resampling, rng)
     progress("done", 1.0)
     constants = {
         "probe": "stereotype",
@@ -82,7 +83,7 @@ def stereotype(
 
 
 def _controls(
-    way: Reading, choice: Choice, effort: Effort, rng: np.random.Generator
+    way: Reading, choice: Choice, resampling: Resampling, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
     """Is it the length of a caption, or its place in the list, that is picked?"""
     picture = "white" if choice.scores["true"] is None else "true"
@@ -91,7 +92,7 @@ def _controls(
         return []
     where = {"experiment": experiment(way.name, picture)}
     found = caption_controls.length_rows(
-        choice.cases, choice.sets, scores[:, :3], effort.permutations, rng
+        choice.cases, choice.sets, scores[:, :3], resampling.permutations, rng
     )
     found += caption_controls.position_rows(choice.cases, scores[:, :3], way, picture)
     return [{**one, **where} for one in found]
@@ -129,7 +130,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         vectors=vectors,
         convention=setting.convention.name,
         seed=setting.seed,
-        effort=setting.effort,
+        resampling=setting.resampling,
         progress=setting.progress,
     )
 

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.frequent import Frequent, frequent_words
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.probes.embeddings import unit_vectors
 from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
-from tiltmeter.probes.ranking import checked, unit_vectors
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.multiplicity import benjamini_hochberg, holm

@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.probes.draws import Draws
-from tiltmeter.probes.figure import Figure, Layout
+from tiltmeter.probes.tabulate import Layout
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
+from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import stretches
 from tiltmeter.stats.variance import Shares, variance_shares
 from tiltmeter.types import Floats, Ints
@@ -23,7 +24,11 @@ DRAWS = 200  # of words, for intervals
 
 
 def wording(
-    figure: Figure, layout: Layout, *, rng: np.random.Generator, constants: dict[str, object]
+    figure: MetricEstimate,
+    layout: Layout,
+    *,
+    rng: np.random.Generator,
+    constants: dict[str, object],
 ) -> pa.Table:
     """Shares of the variance by word, template, their interaction and the images."""
     tables = []
@@ -54,7 +59,7 @@ def _variance(draws: Draws, prompts: Ints) -> Floats:
 
 
 def _rows(
-    figure: Figure,
+    figure: MetricEstimate,
     column: int,
     values: Floats,
     noise: Floats,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tiltmeter.bundle.packing import OF_AUDIT, Packed
+from tiltmeter.bundle.packing import Packed
 from tiltmeter.bundle.recomputing import Difference, Recomputed
 from tiltmeter.bundle.verifying import Verified
 from tiltmeter.report import text
@@ -34,13 +34,8 @@ def bundled(done: Packed) -> None:
     if done.gone:
         console.print(f"Not in the run any more: {', '.join(done.gone)}.")
     told = done.manifest["counts"]
-    if told["source"] is None:
+    if told["why_not"]:
         console.print(f"Its numbers cannot be recomputed by others: {told['why_not']}.")
-    elif told["source"] != OF_AUDIT:
-        console.print(
-            "The run holds no counts; they were made from the vectors that it kept, without those "
-            "of neutral words. Audit again for counts of everything."
-        )
     console.print(f"Quote it:  sha256:{done.digest}")
     console.print(f"Check it:  tiltmeter verify {done.path} --digest {done.digest}")
 

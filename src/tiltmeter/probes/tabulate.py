@@ -1,7 +1,6 @@
-"""A figure: one metric of one attribute on every prompt, with all that is known of its noise.
+"""Estimates become rows, on every level at which a reader looks.
 
-Probes make figures; `tabulate` turns them into rows, on every level at which a reader looks:
-each prompt, each concept (mean over its templates), each category, and all words together.
+Each prompt, each concept (mean over its templates), each category, and all words together.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.probes.draws import Draws
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.bootstrap import (
     crossed_means,
@@ -21,42 +19,14 @@ from tiltmeter.stats.bootstrap import (
     interval,
     standard_error_interval,
 )
+from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
 from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
-from tiltmeter.types import Floats, Groups, Ints, Prompt
+from tiltmeter.types import Floats, Ints, Prompt
 
 ALIKE = "null and interval as if all prompts moved alike: on the safe side"
-
-
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """Values are prompts x columns: a column a group, or one column for all of them."""
-
-    metric: str
-    groups: Groups
-    values: Floats
-    side: str  # of the p-value
-    ideal: float
-    k: int | None = None
-    by_group: bool = True
-    null: Draws | None = None  # one relabelling shared by a draw
-    boot: Draws | None = None
-    #: For prompts taken alone, where there is something better than the draws:
-    exact_null: Band | None = None  # of columns
-    exact_p: Floats | None = None  # prompts x columns
-    exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
-    exact_ci_method: str = ""
-    #: Draws of the null of any one prompt, where those of several cannot be drawn together: a mean
-    #: over prompts spreads most if all move alike, and is compared with that.
-    alike: Floats | None = None
-    #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
-    #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
-    regular: bool = True
-    stretch: Floats | float = 1.0  # of percentile intervals, by column: groups may be small
-    bounds: tuple[float, float] = (-np.inf, np.inf)  # what no value leaves
-    undefined: str = ""  # why a value may be missing
-    notes: Sequence[str | None] | None = None  # of prompts
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,50 +184,50 @@ class Layout:
 
 
 def tabulate(
-    figure: Figure,
+    estimate: MetricEstimate,
     layout: Layout,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],
     truth: Floats | None = None,
 ) -> pa.Table:
-    """Rows for one figure on every level, and for the placebos that its concepts stand beside.
+    """Rows for one estimate on every level, and for the placebos that its concepts stand beside.
 
     `truth` is what was planted, prompts x columns, where that is known.
     """
     if truth is None:
-        truth = np.full(figure.values.shape, np.nan)
+        truth = np.full(estimate.values.shape, np.nan)
     tables = []
     for level, kinds in zip(layout.levels, layout.kind_of, strict=True):
-        p_placebo = _against_placebos(figure, level, kinds, layout.kinds)
-        tables.append(_level_rows(figure, level, p_placebo, means(truth, level), rng, constants))
+        p_placebo = _against_placebos(estimate, level, kinds, layout.kinds)
+        tables.append(_level_rows(estimate, level, p_placebo, means(truth, level), rng, constants))
     for kind in layout.shown:
         if level := layout.kinds[kind]:
-            values = means(figure.values, level)
+            values = means(estimate.values, level)
             p_placebo = np.stack([leave_one_out(column) for column in values.T], axis=1)
             planted = means(truth, level)
             tables.append(
-                _level_rows(figure, level, p_placebo, planted, rng, constants, placebo=True)
+                _level_rows(estimate, level, p_placebo, planted, rng, constants, placebo=True)
             )
     return combined(tables)
 
 
 def _against_placebos(
-    figure: Figure, level: Level, kinds: list[Kind], placebos: dict[Kind, Level]
+    estimate: MetricEstimate, level: Level, kinds: list[Kind], placebos: dict[Kind, Level]
 ) -> Floats:
-    values = means(figure.values, level)
+    values = means(estimate.values, level)
     found = np.full(values.shape, np.nan)
     for kind in dict.fromkeys(kinds):
         at = np.array([other == kind for other in kinds])
         if len(placebos[kind]) >= FEWEST_PLACEBOS:
-            pool = means(figure.values, placebos[kind])
+            pool = means(estimate.values, placebos[kind])
             for column in range(values.shape[1]):
                 found[at, column] = p_placebo(values[at, column], pool[:, column])
     return found
 
 
 def _level_rows(
-    figure: Figure,
+    estimate: MetricEstimate,
     level: Level,
     p_placebo: Floats,
     truth: Floats,
@@ -266,17 +236,17 @@ def _level_rows(
     *,
     placebo: bool = False,
 ) -> pa.Table:
-    values = means(figure.values, level)  # units x columns
+    values = means(estimate.values, level)  # units x columns
     units, columns = values.shape
     alone = np.array([len(unit.prompts) == 1 for unit in level])
     first = np.array([unit.prompts[0] for unit in level])
-    null, p, p_fwer = _against_null(figure, level, values, alone, first, family=not placebo)
-    low, high, method = _intervals(figure, level, values, alone, first, rng)
+    null, p, p_fwer = _against_null(estimate, level, values, alone, first, family=not placebo)
+    low, high, method = _intervals(estimate, level, values, alone, first, rng)
     found = None
     if level[0].concept and not placebo:  # totals have no placebos to be compared with
         found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
-    counts = figure.groups.counts
-    names = figure.groups.names
+    counts = estimate.groups.counts
+    names = estimate.groups.names
     count = units * columns
 
     def each(per_unit: Sequence[object]) -> list[object]:
@@ -285,21 +255,21 @@ def _level_rows(
     return rows(
         count,
         **constants,
-        metric=figure.metric,
-        attribute=figure.groups.attribute,
-        k=figure.k,
-        ideal=figure.ideal,
-        p_side=figure.side,
-        n=len(figure.groups),
+        metric=estimate.metric,
+        attribute=estimate.groups.attribute,
+        k=estimate.k,
+        ideal=estimate.ideal,
+        p_side=estimate.side,
+        n=len(estimate.groups),
         concept=each([unit.concept for unit in level]),
         category=each([unit.category for unit in level]),
         template=each([unit.template for unit in level]),
-        group=list(names) * units if figure.by_group else None,
-        n_group=counts.tolist() * units if figure.by_group else None,
+        group=list(names) * units if estimate.by_group else None,
+        n_group=counts.tolist() * units if estimate.by_group else None,
         value=values.ravel(),
         truth=truth.ravel(),
         n_undefined=np.stack(
-            [np.isnan(figure.values[unit.prompts]).sum(0) for unit in level]
+            [np.isnan(estimate.values[unit.prompts]).sum(0) for unit in level]
         ).ravel(),
         null_mean=null.mean.ravel(),
         null_lo=null.lo.ravel(),
@@ -314,52 +284,58 @@ def _level_rows(
         p_bh=(np.full(count, np.nan) if placebo else benjamini_hochberg(p.ravel())),
         p_placebo=p_placebo.ravel(),
         verdict=found,
-        note=_notes(figure, values, alone, first),
+        note=_notes(estimate, values, alone, first),
     )
 
 
-def _notes(figure: Figure, values: Floats, alone: Ints, first: Ints) -> list[str | None]:
-    remarks = figure.notes or [None] * len(figure.values)
-    of_means = None if figure.alike is None else ALIKE
+def _notes(estimate: MetricEstimate, values: Floats, alone: Ints, first: Ints) -> list[str | None]:
+    remarks = estimate.notes or [None] * len(estimate.values)
+    of_means = None if estimate.alike is None else ALIKE
     of_units = [remarks[row] if a else of_means for row, a in zip(first, alone, strict=True)]
     return [
-        figure.undefined if np.isnan(value) else remark
+        estimate.undefined if np.isnan(value) else remark
         for remark, row in zip(of_units, values, strict=True)
         for value in row
     ]
 
 
 def _against_null(
-    figure: Figure, level: Level, values: Floats, alone: Ints, first: Ints, *, family: bool
+    estimate: MetricEstimate,
+    level: Level,
+    values: Floats,
+    alone: Ints,
+    first: Ints,
+    *,
+    family: bool,
 ) -> tuple[Band, Floats, Floats]:
     """Null band, p and family-wise p of each unit and column."""
     empty = np.full(values.shape, np.nan)
     band, p, p_fwer = Band(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
-    exact = bool(alone.all()) and figure.exact_null is not None and figure.exact_p is not None
-    if figure.null is not None and _reaches(figure.null, level) and (family or not exact):
+    exact = bool(alone.all()) and estimate.exact_null is not None and estimate.exact_p is not None
+    if estimate.null is not None and _reaches(estimate.null, level) and (family or not exact):
         if exact:  # the draws are for the family alone, which takes them as they are made
-            p_fwer = family_wise(values, figure.null.only(first), figure.side)
+            p_fwer = family_wise(values, estimate.null.only(first), estimate.side)
         else:
-            draws = drawn_means(figure.null, level)  # draws x units x columns
+            draws = drawn_means(estimate.null, level)  # draws x units x columns
             band = band_of(draws)
-            p = p_of_draws(values, draws, figure.side)
+            p = p_of_draws(values, draws, estimate.side)
             if family:
-                p_fwer = family_wise(values, draws, figure.side)
-    if figure.exact_null is not None:
-        for to, known in zip(band, figure.exact_null, strict=True):
+                p_fwer = family_wise(values, draws, estimate.side)
+    if estimate.exact_null is not None:
+        for to, known in zip(band, estimate.exact_null, strict=True):
             to[alone] = known
-    if figure.exact_p is not None:
-        p[alone] = figure.exact_p[first[alone]]
-    if figure.alike is not None:
-        for to, known in zip(band, band_of(figure.alike), strict=True):
+    if estimate.exact_p is not None:
+        p[alone] = estimate.exact_p[first[alone]]
+    if estimate.alike is not None:
+        for to, known in zip(band, band_of(estimate.alike), strict=True):
             to[~alone] = known
-        p[~alone] = p_of_sample(values[~alone], figure.alike, figure.side)
+        p[~alone] = p_of_sample(values[~alone], estimate.alike, estimate.side)
     p[np.isnan(values)] = np.nan
     return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 
 
 def _intervals(
-    figure: Figure,
+    estimate: MetricEstimate,
     level: Level,
     values: Floats,
     alone: Ints,
@@ -368,22 +344,22 @@ def _intervals(
 ) -> tuple[Floats, Floats, list[str]]:
     low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
     method = ["bootstrap over images" if a else "crossed bootstrap" for a in alone]
-    edges = interval if figure.regular else standard_error_interval
-    if figure.boot is not None and _reaches(figure.boot, level):
-        if alone.any() and figure.exact_ci is None:
-            drawn = figure.boot.at(first[alone])
-            low[alone], high[alone] = edges(drawn, values[alone], figure.stretch)
+    edges = interval if estimate.regular else standard_error_interval
+    if estimate.boot is not None and _reaches(estimate.boot, level):
+        if alone.any() and estimate.exact_ci is None:
+            drawn = estimate.boot.at(first[alone])
+            low[alone], high[alone] = edges(drawn, values[alone], estimate.stretch)
         for row in np.flatnonzero(~alone):
             unit = level[row]
             at = unit.prompts
-            drawn = crossed_means(figure.boot.at(at), unit.words, unit.templates, rng)
-            few = crossed_stretch(figure.values[at], unit.words, unit.templates, drawn)
-            low[row], high[row] = edges(drawn, values[row], figure.stretch * few)
-        method = [m if figure.regular else f"{m}, standard error" for m in method]
-    if figure.exact_ci is not None and alone.any():
-        low[alone], high[alone] = (edge[first[alone]] for edge in figure.exact_ci)
-        method = [figure.exact_ci_method if a else m for a, m in zip(alone, method, strict=True)]
-    low, high = np.clip(low, *figure.bounds), np.clip(high, *figure.bounds)
+            drawn = crossed_means(estimate.boot.at(at), unit.words, unit.templates, rng)
+            few = crossed_stretch(estimate.values[at], unit.words, unit.templates, drawn)
+            low[row], high[row] = edges(drawn, values[row], estimate.stretch * few)
+        method = [m if estimate.regular else f"{m}, standard error" for m in method]
+    if estimate.exact_ci is not None and alone.any():
+        low[alone], high[alone] = (edge[first[alone]] for edge in estimate.exact_ci)
+        method = [estimate.exact_ci_method if a else m for a, m in zip(alone, method, strict=True)]
+    low, high = np.clip(low, *estimate.bounds), np.clip(high, *estimate.bounds)
     low[np.isnan(values)] = high[np.isnan(values)] = np.nan
     return low, high, method
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiltmeter.engine.ranking.estimates import Parts
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.summary import TopItems
-from tiltmeter.probes.probe import Effort
-from tiltmeter.probes.ranking_figures import Parts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.null import draw_top_counts, stretches
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
 SPREAD, SPARE = 8, 32  # standard deviations, and images more, that resampling may reach beyond k
@@ -43,11 +43,12 @@ class Tops:
     codes: Ints  # the group of each image
 
     @classmethod
-    def of(cls, top: TopItems) -> Tops:
-        ids, order = np.unique(top.ids, return_inverse=True)
-        order = order.reshape(top.ids.shape)
+    def of(cls, top: TopItems, most: int) -> Tops:
+        """Those of `most` images of each prompt."""
+        ids, order = np.unique(top.ids[:, :most], return_inverse=True)
+        order = order.reshape(len(top.ids), -1)
         codes = np.empty(len(ids), np.int64)
-        codes[order] = top.codes
+        codes[order] = top.codes[:, :most]
         return cls(order, codes)
 
     def add_draws(
@@ -56,14 +57,14 @@ class Tops:
         groups: Groups,
         ks: tuple[int, ...],
         words: int,
-        effort: Effort,
+        resampling: Resampling,
         rng: np.random.Generator,
     ) -> None:
         """Top-k counts of resampled images, and, for words, under labels dealt out anew."""
         ks, sizes = tuple(sorted(ks)), groups.counts
-        if effort.bootstraps:
+        if resampling.bootstraps:
             found: dict[int, list[Ints]] = {k: [] for k in ks}
-            for draws in stretches((effort.bootstraps, len(self.codes)), 0):
+            for draws in stretches((resampling.bootstraps, len(self.codes)), 0):
                 weights = resampled(self.codes, sizes, draws.stop - draws.start, rng)
                 for k in ks:
                     found[k].append(
@@ -72,14 +73,14 @@ class Tops:
             for k in ks:
                 kind = np.min_scalar_type(k)
                 part.draw(f"top {k} boot", 0, np.concatenate(found[k]), kind, words=False)
-        if effort.permutations:
+        if resampling.permutations:
             seen, top = np.unique(self.order[:words, : max(ks)], return_inverse=True)
             top = top.reshape(words, -1)
             drawn = [
                 kernels.relabelled_top_counts(
                     top, relabelled(len(seen), sizes, some.stop - some.start, rng), ks, len(sizes)
                 )
-                for some in stretches((effort.permutations, len(seen)), 0)
+                for some in stretches((resampling.permutations, len(seen)), 0)
             ]
             for k, counts in zip(ks, np.concatenate(drawn, axis=1), strict=True):
                 part.draw(f"top {k} null", 0, counts, np.min_scalar_type(k), words=True)

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tiltmeter.engine.ranking.estimates import Parts
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import log_shares, target_shares
-from tiltmeter.probes.ranking_figures import Parts
+from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.stats import kernels
 from tiltmeter.types import Faces, Floats, Groups, Ints
 
@@ -27,8 +27,12 @@ class Reordering(Protocol):
     """How some faces are put in order, where that is not by score alone."""
 
     by: str  # "pbm by shape"
+    groups: Groups | None  # what it balances; None: nothing
+    #: Whether it looks at no more than the best k + 1 items of each of these groups: then it can
+    #: re-rank what is left of images that are never in memory together.
+    from_best: bool
 
-    def __call__(self, scores: Floats, k: int, rows: Ints | None, vectors: Floats) -> Ints:
+    def __call__(self, scores: Floats, k: int, rows: Ints | None, vectors: Floats | None) -> Ints:
         """The k of `rows` (None: all) to show for each query, best first: queries x k."""
 
 
@@ -54,28 +58,28 @@ def add_shown(
     shown: dict[int, Ints],
     here: int,
     few: int,
-    groups: Groups,
+    codes: Ints,
+    target: Floats,
     labels: tuple[Ints, Ints],
-    convention: Convention,
 ) -> None:
     """Counts and NDKL of a block of prompts, of which the first `here` are words, and their null.
 
-    `labels` are dealt out anew (draws x images), with the group that each stands for.
+    `codes` are the groups of the images, `target` their desired shares. `labels` are permuted
+    (draws x images), with the group that each stands for; `few` of them are laid under NDKL.
     """
     drawn, of = labels
-    size = len(groups.names)
+    size = len(target)
     for k, order in shown.items():
-        counts = [np.bincount(row, minlength=size) for row in groups.codes[order]]
+        counts = [np.bincount(row, minlength=size) for row in codes[order]]
         part.add(f"top {k}", np.array(counts, float))
         if len(drawn) and here:
             (null,) = kernels.relabelled_top_counts(order[:here], drawn, (k,), size, of)
             part.draw(f"top {k} null", start, null, np.min_scalar_type(k), words=True)
     longest = shown[max(shown)]
-    shares = target_shares(convention.target, groups)
     part.add("tied", np.zeros(len(longest)))
-    part.add("ndkl", loops.ndkl(longest, groups.codes, log_shares(shares)))
+    part.add("ndkl", loops.ndkl(longest, codes, log_shares(target)))
     if len(drawn) and here:
-        null = kernels.relabelled_ndkl(longest[:here], drawn[:few], shares, of)
+        null = kernels.relabelled_ndkl(longest[:here], drawn[:few], target, of)
         part.draw("ndkl null", start, null, float, words=True)
 
 

@@ -1,4 +1,4 @@
-"""What a walk over the prompts leaves of an attribute, and the figures that are made of it."""
+"""What a walk over the prompts leaves of an attribute, and the estimates that are made of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from tiltmeter.metrics.ranking import (
     skew_of_shares,
     target_shares,
 )
-from tiltmeter.probes.draws import Draws
-from tiltmeter.probes.figure import Figure
-from tiltmeter.probes.probe import Effort
 from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import small_sample_stretch
+from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.intervals import wilson_of_draws
 from tiltmeter.stats.null import (
     Band,
@@ -31,6 +30,7 @@ from tiltmeter.stats.null import (
     top_count_null,
     top_count_p,
 )
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
 DRAWS_HELD = 4 * 10**8  # bytes of draws: what needs more goes over the prompts once more
@@ -66,19 +66,23 @@ class Parts:
 
 
 class Task(NamedTuple):
-    """Some figures of an attribute: C-ASC, or those that take rankings."""
+    """Some metrics of an attribute: C-ASC, or those that take rankings."""
 
     attribute: str
     ranks: bool
 
 
 def passes(
-    groups: Mapping[str, Groups], prompts: int, words: int, convention: Convention, effort: Effort
+    groups: Mapping[str, Groups],
+    prompts: int,
+    words: int,
+    convention: Convention,
+    resampling: Resampling,
 ) -> list[list[Task]]:
     """Tasks that go over the prompts together: as many as their draws leave room for, in order."""
     whole = sum(np.min_scalar_type(k).itemsize for k in convention.k)  # bytes for drawn counts
-    c_asc = 4 * prompts * (effort.permutations + effort.bootstraps)
-    counts = whole * (words * effort.permutations + prompts * effort.bootstraps)
+    c_asc = 4 * prompts * (resampling.permutations + resampling.bootstraps)
+    counts = whole * (words * resampling.permutations + prompts * resampling.bootstraps)
     found: list[list[Task]] = []
     room = 0
     for name, one in groups.items():
@@ -92,7 +96,7 @@ def passes(
     return found
 
 
-def figures(
+def estimates(
     task: Task,
     part: Parts,
     groups: Groups,
@@ -101,14 +105,14 @@ def figures(
     relabelled: tuple[Ints, Ints],
     rng: np.random.Generator,
     shown: int | None = None,
-) -> Iterator[Figure]:
-    """The task's figures, one metric after the other.
+) -> Iterator[MetricEstimate]:
+    """The task's estimates, one metric after the other.
 
-    `relabelled` are labels dealt out anew (draws x images), and the group each stands for. NDKL is
-    that of the whole ranking, or of the first `shown`.
+    `relabelled` are permuted labels (draws x images), and the group each stands for. NDKL is that
+    of the whole ranking, or of the first `shown`.
     """
     if not task.ranks:
-        yield Figure(
+        yield MetricEstimate(
             "c_asc",
             groups,
             part.values("c_asc"),
@@ -121,18 +125,18 @@ def figures(
         )
         return
     for k in sorted(convention.k):
-        yield from _top_k_figures(part, groups, convention, k, words, rng)
-    yield _ndkl_figure(part, groups, convention, *relabelled, shown)
+        yield from _top_k_estimates(part, groups, convention, k, words, rng)
+    yield _ndkl_estimate(part, groups, convention, *relabelled, shown)
 
 
-def _top_k_figures(
+def _top_k_estimates(
     part: Parts,
     groups: Groups,
     convention: Convention,
     k: int,
     words: int,
     rng: np.random.Generator,
-) -> Iterator[Figure]:
+) -> Iterator[MetricEstimate]:
     q = target_shares(convention.target, groups)
 
     def skew(p: Floats) -> Floats:
@@ -159,7 +163,7 @@ def _top_k_figures(
     def shares(whole: Ints) -> Floats:
         return np.asarray(whole / np.float64(k))
 
-    yield Figure(
+    yield MetricEstimate(
         "skew",
         groups,
         skew(counts / k),
@@ -188,7 +192,7 @@ def _top_k_figures(
         def made(whole: Ints, of: Any = of, groupwise: Any = drawn_groupwise) -> Floats:
             return np.asarray(of(groupwise(whole)))[..., None]
 
-        yield Figure(
+        yield MetricEstimate(
             name,
             groups,
             values[:, None],
@@ -206,9 +210,9 @@ def _top_k_figures(
         )
 
 
-def _ndkl_figure(
+def _ndkl_estimate(
     part: Parts, groups: Groups, convention: Convention, labels: Ints, of: Ints, shown: int | None
-) -> Figure:
+) -> MetricEstimate:
     values = part.values("ndkl")
     labels = labels[:, :shown]
     null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
@@ -221,7 +225,7 @@ def _ndkl_figure(
                 for rows in stretches(labels.shape, 0)]  # fmt: skip
         drawn = np.concatenate(some)
         band, p = band_of(drawn[:, None]), p_of_sample(values, drawn, "greater")[:, None]
-    return Figure(
+    return MetricEstimate(
         "ndkl",
         groups,
         values[:, None],

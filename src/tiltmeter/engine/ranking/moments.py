@@ -15,9 +15,9 @@ from scipy.stats import norm
 
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.draws import Draws
-from tiltmeter.probes.figure import Figure
 from tiltmeter.stats.bootstrap import small_sample_stretch
+from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import Band, stretches
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -88,13 +88,13 @@ def _normal(factor: Floats, draws: int, groups: int, rng: np.random.Generator) -
     return np.asarray(factor @ free, np.float64).reshape(len(factor), draws, groups)
 
 
-def c_asc_figure(
+def c_asc_estimate(
     moments: Moments,
     groups: Groups,
     *,
     null: Floats | None = None,
     boot: Floats | None = None,
-) -> Figure:
+) -> MetricEstimate:
     """C-ASC with null, p and interval from the moments; with draws for families and means."""
     values = np.asarray(c_asc_of_moments(moments))
     n, size = float(moments.count.sum()), np.asarray(moments.count, float)
@@ -103,7 +103,7 @@ def c_asc_figure(
     p = np.maximum(2 * norm.sf(np.abs(values) / spread), LEAST_P)
     errors = [c_asc_error(moments.regroup(np.arange(len(size)) != g, 2)) for g in range(len(size))]
     reach = norm.ppf(0.975) * np.stack(errors, axis=1)
-    return Figure(
+    return MetricEstimate(
         "c_asc",
         groups,
         values,

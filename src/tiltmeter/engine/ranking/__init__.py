@@ -1,0 +1,1 @@
+"""How scores over images become a summary of every prompt's ranking: in one piece, or by parts."""

@@ -1,0 +1,44 @@
+"""One metric of one attribute on every prompt, with all that is known of its noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.null import Band
+from tiltmeter.types import Floats, Groups
+
+
+@dataclass(frozen=True, eq=False)
+class MetricEstimate:
+    """Values are prompts x columns: one column per group, or one column for all of them."""
+
+    metric: str
+    groups: Groups
+    values: Floats
+    side: str  # of the p-value
+    ideal: float
+    k: int | None = None
+    by_group: bool = True
+    null: Draws | None = None  # a draw is one permutation of the labels, shared by all prompts
+    boot: Draws | None = None
+    #: For single prompts, where there is something better than the draws:
+    exact_null: Band | None = None  # of columns
+    exact_p: Floats | None = None  # prompts x columns
+    exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
+    exact_ci_method: str = ""
+    #: Draws of the null of any one prompt, where those of several cannot be drawn together: a mean
+    #: over prompts spreads most if all move alike, and is compared with that.
+    alike: Floats | None = None
+    #: Whether p-values of words are adjusted by Holm where no permutation is shared by all words.
+    holm: bool = False
+    #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
+    #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
+    regular: bool = True
+    stretch: Floats | float = 1.0  # of percentile intervals, by column: groups may be small
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # what no value leaves
+    undefined: str = ""  # why a value may be missing
+    notes: Sequence[str | None] | None = None  # of prompts
