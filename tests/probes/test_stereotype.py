@@ -23,6 +23,7 @@ from tests.conftest import write_csv
 from tests.datasets.making import text
 from tiltmeter import cli
 from tiltmeter.errors import InputError
+from tiltmeter.metrics.stereotype import picks
 from tiltmeter.probes.caption_choice import (
     KINDS,
     PICTURES,
@@ -606,42 +607,59 @@ def test_without_any_tilt_nothing_shifts() -> None:
             assert one(run, metric, way, split="all")["value"] == pytest.approx(0, abs=1e-9)
 
 
+#: Logits by which a perfect head's pick must lead before a trained one can be held to it: heads are
+#: off by up to .5. Where a caption names all that the image shows, it leads by less than .2.
+CLEAR = 0.5
+
+
 def chosen(spec: str, cells: int, n: int = 160) -> dict[str, tuple[float, float, float]]:
-    """vlbs, what a perfect model has, and the excess over errors the other way, by reading."""
+    """By reading: vlbs, its excess over errors the other way, and in how many per cent of the cases
+    where the perfect choice is clear it is the model's too."""
     model = tm.load_model(spec, device="cpu")
     data, cases = planted(World.plant(model.provenance["strength"]), n, cells, seed=cells)
+    sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
     found = {}
     for name, way in readings(model, cases, np.arange(n)).items():
         scores = way("true", cases.captions)
-        sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
         choice = Choice(cases, sets, name, {"true": scores})
         ratio = Ratio(choice.wrongly(scores), np.ones(n), cases.against, np.ones(n, bool), sets)
-        best = tm.metrics.vlbs(data.best, data.against)
-        found[name] = (100 * ratio.observed, float(best),
-                       100 * (ratio.observed - ratio.other_side))  # fmt: skip
+        found[name] = (100 * ratio.observed, 100 * (ratio.observed - ratio.other_side),
+                       agreement(scores, data.best))  # fmt: skip
     return found
+
+
+def agreement(scores: np.ndarray, best: np.ndarray) -> float:
+    """Per cent of clear cases whose pick is the perfect one; NaN where none is clear."""
+    first = np.sort(best, axis=1)
+    clear = first[:, 2] - first[:, 1] >= CLEAR
+    same = (picks(scores) * picks(best)).sum(axis=1)
+    return 100 * float(same[clear].mean()) if clear.any() else np.nan
 
 
 def test_a_trained_model_against_the_perfect_choice() -> None:
     """As less of the icon shows, the stereotype takes over; in the fair twin it does not."""
     hidden, some, most = (chosen("testbed:dual", cells)["cosine"] for cells in (0, 1, 6))
-    for value, best, _ in (hidden, some, most):
-        assert value == pytest.approx(best, abs=17)
+    for *_, agreed in (hidden, some, most):
+        assert agreed > 90
     assert hidden[0] > some[0] > most[0]
     assert most[0] < 5
     fair = chosen("testbed:dual?twin=fair", 0)["cosine"]
-    assert hidden[2] > 30  # the bias is there
-    assert abs(fair[2]) < 20  # and here it is not, although this one errs too
+    assert hidden[1] > 30  # the bias is there
+    assert abs(fair[1]) < 20  # and here it is not, although this one errs too
     assert fair[0] > 20
+    # that twin does not know this world's tilt, and agreement shows it
+    data, cases = planted(World.plant(1.0), 160, 0)
+    twin = readings(tm.load_model("testbed:dual?twin=fair", device="cpu"), cases, np.arange(160))
+    assert agreement(twin["cosine"]("true", cases.captions), data.best) < 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dual", "fusion", "stream"])
 def test_the_curve_of_every_trained_model(kind: str) -> None:
     for cells in (0, 1, 2, 4, 8):
-        for name, (value, best, _) in chosen(f"testbed:{kind}", cells, 400).items():
-            assert value == pytest.approx(best, abs=15), (name, cells)
-        for name, (_, _, excess) in chosen(f"testbed:{kind}?twin=fair", cells, 400).items():
+        for name, (*_, agreed) in chosen(f"testbed:{kind}", cells, 400).items():
+            assert agreed > 90, (name, cells)
+        for name, (_, excess, _) in chosen(f"testbed:{kind}?twin=fair", cells, 400).items():
             assert abs(excess) < 15, (name, cells)
 
 
