@@ -52,9 +52,6 @@ class DamagedError(InputError):
             "damaged files, `tiltmeter embed` with their model makes them again"
         )
 
-    def __reduce__(self) -> tuple[type[DamagedError], tuple[Path, str]]:
-        return type(self), (self.path, self.reason)  # it travels between processes
-
 
 class ConventionError(TiltmeterError, ValueError):
     """Numbers of two conventions were about to be compared."""
