@@ -6,7 +6,8 @@ import itertools
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from tests.conftest import write_csv
 from tests.datasets.making import text
 from tiltmeter import cli
 from tiltmeter.errors import InputError
+from tiltmeter.metrics.stereotype import picks
 from tiltmeter.probes.caption_choice import (
     KINDS,
+    PICTURES,
     Cases,
     Reference,
     at_random,
@@ -173,7 +176,7 @@ def test_against_a_slow_reference(drawn: list[tuple[int, int, int, bool]]) -> No
     scores = np.array([row[:3] for row in drawn], float)
     sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
     choice = Choice(cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})
-    rows = choice.rows(0, np.random.default_rng(0))
+    rows = choice.rows()
     for category in (None, "first", "second"):
         irrelevant = stereotyped = anti = count = 0.0
         for at, row in enumerate(drawn):
@@ -289,7 +292,7 @@ def test_without_a_tilt_alarms_are_rare_and_selection_is_no_finding() -> None:
         choice = Choice(cases, Sets.of(cases, 0, 199, rng), "matching",
                         {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})  # fmt: skip
         found = {(row["metric"], row.get("split")): row
-                 for row in [*choice.rows(0, rng), *choice.shift_rows(1.0, "matching")]
+                 for row in [*choice.rows(), *choice.shift_rows(1.0, "matching")]
                  if row.get("category") is None and row["experiment"] == "matching"}  # fmt: skip
         selected = found["lmss_above_zero", "selected"]
         shares.append(selected["value"])
@@ -305,6 +308,119 @@ def test_without_a_tilt_alarms_are_rare_and_selection_is_no_finding() -> None:
     for values in p.values():
         assert kstest(values, "uniform").pvalue > 0.005
         assert np.mean(np.array(values) <= 0.05) <= binom.ppf(0.999, 80, 0.05) / 80
+
+
+def test_the_null_of_chance_against_all_orders() -> None:
+    """Each set's captions in any order, the same for all its images: all 6^4 ways, one by one."""
+    cases = made(30, sets=4, seed=1)
+    scores = np.random.default_rng(7).integers(0, 9, (30, 3)) + 0.0  # some ties
+    scores[:8] += [0, 0, 9]  # irrelevant captions are picked too often
+    sets = Sets.of(cases, 0, 4000, np.random.default_rng(0))
+    choice = Choice(cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})
+    found = {row["metric"]: row for row in choice.rows()
+             if row["experiment"] == "x" and row["category"] is None}  # fmt: skip
+    exact: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
+    for orders in itertools.product(itertools.permutations(range(3)), repeat=4):
+        turned = np.stack([scores[row, list(orders[at])] for row, at in enumerate(cases.sets)])
+        exact["vlrs"].append(float(tm.metrics.vlrs(turned)))
+        exact["ivlas"].append(float(tm.metrics.ivlas(turned, cases.against)))
+    for metric, values in exact.items():
+        row, null = found[metric], np.array(values)
+        tails = ((null >= row["value"] - 1e-9).mean(), (null <= row["value"] + 1e-9).mean())
+        assert row["p"] == pytest.approx(min(1.0, 2 * min(tails)), abs=0.03), metric
+        assert row["null_mean"] == pytest.approx(null.mean(), abs=0.5), metric
+    assert found["vlrs"]["null_mean"] == pytest.approx(200 / 3)
+
+
+CHANCE = {"vlrs": 200 / 3, "vlbs": 100 / 3, "ivlas": 200 / 3, "vlbs_excess": 0.0, "lmss": 0.0,
+          "vlss": 0.0, "lmss_above_zero": 0.5, "vlss_above_zero": 0.5}  # fmt: skip
+
+
+def by_chance(cases: Cases, share: float, seed: int, draws: int, bootstraps: int) -> Choice:
+    """Scores of a model without a bias: a caption has an effect of its own, the same for all images
+    that have it (`share` of the variance), and the rest is noise of the image. A neutral form is
+    half its caption. Beside a white image and none, all is the caption's."""
+    rng = np.random.default_rng([seed, round(100 * share)])
+    texts = [(*three, *(pair or three[:2]))
+             for three, pair in zip(cases.captions, cases.neutral, strict=True)]  # fmt: skip
+    name: dict[str, int] = {}
+    at = np.array([[name.setdefault(text, len(name)) for text in row] for row in texts])
+    of = np.arange(len(name))  # the caption that a text is the neutral form of, else itself
+    of[at[:, 3:]] = at[:, :2]
+
+    def alike(x: np.ndarray, of: np.ndarray) -> np.ndarray:
+        own = of == np.arange(x.shape[-1])
+        return np.where(own, x, np.sqrt(0.5) * (x[..., of] + x))
+
+    def effects() -> np.ndarray:
+        return alike(rng.normal(size=len(name)), of)[at]
+
+    def noise() -> np.ndarray:
+        return alike(rng.normal(size=at.shape), np.array([0, 1, 2, 0, 1]))
+
+    def mixed(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return 2 * (np.sqrt(share) * x + np.sqrt(1 - share) * y)
+
+    caption = effects()
+    scores = {"true": mixed(caption, noise()), "wrong": mixed(caption, noise()),
+              "white": mixed(caption, effects()), "none": mixed(caption, effects())}  # fmt: skip
+    return Choice(cases, Sets.of(cases, bootstraps, draws, rng), "matching", scores)
+
+
+Counted = dict[tuple[str, ...], list[bool]]  # by metric, experiment and split
+
+
+def alarms(choices: Iterable[Choice]) -> tuple[Counted, Counted]:
+    """Of each metric over all cases: where p <= .05, and where the interval covers the truth."""
+    p, covered = defaultdict(list), defaultdict(list)
+    for choice in choices:
+        for row in [*choice.rows(), *choice.shift_rows(1.0, "matching")]:
+            if row["category"] is not None:
+                continue
+            key = (row["metric"], row["experiment"], row.get("split") or "")
+            p[key].append(row["p"] <= 0.05)
+            if row.get("split") != "selected":  # its truth is no round number
+                covered[key].append(row["ci_low"] <= CHANCE[row["metric"]] <= row["ci_high"])
+    return p, covered
+
+
+def test_images_that_share_captions_raise_no_alarm() -> None:
+    """Forty sets of one to nine images, and a model that goes by its taste in captions."""
+    sizes = np.arange(40) % 5 * 2 + 1
+    cases = made(40, seed=1).only(np.repeat(np.arange(40), sizes))
+    cases = replace(cases, against=np.random.default_rng(0).uniform(size=len(cases)) < 0.33)
+    p: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
+    for seed in range(150):
+        choice = by_chance(cases, 0.9, seed, 199, 0)
+        choice = replace(choice, scores={**dict.fromkeys(PICTURES), "true": choice.scores["true"]})
+        for row in choice.rows():
+            if row["metric"] in p and row["experiment"] == "matching" and row["category"] is None:
+                p[row["metric"]].append(row["p"])
+    for metric, values in p.items():
+        assert kstest(values, "uniform").pvalue > 0.005, metric
+        assert np.mean(np.array(values) <= 0.05) <= binom.ppf(0.999, 150, 0.05) / 150, metric
+
+
+@pytest.mark.slow
+def test_false_positives_and_coverage_on_the_real_table(shared: Callable[[str], Path]) -> None:
+    """Of 300 models without a bias that go by captions, and 300 that go half by the image."""
+    data = tm.load_data(f"vlstereo:{shared('data/vlstereoset/VLStereoSet.csv')}")
+    cases = Cases.of(data, neutral_captions(data))
+    assert (len(cases), cases.sets.max() + 1) == (1_958, 883)
+    models = [(share, seed) for share in (0.9, 0.5) for seed in range(300)]
+    p, covered = alarms(by_chance(cases, *model, draws=199, bootstraps=100) for model in models)
+    for key, found in p.items():  # one reading
+        assert np.mean(found) <= binom.ppf(0.999, len(found), 0.05) / len(found), key
+    for metric, split in sorted({(key[0], key[2]) for key in p}):
+        every = [key for key in p if (key[0], key[2]) == (metric, split)]  # readings
+        rate = np.mean([p[key] for key in every])
+        print(f"{metric} {split}: p <= .05 in {100 * rate:.1f}%", end="")
+        assert rate <= 0.065, (metric, split)
+        if split != "selected":
+            cover = np.mean([covered[key] for key in every])
+            print(f", interval covers in {100 * cover:.1f}%", end="")
+            assert cover >= 0.93, (metric, split)
+        print()
 
 
 def test_a_tilt_is_found() -> None:
@@ -492,42 +608,59 @@ def test_without_any_tilt_nothing_shifts() -> None:
             assert one(run, metric, way, split="all")["value"] == pytest.approx(0, abs=1e-9)
 
 
+#: Logits by which a perfect head's pick must lead before a trained one can be held to it: heads are
+#: off by up to .5. Where a caption names all that the image shows, it leads by less than .2.
+CLEAR = 0.5
+
+
 def chosen(spec: str, cells: int, n: int = 160) -> dict[str, tuple[float, float, float]]:
-    """vlbs, what a perfect model has, and the excess over errors the other way, by reading."""
+    """By reading: vlbs, its excess over errors the other way, and in how many per cent of the cases
+    where the perfect choice is clear it is the model's too."""
     model = tm.load_model(spec, device="cpu")
     data, cases = planted(World.plant(model.provenance["strength"]), n, cells, seed=cells)
+    sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
     found = {}
     for name, way in readings(model, cases, np.arange(n)).items():
         scores = way("true", cases.captions)
-        sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
         choice = Choice(cases, sets, name, {"true": scores})
         ratio = Ratio(choice.wrongly(scores), np.ones(n), cases.against, np.ones(n, bool), sets)
-        best = tm.metrics.vlbs(data.best, data.against)
-        found[name] = (100 * ratio.observed, float(best),
-                       100 * (ratio.observed - ratio.other_side))  # fmt: skip
+        found[name] = (100 * ratio.observed, 100 * (ratio.observed - ratio.other_side),
+                       agreement(scores, data.best))  # fmt: skip
     return found
+
+
+def agreement(scores: np.ndarray, best: np.ndarray) -> float:
+    """Per cent of clear cases whose pick is the perfect one; NaN where none is clear."""
+    first = np.sort(best, axis=1)
+    clear = first[:, 2] - first[:, 1] >= CLEAR
+    same = (picks(scores) * picks(best)).sum(axis=1)
+    return 100 * float(same[clear].mean()) if clear.any() else np.nan
 
 
 def test_a_trained_model_against_the_perfect_choice() -> None:
     """As less of the icon shows, the stereotype takes over; in the fair twin it does not."""
     hidden, some, most = (chosen("testbed:dual", cells)["cosine"] for cells in (0, 1, 6))
-    for value, best, _ in (hidden, some, most):
-        assert value == pytest.approx(best, abs=17)
+    for *_, agreed in (hidden, some, most):
+        assert agreed > 90
     assert hidden[0] > some[0] > most[0]
     assert most[0] < 5
     fair = chosen("testbed:dual?twin=fair", 0)["cosine"]
-    assert hidden[2] > 30  # the bias is there
-    assert abs(fair[2]) < 20  # and here it is not, although this one errs too
+    assert hidden[1] > 30  # the bias is there
+    assert abs(fair[1]) < 20  # and here it is not, although this one errs too
     assert fair[0] > 20
+    # that twin does not know this world's tilt, and agreement shows it
+    data, cases = planted(World.plant(1.0), 160, 0)
+    twin = readings(tm.load_model("testbed:dual?twin=fair", device="cpu"), cases, np.arange(160))
+    assert agreement(twin["cosine"]("true", cases.captions), data.best) < 60
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["dual", "fusion", "stream"])
 def test_the_curve_of_every_trained_model(kind: str) -> None:
     for cells in (0, 1, 2, 4, 8):
-        for name, (value, best, _) in chosen(f"testbed:{kind}", cells, 400).items():
-            assert value == pytest.approx(best, abs=15), (name, cells)
-        for name, (_, _, excess) in chosen(f"testbed:{kind}?twin=fair", cells, 400).items():
+        for name, (*_, agreed) in chosen(f"testbed:{kind}", cells, 400).items():
+            assert agreed > 90, (name, cells)
+        for name, (_, excess, _) in chosen(f"testbed:{kind}?twin=fair", cells, 400).items():
             assert abs(excess) < 15, (name, cells)
 
 

@@ -19,7 +19,6 @@ from tiltmeter.probes.caption_statistics import (
     Ratio,
     Sets,
     against_null,
-    by_chance,
     scaled,
     share_interval,
 )
@@ -80,7 +79,7 @@ class Choice:
         picked = metrics.picks(scores[:, :3])
         return np.asarray(np.where(self.against, picked[:, 0], picked[:, 1]))
 
-    def rows(self, draws: int, rng: np.random.Generator) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """vlrs, vlbs, ivlas and how far vlbs exceeds the errors the other way."""
         found: list[dict[str, Any]] = []
         for picture in PICTURES:
@@ -93,16 +92,13 @@ class Choice:
                 continue
             for category, part in self.parts():
                 best = self.cases.best if picture == "true" else None
-                for row in self._of_part(scores[:, :3], part, best, draws, rng):
+                for row in self._of_part(scores[:, :3], part, best):
                     if picture == "true":  # nothing is ideal beside another picture
                         row["ideal"] = IDEAL[row["metric"]]
                     found.append({**row, "experiment": where, "category": category})
         return found
 
-    def _of_part(
-        self, scores: Floats, part: Ints, best: Floats | None, draws: int,
-        rng: np.random.Generator,
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+    def _of_part(self, scores: Floats, part: Ints, best: Floats | None) -> Iterator[dict[str, Any]]:
         anti, n, chosen = self.against[part], int(part.sum()), metrics.picks(scores)
 
         def truth(metric: Any, *labels: Ints) -> float | None:
@@ -114,11 +110,14 @@ class Choice:
         drawn = None if weights is None else (weights @ of_sets[0]) / (weights @ of_sets[1])
         value = float(metrics.vlrs(scores[part])) / 100
         low, high, method = share_interval(value, n, drawn)
+        irrelevant = self.sets.picked_by_chance(chosen, part, KINDS.index("irrelevant"))
+        by_chance = None if irrelevant is None else 1 - irrelevant / n
         yield {
             "metric": "vlrs",
             **scaled(100, value=value, ci_low=low, ci_high=high),
             "ci_method": method,
-            **by_chance(value * n, n, RELEVANT_BY_CHANCE, 100),
+            **against_null(value, by_chance, 100),
+            "null_mean": 100 * RELEVANT_BY_CHANCE,  # known: no need to estimate it from draws
             "n": n,
             "truth": truth(metrics.vlrs),
         }
@@ -145,7 +144,12 @@ class Choice:
             again = _harmonic(drawn, 1 - ratio.resampled[0])
             edges = interval(again, np.asarray(ability / 100))
             method = RESAMPLED
-        null = _random_ability(int(anti.sum()), int((~anti).sum()), draws, rng)
+        wrong = self.sets.picked_by_chance(
+            chosen, part & self.against, KINDS.index("stereotypical")
+        )
+        null = None
+        if by_chance is not None and wrong is not None:
+            null = _harmonic(by_chance, 1 - wrong / anti.sum())
         yield {
             "metric": "ivlas",
             "value": ability,
@@ -276,13 +280,3 @@ def _why(row: dict[str, Any], split: str, undefined: int) -> str | None:
 
 def _harmonic(a: Floats, b: Floats) -> Floats:
     return np.asarray(2 * a * b / np.where(a + b > 0, a + b, 1.0))
-
-
-def _random_ability(anti: int, others: int, draws: int, rng: np.random.Generator) -> Floats | None:
-    """ivlas of models that pick any caption, as likely."""
-    if not draws:
-        return None
-    thirds = [1 / 3] * 3
-    of_anti, of_others = (rng.multinomial(n, thirds, draws) for n in (anti, others))
-    relevant = 1 - (of_anti[:, 2] + of_others[:, 2]) / (anti + others)
-    return _harmonic(relevant, 1 - of_anti[:, 0] / anti)

@@ -1,37 +1,45 @@
 """Shares and means over captions: what chance would give, and what other captions would have given.
 
-Pictures that share their captions are no independent cases, so whole sets of captions are drawn.
-Intervals resample sets within their category. A model without a tilt may see badly, but it errs as
-often, and in the same way, where a picture goes against the stereotype as where it fits: this is
-the null. What each set adds to the difference of the two sides is given a random sign (the wild
-bootstrap, with the null imposed), which holds for sides of any size.
+Images that share their captions are not independent cases, so whole sets of captions are resampled
+and permuted. Intervals resample sets within their category. There are two nulls:
+
+- A model without a bias may see badly, but it errs as often, and in the same way, where an image
+  goes against the stereotype as where it fits. What each set adds to the difference of the two
+  sides is given a random sign (the wild bootstrap, with the null imposed), which holds for sides of
+  any size.
+- A model that picks by chance may prefer some captions to others, but not for what they say: the
+  three captions of a set are exchangeable. Each set's captions are permuted, all images of the set
+  in the same way, and the picks stay. This is exact; without shared captions it is the binomial.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 
-from tiltmeter.probes.caption_choice import Cases
+from tiltmeter.probes.caption_choice import KINDS, Cases
 from tiltmeter.stats.bootstrap import interval, stratified_weights
 from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
-from tiltmeter.stats.null import band_of, one_p, p_of_draws
+from tiltmeter.stats.null import band_of, p_of_draws
 from tiltmeter.types import Floats, Groups, Ints
 
 RESAMPLED = "bootstrap over sets of captions"
+ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
 
 
 @dataclass(frozen=True, eq=False)
 class Sets:
-    """Sets of captions, drawn again or given signs: the same draws for every figure."""
+    """Sets of captions, resampled, given signs or permuted: the same draws for every metric."""
 
     of_case: Ints
     count: int
     weights: Ints | None  # draws x sets: how often each is drawn
     signs: Floats | None  # draws x sets: 1 and -1
+    orders: Ints | None  # draws x sets: which of ORDERS a set's captions are in
 
     @classmethod
     def of(cls, cases: Cases, bootstraps: int, draws: int, rng: np.random.Generator) -> Sets:
@@ -39,11 +47,19 @@ class Sets:
         category = Groups(cases.categories.codes[first], cases.categories.names, "category")
         weights = stratified_weights(category, bootstraps, rng) if bootstraps else None
         signs = 2.0 * rng.integers(0, 2, (draws, len(first))) - 1 if draws else None
-        return cls(cases.sets, len(first), weights, signs)
+        orders = rng.integers(0, len(ORDERS), (draws, len(first)), np.uint8) if draws else None
+        return cls(cases.sets, len(first), weights, signs, orders)
 
     def sums(self, values: Floats, rows: Ints) -> Floats:
         """Sum over the `rows` (a mask) of each set."""
         return np.bincount(self.of_case, np.where(rows, values, 0.0), self.count)
+
+    def picked_by_chance(self, chosen: Floats, rows: Ints, kind: int) -> Floats | None:
+        """How many of the `rows` (a mask) pick a kind of caption, with each draw of orders."""
+        if self.orders is None:
+            return None
+        picked = np.stack([self.sums(column, rows) for column in chosen.T], axis=1)  # sets x 3
+        return np.asarray(picked[np.arange(self.count), ORDERS[self.orders, kind]].sum(axis=1))
 
     def permuted(self, rng: np.random.Generator, draws: int) -> Ints:
         """Sets in random order, draws x sets."""
@@ -169,22 +185,6 @@ def against_null(value: float, null: Floats | None, times: float = 1.0) -> dict[
     return {
         **scaled(times, null_mean=band.mean, null_lo=band.lo, null_hi=band.hi),
         "p": float(p_of_draws(value, null)),
-        "p_side": "two",
-    }
-
-
-def by_chance(count: float, n: int, chance: float, times: float) -> dict[str, Any]:
-    """A share against a fixed chance: exact binomial; of a count with parts, the larger p."""
-    from scipy.stats import binom
-
-    if n == 0:
-        return {"null_mean": np.nan, "null_lo": np.nan, "null_hi": np.nan, "p": np.nan}
-    above = binom.sf(np.floor(count + 1e-9) - 1, n, chance)
-    below = binom.cdf(np.ceil(count - 1e-9), n, chance)
-    low, high = binom.ppf([0.025, 0.975], n, chance) / n
-    return {
-        **scaled(times, null_mean=chance, null_lo=low, null_hi=high),
-        "p": float(one_p(above, below, "two")),
         "p_side": "two",
     }
 

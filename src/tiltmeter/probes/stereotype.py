@@ -62,7 +62,7 @@ def stereotype(
             with words_known():
                 scores[picture] = way(picture, texts) if can else None
         choice = Choice(cases, sets, way.name, scores)
-        found += [*choice.rows(resampling.permutations, rng), *choice.shift_rows(1.0, way.name)]
+        found += [*choice.rows(), *choice.shift_rows(1.0, way.name)]
         instances += [*choice.cases_picked(1.0, way.name), *choice.cases_shifted(1.0, way.name)]
         if way.scale is not None:
             own = f"{way.name} x logit scale"
