@@ -6,7 +6,7 @@ Functions take them as plain keywords (`audit(model, words="sobit", permutations
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypedDict
@@ -140,22 +140,34 @@ class AuditOptions:
     def record(self, faces: Any) -> dict[str, dict[str, Any]]:
         """What was given and what was left at its default, as a run's record keeps it.
 
-        Objects are not recorded, and of where things were computed only what may change a number.
+        Of where things were computed only what may change a number is there.
         """
-        given: dict[str, Any] = {}
-        defaulted: dict[str, Any] = {}
-        listed: dict[str, tuple[Any, Any]] = {
-            "faces": (faces if isinstance(faces, str) else None, None)
-        }
-        for group in (self.data, self.words, self.probes, self.resampling, self.output):
-            listed |= {one.name: (getattr(group, one.name), _default(one)) for one in fields(group)}
-        listed["precision"] = (self.compute.precision, "auto")
+        topics = (self.data, self.words, self.probes, self.resampling, self.output)
         engine = self.compute.engine
-        listed["engine"] = (engine if isinstance(engine, str) else engine.name, "local")
-        for name, values in listed.items():
-            value, default = map(_plain, values)
-            (given if value != default else defaulted)[name] = value
-        return {"given": given, "defaulted": defaulted}
+        return record_of(
+            topics,
+            faces=(faces if isinstance(faces, str) else None, None),
+            precision=(self.compute.precision, "auto"),
+            engine=(engine if isinstance(engine, str) else engine.name, "local"),
+        )
+
+
+def record_of(topics: Iterable[Any], **more: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+    """Options given, and those left at their default; `more` are (value, default) by name.
+
+    Objects, such as data that were loaded already, are not recorded.
+
+    >>> record_of([OutputOptions()], seed=(3, 0))
+    {'given': {'seed': 3}, 'defaulted': {'keep_vectors': True}}
+    """
+    listed = dict(more)
+    for topic in topics:
+        listed |= {one.name: (getattr(topic, one.name), _default(one)) for one in fields(topic)}
+    found: dict[str, dict[str, Any]] = {"given": {}, "defaulted": {}}
+    for name, values in listed.items():
+        value, default = map(_plain, values)
+        found["given" if value != default else "defaulted"][name] = value
+    return found
 
 
 def sort_keywords(

@@ -27,11 +27,13 @@ import tiltmeter as tm
 from tests import s3_server
 from tests.conftest import brought_embeddings
 from tests.datasets.test_webdataset import shard
+from tests.debias.engines import NAMES, fitted, measured
 from tests.probes.test_ranking_by_parts import by_key
 from tests.test_embedding import MODEL, album, shards
 from tiltmeter.auditing import audit
 from tiltmeter.cli import app
 from tiltmeter.corpus import audit_captions
+from tiltmeter.debias.debiased import Debiased
 from tiltmeter.embedding import embed
 from tiltmeter.engine import ray_engine
 from tiltmeter.engine.local import Pace
@@ -334,6 +336,19 @@ def test_a_cluster_does_what_the_local_engine_does(
     a_gpu_that_no_node_has_is_said(cluster)
     pictures_are_those_of_the_local_engine_though_a_node_dies(cluster, bucket, tmp_path)
     assert capsys.readouterr().out == ""  # which may be JSON: Ray keeps its news to itself
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_corrections_are_seen_by_workers_too(cluster: Cluster, name: str) -> None:
+    """The same bytes as by parts in this process, which the contract holds to the whole matrix."""
+    model, seen, others = fitted(name)
+    engine = cluster.engine("workers=2,cpus=0.5,size=60")
+    there = measured(model, others, engine)
+    assert there.table.equals(measured(model, others, "parts:size=60").table)
+    assert there.meta["engine"] == "ray"
+    if isinstance(model, Debiased) and "labels" in model.debiaser.needs:
+        with pytest.raises(InputError, match="fitted on"):
+            measured(model, seen, engine)
 
 
 @pytest.mark.slow

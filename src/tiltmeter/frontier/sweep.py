@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tiltmeter.debias.debiaser import GroupTexts, ModelEdit, Reranker
 from tiltmeter.debias.naming import group_texts
 from tiltmeter.debias.rows import Rows
 from tiltmeter.debiasing import debias, made_from
-from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.frontier.judging import Draws, Figure, Judge, Shown
 from tiltmeter.frontier.leakage import Told, leakage
 from tiltmeter.frontier.material import (
@@ -33,10 +33,19 @@ from tiltmeter.frontier.strengths import Candidate, candidates
 from tiltmeter.frontier.table import Frontier, Judged
 from tiltmeter.frontier.usefulness import Task, encoded
 from tiltmeter.metrics.arrays import to_numpy, unit
-from tiltmeter.metrics.convention import Convention, get_convention
+from tiltmeter.metrics.convention import Convention
 from tiltmeter.models import load_model
+from tiltmeter.options import (
+    ComputeOptions,
+    DataOptions,
+    ProbeOptions,
+    WordOptions,
+    record_of,
+    sort_keywords,
+)
 from tiltmeter.results import content_hash, prompt_record, run_record
 from tiltmeter.stats.intervals import Z, wilson
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
 from tiltmeter.types import Array, Faces, Floats, Progress, Prompt
 
@@ -58,118 +67,210 @@ class Corrected:
     seconds: float
 
 
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep tries, on which images, and what the model must still be good for."""
+
+    methods: Sequence[str] | None = None  # None: all that need no training
+    strengths: Sequence[str] | None = None  # METHOD:NAME=VALUE,..., instead of a method's own
+    also: Sequence[str | Faces] = ()  # other images that candidates are judged on
+    captions: Any = None
+    utility: Any = None
+    tasks: Sequence[Task] | None = None  # made beforehand, instead of captions and utility
+    prompts: str | Path | Mapping[str, Sequence[str]] | None = None  # texts that name each group
+    k: int | None = None  # None: the smallest of the convention
+    shares: Sequence[float] = SHARES
+    loss: float = LOSS
+    probes: bool = True  # ask what embeddings still tell of a group
+
+
+class FrontierKeywords(TypedDict, total=False):
+    """Options of `frontier` as keywords: SweepOptions, and of an audit those that apply."""
+
+    methods: Sequence[str] | None
+    strengths: Sequence[str] | None
+    also: Sequence[str | Faces]
+    captions: Any
+    utility: Any
+    tasks: Sequence[Task] | None
+    prompts: str | Path | Mapping[str, Sequence[str]] | None
+    k: int | None
+    shares: Sequence[float]
+    loss: float
+    probes: bool
+    words: str | Sequence[Prompt] | None
+    templates: Sequence[str] | None
+    cross: Sequence[str] | None
+    strict: bool
+    convention: str | Convention
+    permutations: int
+    bootstraps: int
+    seed: int
+    store: str | Path | None
+    device: str
+
+
 def frontier(
     model: str | Any,
     faces: str | Faces | None = None,
     *,
     attribute: str,
-    methods: Sequence[str] | None = None,
-    strengths: Sequence[str] | None = None,
-    also: Sequence[str | Faces] = (),
-    words: str | Sequence[Prompt] | None = None,
-    templates: Sequence[str] | None = None,
-    cross: Sequence[str] | None = None,
-    captions: Any = None,
-    utility: Any = None,
-    tasks: Sequence[Task] | None = None,
-    prompts: str | Path | Mapping[str, Sequence[str]] | None = None,
-    convention: str | Convention = "tiltmeter",
-    k: int | None = None,
-    shares: Sequence[float] = SHARES,
-    loss: float = LOSS,
-    probes: bool = True,
-    permutations: int = 500,
-    bootstraps: int = 200,
-    seed: int = 0,
-    store: str | Path | None = None,
-    device: str = "auto",
-    strict: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[FrontierKeywords],
 ) -> Frontier:
     """Fits, chooses and reports every method and strength for one attribute of `faces`.
 
-    `also` are other data sets that the candidates are judged on too. `captions` and `utility` say
-    what the model must still be good for (the testbed has its own), or `tasks` made beforehand.
-    Bias is measured for every attribute and their crossing (`cross` names others); `probes` asks
-    what the vectors still tell.
+    Parameters
+    ----------
+    model : str or model
+        The model to correct, or its spec.
+    faces : str or Faces, optional
+        Images with groups. A model of the testbed has its own.
+    attribute : str
+        A label column, or an intersection (`race*gender`).
+    progress : callable, optional
+        Called with what is being done and the share that is done.
+    **options
+        See `SweepOptions`; and, as in an audit, `words`, `templates`, `cross` (None: the first two
+        attributes), `strict`, `convention`, `permutations` (500), `bootstraps` (200), `seed`,
+        `store` and `device`.
     """
+    topics, rest = sort_keywords(
+        {"permutations": 500, "bootstraps": 200, "cross": None, **options},
+        sweep=SweepOptions, data=DataOptions, words=WordOptions, measured=ProbeOptions,
+        resampling=Resampling, compute=ComputeOptions,
+    )  # fmt: skip
+    for name in rest:
+        raise UnknownNameError("option of frontier", name, FrontierKeywords.__annotations__)
+    asked: SweepOptions = topics["sweep"]
     tell = progress or (lambda what, share: None)
-    candidates(methods, strengths, 1)  # an unknown name is told before the work begins
+    candidates(asked.methods, asked.strengths, 1)  # an unknown name is told before the work begins
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
-    tower = load_model(model, device=device) if isinstance(model, str) else model
+    tower = load_model(model, device=topics["compute"].device) if isinstance(model, str) else model
     testbed = str(getattr(tower, "name", "")).startswith("testbed:")
     if faces is None and testbed:
         faces = f"testbed:?images=8000&strength={tower.provenance['strength']}&seed=1"
     if faces is None:
         raise InputError("the sweep needs images with groups: --images SPEC")
-    images = faces if isinstance(faces, str) else None
-    chosen = get_convention(convention)
-    chosen = chosen.with_(k=(min(chosen.k) if k is None else int(k),))
-    kept = None if store is None else Store(Path(store))
-    data = seen(tower, faces, kept, strict, tell)
-    groups = data.attribute(attribute)  # an unknown one is named before the work begins
-    others = [seen(tower, one, kept, strict, tell) for one in also]
-    asked = list(dict.fromkeys([attribute, *data.groups, *crossings(data, cross)]))
-    parts = split(len(data), shares, seed)
-    fit, validation, test = (data.only(rows) for rows in parts)
-    rows = Rows.of(fit)
-    # a copy of a picture that was fitted on, or chosen by, is no judge
-    validation, *judging = (unseen(one, rows) for one in (validation, test, *others))
-    chosen_by = Rows.of(validation)
-    test, *others = (unseen(one, chosen_by) for one in judging)
-    said = prompts_of(tower, words, templates)
+    parts = _Parts.of(tower, faces, asked, topics, attribute, tell)
+    convention = topics["measured"].chosen
+    convention = convention.with_(k=(min(convention.k) if asked.k is None else int(asked.k),))
+    said = prompts_of(tower, topics["words"].words, topics["words"].templates)
+    attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.crossings]))
+    resampling: Resampling = topics["resampling"]
+    tasks = asked.tasks
     if tasks is None:
-        tasks = tasks_of(tower, testbed, captions, utility, kept, strict, seed, tell)
+        tasks = tasks_of(
+            tower, testbed, asked.captions, asked.utility, parts.store, topics["data"].strict,
+            resampling.seed, tell,
+        )  # fmt: skip
 
-    def judge(part: Faces, draws: bool) -> Judge:
-        there = tuple(one for one in asked if set(one.split("*")) <= set(part.groups))
-        return Judge(part, there, said, chosen, permutations if draws else 0,
-                     bootstraps if draws else 0, seed)  # fmt: skip
+    def judge(part: Faces, draws: Resampling) -> Judge:
+        there = tuple(one for one in attributes if set(one.split("*")) <= set(part.groups))
+        return Judge(
+            part, there, said, convention, draws.permutations, draws.bootstraps, draws.seed
+        )
 
-    judges = judge(validation, False), judge(test, True), [judge(one, True) for one in others]
     sweep = _Sweep(
-        tower, attribute, fit, *judges, tasks, encoded(tower.encode_texts, [p.text for p in said]),
-        seed, probes, rows,
-    )  # fmt: skip
-    fewest = int(fit.attribute(attribute).counts[groups.counts > 0].min())
-    names = tuple(n for n, count in zip(groups.names, groups.counts, strict=True) if count)
-    texts = group_texts(tower.encode_texts, prompts, names, testbed=testbed)
-    tell("the model as it is", 0.0)
-    before = sweep.judged(BEFORE, _unchanged())
-    tried, not_run = [], {}
-    swept = candidates(methods, strengths, fewest)
-    for at, one in enumerate(swept):
-        tell(one.name, (at + 1) / (len(swept) + 1))
-        try:
-            made = sweep.corrected(one, texts, captions)
-            tried.append(sweep.judged(one, made))
-        except TiltmeterError as error:
-            if methods is not None or strengths is not None:
-                raise InputError(f"{one.name}: {error}") from None
-            not_run[one.name] = str(error)
-    if not tried:
-        reasons = "; ".join(f"{name}: {why}" for name, why in list(not_run.items())[:3])
-        raise InputError(f"none of {len(swept)} candidates could be tried: {reasons}")
+        tower,
+        attribute,
+        parts.fit,
+        judge(parts.validation, Resampling(0, 0, resampling.seed)),
+        judge(parts.test, resampling),
+        [judge(one, resampling) for one in parts.others],
+        tasks,
+        encoded(tower.encode_texts, [prompt.text for prompt in said]),
+        resampling.seed,
+        asked.probes,
+        parts.rows,
+    )
+    before, tried, not_run, swept = sweep.run(asked, parts.present, testbed, tell)
+    arguments = record_of(
+        (asked, topics["data"], topics["words"], resampling),
+        faces=(faces if isinstance(faces, str) else None, None),
+        attribute=(attribute, None),
+        convention=(topics["measured"].convention, "tiltmeter"),
+    )
     meta = run_record(
         model=tower,
         spec=spec,
-        data={"faces": {"name": data.name, "images": len(data), **data.provenance}},
-        seed=seed,
+        data={"faces": parts.about},
+        seed=resampling.seed,
         frontier={
-            "attribute": attribute, "images": images, "shares": list(shares), "loss": loss,
-            "attributes": asked, "permutations": permutations, "bootstraps": bootstraps,
-            "also": [one.name for one in others], "tasks": [task.name for task in tasks],
-            "parts": {name: {"images": len(part), "ids": content_hash(list(part.ids))}
-                      for name, part in zip(("fit", "validation", "test"),
-                                            (fit, validation, test), strict=True)},
-            "copies": sum(map(len, parts)) - len(fit) - len(validation) - len(test),
+            "attribute": attribute, "images": faces if isinstance(faces, str) else None,
+            "shares": list(asked.shares), "loss": asked.loss, "attributes": attributes,
+            "permutations": resampling.permutations, "bootstraps": resampling.bootstraps,
+            "also": [one.name for one in parts.others], "tasks": [task.name for task in tasks],
+            "parts": parts.record, "copies": parts.copies,
             "candidates": [{"method": c.method, "settings": dict(c.settings)} for c in swept],
         },
         not_run=not_run,
+        arguments=arguments,
         prompts=prompt_record(said),
-        convention=chosen.as_dict(),
+        convention=convention.as_dict(),
     )  # fmt: skip
-    return Frontier(attribute, before, tried, loss, meta)
+    return Frontier(attribute, before, tried, asked.loss, meta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The images of a sweep: to fit on, to choose by, to report, and others to report on."""
+
+    fit: Faces
+    validation: Faces
+    test: Faces
+    others: list[Faces]
+    rows: Rows  # that candidates are fitted on
+    groups: tuple[str, ...]  # attributes
+    crossings: list[str]
+    present: tuple[str, ...]  # groups of the attribute that somebody belongs to
+    copies: int  # images left out, since a copy was fitted on or chosen by
+    about: dict[str, Any]
+    store: Store | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        faces: str | Faces,
+        asked: SweepOptions,
+        topics: Mapping[str, Any],
+        attribute: str,
+        tell: Progress,
+    ) -> _Parts:
+        place, strict = topics["compute"].store, topics["data"].strict
+        store = None if place is None else Store(Path(place))
+        data = seen(model, faces, store, strict, tell)
+        groups = data.attribute(attribute)  # an unknown one is named before the work begins
+        others = [seen(model, one, store, strict, tell) for one in asked.also]
+        parts = split(len(data), asked.shares, topics["resampling"].seed)
+        fit, validation, test = (data.only(rows) for rows in parts)
+        rows = Rows.of(fit)
+        # a copy of an image that was fitted on, or chosen by, is no judge
+        validation, *judging = (unseen(one, rows) for one in (validation, test, *others))
+        chosen_by = Rows.of(validation)
+        test, *others = (unseen(one, chosen_by) for one in judging)
+        return cls(
+            fit,
+            validation,
+            test,
+            others,
+            rows,
+            tuple(data.groups),
+            crossings(data, topics["data"].cross),
+            tuple(n for n, count in zip(groups.names, groups.counts, strict=True) if count),
+            sum(map(len, parts)) - len(fit) - len(validation) - len(test),
+            {"name": data.name, "images": len(data), **data.provenance},
+            store,
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        named = {"fit": self.fit, "validation": self.validation, "test": self.test}
+        return {
+            name: {"images": len(part), "ids": content_hash(list(part.ids))}
+            for name, part in named.items()
+        }
 
 
 @dataclass(eq=False)
@@ -193,6 +294,31 @@ class _Sweep:
         self.start: dict[str, Mapping[tuple[str, str], float]] = {}
         self.hits: dict[tuple[str, int], Floats] = {}
         self.told: dict[str, dict[str, dict[str, Told]]] = {}  # by the images' vectors
+
+    def run(
+        self, asked: SweepOptions, present: Sequence[str], testbed: bool, tell: Progress
+    ) -> tuple[Judged, list[Judged], dict[str, str], list[Candidate]]:
+        """The model as it is, all candidates that could be tried, why others could not, and all."""
+        groups = self.fit.attribute(self.attribute)
+        sizes = dict(zip(groups.names, groups.counts.tolist(), strict=True))
+        texts = group_texts(self.model.encode_texts, asked.prompts, tuple(present), testbed=testbed)
+        tell("the model as it is", 0.0)
+        before = self.judged(BEFORE, _unchanged())
+        tried, not_run = [], {}
+        swept = candidates(asked.methods, asked.strengths, min(sizes[name] for name in present))
+        for at, one in enumerate(swept):
+            tell(one.name, (at + 1) / (len(swept) + 1))
+            try:
+                made = self.corrected(one, texts, asked.captions)
+                tried.append(self.judged(one, made))
+            except TiltmeterError as error:
+                if asked.methods is not None or asked.strengths is not None:
+                    raise InputError(f"{one.name}: {error}") from None
+                not_run[one.name] = str(error)
+        if not tried:
+            reasons = "; ".join(f"{name}: {why}" for name, why in list(not_run.items())[:3])
+            raise InputError(f"none of {len(swept)} candidates could be tried: {reasons}")
+        return before, tried, not_run, swept
 
     def corrected(self, one: Candidate, texts: GroupTexts, captions: Any) -> Corrected:
         """A fitted candidate; it remembers the rows that it was fitted on."""
