@@ -121,12 +121,24 @@ def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
 
 @pytest.fixture(scope="module")
 def measured(fuse: Any, pairs: Scenes) -> tuple[Measured, Measured, Asked]:
-    """All 200 pictures, attacked as the README says; minutes on a CPU."""
-    from tiltmeter.counterfactuals.adversarial import Adversarial, Attack
+    """All 200 pictures, attacked as the README says; minutes on a CPU.
+
+    It does not say where its random start is. From `corners`, every pixel up or down by epsilon as
+    in its noise, its figure comes out; from a uniform start, this package's, 9.34 does.
+    """
+    from tiltmeter.counterfactuals import adversarial
+
+    uniform = adversarial._uniform
+
+    def corners(*given: Any) -> Any:
+        return (uniform(*given) >= 0.5).float()
 
     asked = Asked(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
-    settings = Attack(loss="pair", random_start=True, sure=2.0, starts=1)  # no second try
-    attacked = measure(fuse, pairs, asked, Adversarial(settings, batch=8), noise=8 / 255)
+    settings = adversarial.Attack(loss="pair", random_start=True, sure=2.0, starts=1)
+    source = adversarial.Adversarial(settings, batch=8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(adversarial, "_uniform", corners)
+        attacked = measure(fuse, pairs, asked, source, noise=8 / 255)
     return attacked, measure(fuse, pairs, asked, Parallel(8)), asked
 
 
@@ -143,7 +155,9 @@ def test_attacked_photographs(measured: tuple[Measured, Measured, Asked]) -> Non
     assert rate["parallel"][0] == pytest.approx(0.529, abs=5e-4)
     assert rate["noise"][0] == pytest.approx(0.088, abs=0.05)  # other dice
     shift = attacked.odds(0) - attacked.odds(1)
-    assert shift.mean() == pytest.approx(9.05, abs=0.25)  # 9.19 here; why is not known
+    # other dice move a picture's log-odds by .76 (standard deviation), and both sides have thrown
+    error = 2**0.5 * 0.76 / 200**0.5
+    assert shift.mean() == pytest.approx(9.05, abs=3 * error)
     assert (attacked.odds(0) - attacked.odds(noise=True)).mean() == pytest.approx(0.03, abs=0.1)
     assert attacked.odds(0).std() > 1
 
