@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.scale import Random
 from tiltmeter.corpus import audit_captions
-from tiltmeter.embedding import embed
+from tiltmeter.embedding import Workers, embed
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Engine, Parts, engine_of
 from tiltmeter.engine.vectors import Mapped
@@ -156,7 +156,7 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
             pace = Pace(batch=8, chunk=16)
             embed(
                 load(), pictures, [path.name for path in paths],
-                store=Store(Path(folder)), pace=pace, engine=engine, load=load,
+                store=Store(Path(folder)), pace=pace, workers=Workers(engine, load),
             )  # fmt: skip
             kept = sorted(Path(folder).glob("*/*.npy"))
             return {path.name: path.read_bytes() for path in kept}

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tiltmeter.embedding import embed
+from tiltmeter.embedding import Workers, embed
 from tiltmeter.engine import jpeg, local
 from tiltmeter.engine.local import REQUESTS, Pace
 from tiltmeter.engine.local import embed as chunks
@@ -90,8 +90,9 @@ def shards(store: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(store.glob("*/*.npy"))}
 
 
-def embedded(model, faces: Faces, **options):
-    return embed(model, faces.images, faces.ids, **options)
+def embedded(model, faces: Faces, *, engine=None, load=None, read=True, **options):
+    workers = Workers(engine or Local(), load, read)
+    return embed(model, faces.images, faces.ids, workers=workers, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -372,7 +373,7 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
         assert set(done.unreadable) == {"05.jpg", "07.jpg"}
         # the same of a worker of an engine that has GPUs
         there = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode), store=store,
-                      engine=Beside(gpus=1), load=Tensors)  # fmt: skip
+                      workers=Workers(Beside(gpus=1), Tensors))  # fmt: skip
         assert there.unreadable == done.unreadable
         assert there.record == done.record
         assert np.array_equal(there.vectors, done.vectors)

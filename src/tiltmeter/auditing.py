@@ -11,7 +11,7 @@ from typing import Any, Unpack
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debias.debiased import Debiased
-from tiltmeter.embedding import SHOWN, Embedded, EmbeddedFaces, embed, load_for
+from tiltmeter.embedding import SHOWN, Embedded, EmbeddedFaces, Workers, embed, load_for
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Engine, engine_of
 from tiltmeter.engine.vectors import Changed, Held, Stored, Vectors, vectors_of
@@ -201,9 +201,7 @@ class _Audit:
                 store=self.store,
                 pace=Pace(precision=self.options.compute.precision),
                 strict=self.options.data.strict,
-                engine=self.engine,
-                load=load,
-                read=in_memory,
+                workers=Workers(self.engine, load, read=in_memory),
                 progress=self.progress,
             )
         return self.embedded[id(data)]

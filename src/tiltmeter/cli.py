@@ -268,8 +268,8 @@ def embed(
     from tiltmeter import show
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.looking import describe
+    from tiltmeter.embedding import Workers, load_for
     from tiltmeter.embedding import embed as run_embed
-    from tiltmeter.embedding import load_for
     from tiltmeter.engine.local import Pace
     from tiltmeter.engine.seam import engine_of
     from tiltmeter.store import Store
@@ -285,9 +285,7 @@ def embed(
             store=Store(store),
             pace=Pace(batch, workers, precision=precision, decode=decode, compiled=compiled),
             strict=strict,
-            engine=where,
-            load=load,
-            read=False,
+            workers=Workers(where, load, read=False),
             progress=progress,
         )
     if as_json:

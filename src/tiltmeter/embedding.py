@@ -13,7 +13,7 @@ import numpy as np
 from tiltmeter.engine import local
 from tiltmeter.engine.local import Pace, decoder_of, device_of
 from tiltmeter.engine.pictures import embed_on
-from tiltmeter.engine.seam import Engine, in_this_process
+from tiltmeter.engine.seam import Engine, Local, in_this_process
 from tiltmeter.engine.vectors import Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.images import Made, Pictures
@@ -58,6 +58,16 @@ class EmbeddedFaces:
     items: list[str] | None = None  # what a store calls them
 
 
+@dataclass(frozen=True)
+class Workers:
+    """Who embeds: an engine, and how its workers get the model."""
+
+    engine: Engine = Local()  # noqa: RUF009
+    load: Callable[[], Any] | None = None  # for workers elsewhere
+    #: Without it embeddings stay in the store: they may be more than the memory holds.
+    read: bool = True
+
+
 def load_for(
     engine: Engine, spec: str, *, device: str, trust_remote_code: bool
 ) -> tuple[Any, Callable[[], Any]]:
@@ -86,19 +96,15 @@ def embed(
     store: Store | None = None,
     pace: Pace = Pace(),  # noqa: B008
     strict: bool = False,
-    engine: Engine | None = None,
-    load: Callable[[], Any] | None = None,
-    read: bool = True,
+    workers: Workers = Workers(),  # noqa: B008
     progress: Progress | None = None,
 ) -> Embedded:
     """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
 
     Shards of the store that are damaged are removed, with a warning, and their images embedded
-    again.
-
-    On another `engine` than the local one every worker gets the model by `load`, and there must be
-    a store. Without `read` the vectors stay there: they may be more than the memory holds.
+    again. Workers elsewhere need a store.
     """
+    engine, load = workers.engine, workers.load
     if not isinstance(pictures, Pictures | Made):
         raise InputError("there are no picture files to embed: tiltmeter list datasets")
     if not hasattr(model, "encode_images"):
@@ -106,7 +112,7 @@ def embed(
         raise InputError(f"{name} gives no vectors to images: it has no encode_images")
     device, elsewhere = device_of(model), not in_this_process(engine)
     if elsewhere:
-        device = "cuda" if engine is not None and engine.gpus else "cpu"
+        device = "cuda" if engine.gpus else "cpu"
     precision, decoder = pace.precision_on(device), decoder_of(model, pace, device)
     if elsewhere:  # workers do as is settled here, or nothing
         decode = "gpu" if decoder == "nvjpeg" else "cpu"
@@ -123,7 +129,7 @@ def embed(
     known = frozenset() if space is None else frozenset(space)
     chunks = local.embed(model, pictures, known=known.__contains__, pace=pace)
     if elsewhere:
-        if engine is None or load is None or space is None:
+        if load is None or space is None:
             raise InputError("workers elsewhere keep vectors in a store: name one (--store DIR)")
         chunks = embed_on(engine, load, pictures, space, pace, device)
     for chunk in chunks:
@@ -160,10 +166,10 @@ def embed(
             raise InputError(f"{damaged[broken.pop()]}, just after it was written: check the disk")
         if damaged:
             again = embed(model, pictures, ids, store=store, pace=pace, strict=strict,
-                          engine=engine, load=load, read=read, progress=progress)  # fmt: skip
+                          workers=workers, progress=progress)  # fmt: skip
             seconds = time.perf_counter() - started
             return replace(again, new=new + again.new, seconds=seconds)
-        found = space.vectors(items if read else [])
+        found = space.vectors(items if workers.read else [])
     record = {
         "pictures": content_hash(items),
         "precision": precision,

@@ -34,7 +34,7 @@ from tiltmeter.auditing import audit
 from tiltmeter.cli import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.debias.debiased import Debiased
-from tiltmeter.embedding import embed
+from tiltmeter.embedding import Workers, embed
 from tiltmeter.engine import ray_engine
 from tiltmeter.engine.local import Pace
 from tiltmeter.engine.seam import Failed, Local, engine_of
@@ -259,8 +259,7 @@ def pictures_are_those_of_the_local_engine_though_a_node_dies(
         faces.ids,
         store=Store(tmp_path / "ray"),
         pace=pace,
-        engine=cluster.engine(),
-        load=load,
+        workers=Workers(cluster.engine(), load),
         progress=progress,
     )
     assert cluster.alive == 1
@@ -358,13 +357,13 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     program = (
         "import sys; from pathlib import Path; from functools import partial\n"
         "from tests.test_embedding import album\n"
-        "from tiltmeter.embedding import embed; from tiltmeter.engine.local import Pace\n"
+        "from tiltmeter.embedding import Workers, embed; from tiltmeter.engine.local import Pace\n"
         "from tiltmeter.engine.seam import engine_of; from tiltmeter.models import load_model\n"
         "from tiltmeter.store import Store\n"
         "spec, root, store, engine = sys.argv[1:]\n"
         "load = partial(load_model, spec); faces = album(Path(root), 300)\n"
         "done = embed(load(), faces.images, faces.ids, store=Store(Path(store)),\n"
-        "             pace=Pace(batch=4, chunk=10), engine=engine_of(engine), load=load)\n"
+        "             pace=Pace(batch=4, chunk=10), workers=Workers(engine_of(engine), load))\n"
         "print(done.new)"
     )
     store = tmp_path / "ray"
