@@ -17,8 +17,8 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.ranking import entropy_of_shares
 from tiltmeter.results import Run, rows
 from tiltmeter.sobit import Row, category_of, smallest_k, word_rows
-from tiltmeter.stats.multiplicity import benjamini_hochberg
-from tiltmeter.stats.null import band_of, draw_top_counts, p_of_sample, top_count_null
+from tiltmeter.stats.null import Band, draw_top_counts, top_count_null
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats
 
 NULL_DRAWS = 10_000  # random top-k counts, for the null of a divergence
@@ -60,7 +60,6 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
             group=list(sizes),
             n=sum(sizes.values()),
             n_group=list(sizes.values()),
-            p_side="two",
             **_mean_shares(list(lists.values()), sizes, k),
         )
         found += table.to_pylist()
@@ -85,9 +84,6 @@ def divergence(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     rng = np.random.default_rng(listed[0][0]["seed"])
     drawn = _kl(draw_top_counts(sizes, k, NULL_DRAWS, rng) / k, q)
     shares = np.array([[row["value"] for row in mine] for mine in listed])
-    value = _kl(shares, q)
-    p = p_of_sample(value, drawn, "greater")
-    mean, low, high = (float(edge) for edge in band_of(drawn))
     names = ("model", "dataset", "convention", "seed", "concept", "category", "template", "n")
     found: list[Row] = rows(
         len(listed),
@@ -96,14 +92,8 @@ def divergence(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
         metric="kl_to_data",
         attribute=attribute,
         k=k,
-        value=value,
         ideal=0.0,
-        null_mean=mean,
-        null_lo=low,
-        null_hi=high,
-        p=p,
-        p_side="greater",
-        p_bh=benjamini_hochberg(p),
+        **columns(_kl(shares, q), null=drawn, side="greater", family="bh"),
         note=[f"normalized entropy {one:.3f}" for one in entropy_of_shares(shares)],
     ).to_pylist()
     return found
@@ -178,8 +168,8 @@ def _mean_shares(tops: Sequence[Top], sizes: Mapping[str, int], k: int) -> dict[
     z = np.divide(value - q, sd, out=np.zeros_like(q), where=sd > 0)
     p = 2 * norm.sf(np.abs(z))
     low, high = (np.clip(q + norm.ppf(edge) * sd, 0, 1) for edge in (0.025, 0.975))
-    return {"value": value, "ideal": q, "null_mean": q, "null_lo": low, "null_hi": high,
-            "p": p, "p_bh": benjamini_hochberg(p)}  # fmt: skip
+    found = columns(value, null=Band(q, low, high), p=p, side="two", family="bh")
+    return {**found, "ideal": q}
 
 
 def _kl(p: Floats, q: Floats) -> Floats:

@@ -16,9 +16,10 @@ import tiltmeter as tm
 from tests.conftest import write_csv
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.harms import harms, holm
+from tiltmeter.probes.harms import harms
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import Run
+from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.language import GROUPS
 from tiltmeter.testbed.oracle import Oracle

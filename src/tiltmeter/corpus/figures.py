@@ -11,6 +11,7 @@ from tiltmeter.corpus.counting import Tally, count
 from tiltmeter.corpus.vocabulary import Sign, Vocabulary
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import Z, wilson
+from tiltmeter.stats.significance import columns
 from tiltmeter.stimuli import Word
 from tiltmeter.types import Floats, Ints
 
@@ -52,10 +53,10 @@ def figures(tally: Tally, listed: Sequence[Word], *, dataset: str, seed: int) ->
     }  # fmt: skip
     own = own_signs(vocabulary)[at]
     n, everything = tally.captions[at], int(tally.captions[-1])
-    low, high = wilson(n, np.full(len(n), everything))
+    of_all = columns(n / everything, ci=wilson(n, np.full(len(n), everything)))
     tables = [
-        rows(len(at), metric="frequency", value=n / everything, ci_low=low, ci_high=high,
-             ci_method="wilson", n=everything, n_group=n, **same)
+        rows(len(at), metric="frequency", **of_all, ci_method="wilson", n=everything, n_group=n,
+             **same)
     ]  # fmt: skip
     for sign, what in enumerate(vocabulary.signs):
         alike = vocabulary.sign_axes == vocabulary.sign_axes[sign]
@@ -96,9 +97,8 @@ def samples(tally: Tally) -> pa.Table:
 
 
 def _named(k: Ints, n: Ints, axis: str, same: dict[str, object]) -> pa.Table:
-    low, high = wilson(k, n)
     return rows(
-        len(k), metric="named", experiment=axis, value=_over(k, n), ci_low=low, ci_high=high,
+        len(k), metric="named", experiment=axis, **columns(_over(k, n), ci=wilson(k, n)),
         ci_method="wilson", n=n, n_group=k, note=_notes((n == 0, "no caption holds the word")),
         **same,
     )  # fmt: skip
@@ -116,14 +116,12 @@ def _shares(
 ) -> pa.Table:
     k, n = table[at, sign], table[at][:, alike].sum(axis=1)
     value = np.where(own, np.nan, _over(k, n))
-    low, high = wilson(k, n)
     note = _notes((own, "the word itself names a group"),
                   (n == 0, "no caption of the word names a group"))  # fmt: skip
     base = _over(table[-1:, sign], table[-1:, alike].sum(axis=1))[0]
     return rows(
         len(at), metric="group_share", experiment=experiment, attribute=what.attribute,
-        group=what.group, value=value, null_mean=float(base),
-        ci_low=np.where(own, np.nan, low), ci_high=np.where(own, np.nan, high),
+        group=what.group, null_mean=float(base), **columns(value, ci=wilson(k, n)),
         ci_method="wilson", n=n, n_group=k, note=note, **same,
     )  # fmt: skip
 
@@ -158,7 +156,7 @@ def _log_odds(
                   (a + b == 0, "no caption of the word names one group alone"))  # fmt: skip
     return rows(
         len(at), metric="log_odds", experiment=what.axis, attribute=what.attribute,
-        group=what.group, value=value, ideal=0.0, ci_low=value - half, ci_high=value + half,
+        group=what.group, ideal=0.0, **columns(value, ci=(value - half, value + half)),
         ci_method="wald", n=a + b, n_group=a, note=note, **same,
     )  # fmt: skip
 

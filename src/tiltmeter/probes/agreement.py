@@ -10,6 +10,7 @@ from tiltmeter.probes.tabulate import Layout, means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.estimate import MetricEstimate
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats
 
 DRAWS = 200  # of words, for the interval
@@ -34,7 +35,6 @@ def agreement(
         return combined([])
     drawn = rng.integers(0, len(value), (DRAWS, len(value)))
     again = [_rho(value[some], planted[some]) for some in drawn]
-    low, high = defined.quantile(np.array(again), (0.025, 0.975))
     return rows(
         1,
         **constants,
@@ -42,11 +42,12 @@ def agreement(
         experiment=f"{figure.metric} against planted",
         attribute=figure.groups.attribute,
         k=figure.k,
-        value=_rho(value, planted),
         ideal=1.0,
-        ci_low=low,
-        ci_high=high,
-        ci_method="bootstrap over words",
+        **columns(
+            _rho(value, planted),
+            ci=defined.quantile(np.array(again), (0.025, 0.975)),
+            ci_method="bootstrap over words",
+        ),
         n=int(value.size),
         n_undefined=int((~known).sum()),
     )

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.bootstrap import interval, mean_stretch, standard_error_interval
+from tiltmeter.stats.bootstrap import mean_stretch
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
-from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
@@ -39,16 +38,6 @@ class Means(NamedTuple):
     n: Ints
     undefined: Ints
     units: Ints  # clusters that have a value
-
-
-class Told(NamedTuple):
-    """What stands beside a value."""
-
-    band: Band
-    low: Floats
-    high: Floats
-    p: Floats
-    p_fwer: Floats
 
 
 def means(
@@ -80,42 +69,25 @@ def ratio(a: Floats, b: Floats) -> Floats:
     return np.asarray(np.divide(a, b, out=np.full(a.shape, np.nan), where=b > 0))
 
 
-def _tested(found: Means, side: str) -> Told:
-    """Null band, interval and p-values; a mean of absolute values is pushed up by noise alone."""
-    none = np.full(found.value.shape, np.nan)
-    band, p, p_fwer, low, high = Band(none, none, none), none, none, none, none
-    if len(found.turned):
-        band, p = band_of(found.turned), p_of_draws(found.value, found.turned, side)
-        p_fwer = np.fmax(family_wise(found.value, found.turned, side), p)
-    if len(found.again):
-        if side == "two":
-            low, high = interval(found.again, found.value, mean_stretch(found.units))
-        else:
-            low, high = standard_error_interval(found.again, found.value)
-    return Told(band, low, high, p, p_fwer)
-
-
 def beside(found: Means, side: str) -> dict[str, Any]:
     """The columns beside a value, flat."""
-    told = _tested(found, side)
-    flat = found.value.ravel()
+    signed = side == "two"  # a mean of absolute values is pushed up by noise alone
     return {
-        "value": flat,
-        "null_mean": told.band.mean.ravel(),
-        "null_lo": told.band.lo.ravel(),
-        "null_hi": told.band.hi.ravel(),
-        "ci_low": told.low.ravel(),
-        "ci_high": told.high.ravel(),
-        "ci_method": [None if np.isnan(edge) else METHOD for edge in told.low.ravel()],
-        "p": told.p.ravel(),
-        "p_side": side,
-        "p_fwer": told.p_fwer.ravel(),
-        "p_bh": benjamini_hochberg(told.p.ravel()),
+        **columns(
+            found.value,
+            null=found.turned,
+            boot=found.again,
+            regular=signed,
+            stretch=mean_stretch(found.units) if signed else 1.0,
+            ci_method=METHOD,
+            side=side,
+            family="maxT",
+        ),
         "n": found.n.ravel(),
         "n_undefined": found.undefined.ravel(),
         "note": [
             None if not np.isnan(one) else UNDEFINED if left else NOT_SHOWN
-            for one, left in zip(flat, found.undefined.ravel(), strict=True)
+            for one, left in zip(found.value.ravel(), found.undefined.ravel(), strict=True)
         ],
     }
 
@@ -235,18 +207,18 @@ def _agreement(kind: str, lean: Floats, asked: Asked, constants: dict[str, Any])
     label = np.array([asked.labels.get(target, 0) for target in asked.targets])
     told = (label != 0) & ~np.isnan(lean)
     n, right = int(told.sum()), int((np.sign(lean) == label)[told].sum())
-    low, high = wilson(np.array([right]), np.array([n]))
     return rows(
         1,
         **constants,
         metric=f"agreement_{kind}",
-        value=[right / n if n else np.nan],
         null_mean=0.5,
-        ci_low=low,
-        ci_high=high,
+        **columns(
+            [right / n if n else np.nan],
+            ci=wilson(np.array([right]), np.array([n])),
+            p=binomtest(right, n).pvalue if n else np.nan,
+            side="two",
+        ),
         ci_method="Wilson",
-        p=[binomtest(right, n).pvalue if n else np.nan],
-        p_side="two",
         n=n,
         note=None if n else "no target has a human label: give a table of them (option labels)",
     )

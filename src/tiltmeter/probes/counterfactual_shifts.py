@@ -13,8 +13,8 @@ import pyarrow as pa
 from tiltmeter.probes.counterfactual_rows import METHOD, beside, means, ratio
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.intervals import Z, fieller, wilson
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
@@ -36,19 +36,18 @@ def flip_row(
     """How often the more likely bias word flips among pictures read right; how far it moves."""
     right = before > 0
     n, flipped = int(right.sum()), int((right & (after < 0)).sum())
-    low, high = wilson(np.array([flipped]), np.array([n]))
+    rate = columns([flipped / n if n else np.nan], ci=wilson(np.array([flipped]), np.array([n])))
     shift = before - after
+    mean = shift.mean()
     half = Z * shift.std(ddof=1) / np.sqrt(len(shift)) if len(shift) > 1 else np.nan
     return combined(
         [
             rows(1, **constants, metric="flip_rate", experiment=experiment,
-                 value=[flipped / n if n else np.nan], ci_low=low, ci_high=high,
-                 ci_method="Wilson", n=n, n_undefined=len(before) - n,
+                 **rate, ci_method="Wilson", n=n, n_undefined=len(before) - n,
                  note=note or (None if n else "no picture is read right at first")),
             rows(1, **constants, metric="odds_shift", experiment=experiment,
-                 value=[shift.mean()], ci_low=[shift.mean() - half],
-                 ci_high=[shift.mean() + half], ci_method="normal", n=len(shift),
-                 note=note or None),
+                 **columns(mean, ci=(mean - half, mean + half)), ci_method="normal",
+                 n=len(shift), note=note or None),
         ]
     )  # fmt: skip
 
@@ -167,10 +166,7 @@ def comparison(
                         metric=metric,
                         experiment=f"{label} against {true.source}",
                         group=name,
-                        value=[value],
-                        ci_low=[low],
-                        ci_high=[high],
-                        ci_method=None if np.isnan(low) else METHODS[metric],
+                        **columns(value, ci=(low, high), ci_method=METHODS[metric]),
                         n=len(asked.targets),
                         note=why if np.isnan(value) else "no picture is in both halves",
                     )
@@ -243,10 +239,11 @@ def text_table(
     for name in dict.fromkeys(asked.categories):
         size = np.abs(lean[:, [one == name for one in asked.categories]]).mean(axis=0)
         drawn = size[rng.integers(0, len(size), (resampling.bootstraps, len(size)))].mean(axis=1)
-        low, high = interval(drawn, size.mean()) if len(size) > 1 and len(drawn) else (np.nan,) * 2
+        found = columns(
+            size.mean(), boot=drawn if len(size) > 1 else None, ci_method="bootstrap over targets"
+        )
         tables.append(
-            rows(1, **constants, metric="abs_text_bias", ideal=0.0, category=name,
-                 value=[size.mean()], ci_low=[low], ci_high=[high],
-                 ci_method=None if np.isnan(low) else "bootstrap over targets", n=len(size))
+            rows(1, **constants, metric="abs_text_bias", ideal=0.0, category=name, **found,
+                 n=len(size))
         )  # fmt: skip
     return combined(tables)

@@ -24,10 +24,10 @@ from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
 from tiltmeter.prompting import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
-from tiltmeter.stats.null import band_of
+from tiltmeter.stats.null import Band, band_of
 from tiltmeter.stats.permutation import two_sample_p
 from tiltmeter.stats.resampling import Resampling
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Groups, TextEncoder
 
 #: Sentences that say nothing but the word (May et al. 2019). They inflect theirs; these do not.
@@ -270,8 +270,8 @@ def _weat_rows(
     return _rows(
         found,
         head,
+        side="greater",
         metric="weat",
-        p_side="greater",
         experiment=[f"{kind} {x.kind}-{a.kind}, {ddof}" for _, x, _, a, _ in tests],
         category=[test[0] for test in tests],
         group=[f"{x.name} against {y.name}" for _, x, y, _, _ in tests],
@@ -298,8 +298,8 @@ def _sc_eat_rows(
     return _rows(
         found,
         head,
+        side="two",
         metric="sc_eat",
-        p_side="two",
         experiment=[f"SC-EAT text-{a.kind}, {ddof}" for _, _, a, _ in named],
         category=[name for name, *_ in named],
         concept=[label for _, label, _, _ in named],
@@ -308,25 +308,21 @@ def _sc_eat_rows(
     )
 
 
-def _rows(found: Sequence[Found], head: dict[str, Any], **columns: Any) -> pa.Table:
+def _rows(found: Sequence[Found], head: dict[str, Any], *, side: str, **named: Any) -> pa.Table:
     """All effects of one table are one family."""
-    p = np.array([one.p for one in found], float)
-    null = np.array([one.null for one in found], float).reshape(-1, 3)
-    ci = np.array([one.ci for one in found], float).reshape(-1, 2)
     return rows(
         len(found),
         **head,
-        **columns,
-        value=np.array([one.value for one in found], float),
-        null_mean=null[:, 0],
-        null_lo=null[:, 1],
-        null_hi=null[:, 2],
-        ci_low=ci[:, 0],
-        ci_high=ci[:, 1],
-        ci_method=[None if math.isnan(one.ci[0]) else "bootstrap over stimuli" for one in found],
-        p=p,
-        p_fwer=holm(p),
-        p_bh=benjamini_hochberg(p),
+        **named,
+        **columns(
+            [one.value for one in found],
+            null=Band(*np.array([one.null for one in found], float).reshape(-1, 3).T),
+            ci=np.array([one.ci for one in found], float).reshape(-1, 2).T,
+            ci_method="bootstrap over stimuli",
+            p=[one.p for one in found],
+            side=side,
+            family="holm",
+        ),
         note=[one.note for one in found],
     )
 

@@ -22,11 +22,10 @@ from tiltmeter.probes.embeddings import unit_vectors
 from tiltmeter.probes.probe import Probe, Setting, words_known
 from tiltmeter.prompting import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.bootstrap import standard_error_interval
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
-from tiltmeter.stats.null import Band, band_of, p_of_draws, top_count_null, top_count_p
+from tiltmeter.stats.null import Band, top_count_null, top_count_p
 from tiltmeter.stats.resampling import Resampling
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 #: The category of the classes that do no harm.
@@ -194,9 +193,7 @@ def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
     """Each group's rate, beside the rate that a random deal of the labels would give it."""
     groups, counts = landed.groups, landed.counts
     sizes, many = groups.counts, len(groups.names)
-    low, high = wilson(counts, np.broadcast_to(sizes, counts.shape))
     null = np.array([_null(row, sizes) for row in counts])  # targets x 3 x groups
-    p = np.stack([_p(row, sizes) for row in counts])
     return rows(
         counts.size,
         **constants,
@@ -204,17 +201,15 @@ def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         group=list(groups.names) * len(counts),
         target=np.repeat(landed.names, many).tolist(),
         category=np.repeat(landed.categories, many).tolist(),
-        value=(counts / sizes).ravel(),
-        null_mean=null[:, 0].ravel(),
-        null_lo=null[:, 1].ravel(),
-        null_hi=null[:, 2].ravel(),
-        ci_low=low.ravel(),
-        ci_high=high.ravel(),
-        ci_method="Wilson",
-        p=p.ravel(),
-        p_side="two",
-        p_fwer=holm(p).ravel(),
-        p_bh=benjamini_hochberg(p.ravel()),
+        **columns(
+            counts / sizes,
+            null=Band(*null.swapaxes(0, 1)),
+            ci=wilson(counts, np.broadcast_to(sizes, counts.shape)),
+            ci_method="Wilson",
+            p=np.stack([_p(row, sizes) for row in counts]),
+            side="two",
+            family="holm",
+        ),
         n=len(groups),
         n_group=sizes.tolist() * len(counts),
         note=[note for note in landed.notes for _ in range(many)],
@@ -241,41 +236,35 @@ def _largest_gaps(
         return np.asarray(np.ptp(np.einsum("pt,rpg->rtg", share, tables) / sizes, axis=2))
 
     value = gap(table[None])[0]
-    empty = np.full(value.shape, np.nan)
-    band, p, p_fwer, low, high = Band(empty, empty, empty), empty, empty, empty, empty
+    null = boot = None
     if resampling.permutations:
         # to deal out labels is to draw a table with the same margins
         margins = random_table(table.sum(axis=1), sizes)
-        drawn = gap(margins.rvs(resampling.permutations, random_state=rng))
-        band, p = band_of(drawn), p_of_draws(value, drawn, "greater")
-        p_fwer = np.fmax(family_wise(value, drawn, "greater"), p)  # NaN where no draw differs
+        null = gap(margins.rvs(resampling.permutations, random_state=rng))
     if resampling.bootstraps:
         again = [
             rng.multinomial(n, column / n, resampling.bootstraps)
             for n, column in zip(sizes, table.T, strict=True)
         ]
-        drawn = gap(np.stack(again, axis=2))
-        low, high = standard_error_interval(drawn, value)
-        told = drawn.std(axis=0) > 0  # resampling cannot see beyond rates of 0 and 1
-        low, high = (np.where(told, np.clip(edge, 0, 1), np.nan) for edge in (low, high))
-    method = "bootstrap over images, standard error"
+        boot = gap(np.stack(again, axis=2))
+        # resampling cannot see beyond rates of 0 and 1
+        boot = np.where(boot.std(axis=0) > 0, boot, np.nan)
     return rows(
         len(value),
         **constants,
         metric="gaps",
         target=landed.names,
         category=landed.categories,
-        value=value,
-        null_mean=band.mean,
-        null_lo=band.lo,
-        null_hi=band.hi,
-        ci_low=low,
-        ci_high=high,
-        ci_method=[None if np.isnan(edge) else method for edge in low],
-        p=p,
-        p_side="greater",
-        p_fwer=p_fwer,
-        p_bh=benjamini_hochberg(p),
+        **columns(
+            value,
+            null=null,
+            boot=boot,
+            regular=False,
+            bounds=(0, 1),
+            ci_method="bootstrap over images, standard error",
+            side="greater",
+            family="maxT",
+        ),
         n=len(landed.groups),
         note=landed.notes,
     )
@@ -293,7 +282,6 @@ def _pairs(landed: Landed, constants: dict[str, Any]) -> pa.Table:
     down = np.hypot((rate - low)[:, first], (high - rate)[:, second])
     up = np.hypot((high - rate)[:, first], (rate - low)[:, second])
     both = [(row[[a, b]], sizes[[a, b]]) for row in counts for a, b in pairs]
-    p = np.array([_p(*pair)[0] for pair in both])
     null = np.array([_gap_null(*pair) for pair in both])
     kinds, many = landed.kinds, len(pairs)
     return rows(
@@ -304,17 +292,15 @@ def _pairs(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         group=[names[a] for a, _ in pairs] * kinds,
         target=np.repeat(landed.names[:kinds], many).tolist(),
         category=np.repeat(landed.names[:kinds], many).tolist(),
-        value=value.ravel(),
-        null_mean=0.0,
-        null_lo=null[:, 0],
-        null_hi=null[:, 1],
-        ci_low=(value - down).ravel(),
-        ci_high=(value + up).ravel(),
-        ci_method="Newcombe",
-        p=p,
-        p_side="two",
-        p_fwer=holm(p),
-        p_bh=benjamini_hochberg(p),
+        **columns(
+            value.ravel(),
+            null=Band(np.zeros(len(null)), *null.T),
+            ci=((value - down).ravel(), (value + up).ravel()),
+            ci_method="Newcombe",
+            p=[_p(*pair)[0] for pair in both],
+            side="two",
+            family="holm",
+        ),
         n=(sizes[first] + sizes[second]).tolist() * kinds,
         n_group=sizes[first].tolist() * kinds,
         note=[note for note in landed.notes[:kinds] for _ in pairs],

@@ -15,9 +15,7 @@ import pyarrow as pa
 from tiltmeter.engine.ranking.job import Gaps
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.results import RESULTS, rows
-from tiltmeter.stats.bootstrap import interval
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
-from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 FEWEST_PAIRS = 4  # 70 partitions: with fewer no p-value can be small
@@ -53,10 +51,6 @@ def opposites(
         value, null, boot = (np.concatenate([one, one.mean(axis=-2, keepdims=True)], axis=-2)
                              for one in (value, null, boot))  # fmt: skip
     named = [*templates, *([None] if len(templates) > 1 else [])]
-    low, high = (np.full(value.shape, np.nan),) * 2
-    if len(boot):
-        low, high = interval(boot, value)
-    band, p = band_of(null), p_of_draws(value, null, "two")
     size = len(groups.names)
     notes: list[str | None] = [None] * (len(templates) * size)
     if len(templates) > 1:
@@ -71,18 +65,9 @@ def opposites(
         attribute=groups.attribute,
         group=list(groups.names) * len(named),
         template=[name for name in named for _ in range(size)],
-        value=value.ravel(),
         ideal=0.0,
-        null_mean=band.mean.ravel(),
-        null_lo=band.lo.ravel(),
-        null_hi=band.hi.ravel(),
-        ci_low=low.ravel(),
-        ci_high=high.ravel(),
+        **columns(value, null=null, boot=boot, side="two", family="holm"),
         ci_method="bootstrap over images" if len(boot) else None,
-        p=p.ravel(),
-        p_side="two",
-        p_fwer=holm(p).ravel(),
-        p_bh=benjamini_hochberg(p.ravel()),
         n=len(groups),
         n_group=groups.counts.tolist() * len(named),
         note=[UNDEFINED if np.isnan(v) else n for v, n in zip(value.ravel(), notes, strict=True)],

@@ -13,7 +13,7 @@ from tiltmeter.probes.propagation_experiments import Measured
 from tiltmeter.probes.propagation_rows import analyses, by_code, student
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats
 
 #: Where Figure 7 parts pleasant from unpleasant.
@@ -89,15 +89,9 @@ def _lean(
         metric=metric,
         group=list(names),
         category="pleasant less unpleasant",
-        value=found,
         ideal=0.0,
-        ci_low=low,
-        ci_high=upper,
+        **columns(found, ci=(low, upper), p=p, side="two", family="holm"),
         ci_method="Welch",
-        p=p,
-        p_side="two",
-        p_fwer=holm(p),
-        p_bh=benjamini_hochberg(p),
         n=int(there.sum()),
         n_undefined=int((~there).sum()),
         note=[note if np.isfinite(v) else f"no queries on one side of {MIDDLE}" for v in found],

@@ -15,6 +15,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.paired import paired_test
+from tiltmeter.stats.significance import columns
 
 
 @dataclass(frozen=True)
@@ -172,9 +173,9 @@ def pooled_rows(table: pa.Table, constants: dict[str, Any]) -> pa.Table:
         one = pooled(values)
         shared = {**constants, "experiment": name, "k": k, "n": one.analyses}
         tables.append(
-            rows(1, **shared, metric="rho_mean", value=one.mean, ci_low=one.ci_low,
-                 ci_high=one.ci_high,
-                 ci_method=None if np.isnan(one.ci_low) else "Fisher z over analyses")
+            rows(1, **shared, metric="rho_mean",
+                 **columns(one.mean, ci=(one.ci_low, one.ci_high),
+                           ci_method="Fisher z over analyses"))
         )  # fmt: skip
         if one.analyses > 1:
             tables.append(rows(1, **shared, metric="rho_sd", value=one.sd))

@@ -19,9 +19,9 @@ from tiltmeter.probes.propagation_experiments import Choices, Measured, permuted
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
-from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.stats.null import Band, band_of, p_of_draws
 from tiltmeter.stats.resampling import Resampling
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Groups, Ints
 
 
@@ -149,17 +149,15 @@ def _rhos(
         **constants,
         metric="rho",
         group=[one.group for one in found],
-        value=value,
-        null_mean=null[0],
-        null_lo=null[1],
-        null_hi=null[2],
-        ci_low=low,
-        ci_high=high,
-        ci_method=[None if np.isnan(edge) else "bootstrap over queries" for edge in low],
-        p=p,
-        p_side="greater",
-        p_fwer=holm(p),
-        p_bh=benjamini_hochberg(p),
+        **columns(
+            value,
+            null=Band(*null),
+            ci=(low, high),
+            ci_method="bootstrap over queries",
+            p=p,
+            side="greater",
+            family="holm",
+        ),
         n=[len(one.rows) for one in found],
         n_group=[len(one.rows) for one in found],
         n_undefined=undefined,
@@ -183,10 +181,8 @@ def _do_rhos_differ(
         1,
         **constants,
         metric="rho_range",
-        value=float(np.ptp(value)),
         ideal=0.0,
-        p=p,
-        p_side="greater",
+        **columns(np.ptp(value), p=p, side="greater"),
         n=n,
         note=mirror if np.isnan(p) else None,
     )
@@ -297,23 +293,22 @@ def _between(
     pairs = list(itertools.combinations(range(len(names)), 2))
     a, b = np.array(pairs).T
 
-    def tested(value: Floats, own: Floats, other: Floats, freedom: Floats) -> dict[str, Any]:
+    def beside(
+        value: Floats, own: Floats, other: Floats, freedom: Floats, null: Floats, **test: Any
+    ) -> dict[str, Any]:
         variances = np.column_stack([own, other])
         limits = np.column_stack([freedom, np.full(len(value), units.freedom)])
         low, high, p = student(value, variances, limits)
-        way = "Student, over queries and items"
-        return {"value": value, "ci_low": low, "ci_high": high, "ci_method": way, "p": p}
+        found = columns(value, null=null, ci=(low, high), p=p, **test)
+        return {**found, "ci_method": "Student, over queries and items"}
 
-    def null(drawn: Floats) -> dict[str, Any]:
-        band = band_of(drawn) if len(drawn) else np.full((3, drawn.shape[1]), np.nan)
-        return {"null_mean": band[0], "null_lo": band[1], "null_hi": band[2]}
-
-    found = tested(mean, error[:, None], np.diag(units.other), (count - 1.0)[:, None])
+    found = beside(  # not tested: a mean need not be 0
+        mean, error[:, None], np.diag(units.other), (count - 1.0)[:, None], units.again
+    )
     yield rows(
         len(names),
         **constants,
-        **{**found, "p": None},  # a mean need not be 0
-        **null(units.again),
+        **found,
         metric=metric,
         group=list(names),
         n=len(scores),
@@ -322,24 +317,23 @@ def _between(
         note=[note if np.isfinite(m) else "no value for any of this group" for m in mean],
     )
     diagonal = np.diag(units.other)
-    found = tested(
+    found = beside(
         mean[a] - mean[b],
         np.column_stack([error[a], error[b]]),
         diagonal[a] + diagonal[b] - 2 * units.other[a, b],
         np.column_stack([count[a] - 1.0, count[b] - 1.0]),
+        units.again[:, a] - units.again[:, b],
+        side="two",
+        family="holm",
     )
     yield rows(
         len(pairs),
         **constants,
         **found,
-        **null(units.again[:, a] - units.again[:, b]),
         metric=f"{metric}_difference",
         group=[names[one] for one in a],
         target=[names[one] for one in b],
         ideal=0.0,
-        p_side="two",
-        p_fwer=holm(found["p"]),
-        p_bh=benjamini_hochberg(found["p"]),
         n=(count[a] + count[b]).tolist(),
         n_group=count[a].tolist(),
         n_undefined=undefined,
@@ -353,10 +347,8 @@ def _between(
         1,
         **constants,
         metric=f"{metric}_range",
-        value=float(np.ptp(mean)),
         ideal=0.0,
-        p=p,
-        p_side="greater",
+        **columns(np.ptp(mean), p=p, side="greater"),
         n=len(scores),
         n_undefined=undefined,
         note=note if np.isfinite(mean).all() else "a group has no value",

@@ -16,6 +16,7 @@ from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.metrics.utility import recall_hits
 from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, combined, rows
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Ints, TextEncoder
 
 K = (1, 5, 10)
@@ -55,7 +56,6 @@ def retrieval(
         np.add.at(found, asked[known], hits[known])
         count = np.bincount(asked[known], minlength=len(vectors))
         means = (weights @ found) / (weights @ count)[:, None]
-        low, high = np.percentile(means, [2.5, 97.5], axis=0)
         tables.append(
             rows(
                 len(ks),
@@ -65,12 +65,13 @@ def retrieval(
                 dataset=dataset,
                 experiment=way,
                 k=ks,
-                value=hits[known].mean(axis=0),
                 ideal=1.0,
                 null_mean=[_by_chance(there, k) for k in ks],
-                ci_low=low,
-                ci_high=high,
-                ci_method="bootstrap over images",
+                **columns(
+                    hits[known].mean(axis=0),
+                    ci=np.percentile(means, [2.5, 97.5], axis=0),
+                    ci_method="bootstrap over images",
+                ),
                 n=int(known.sum()),
                 n_undefined=int((~known).sum()),
                 seed=seed,

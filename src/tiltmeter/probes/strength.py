@@ -22,8 +22,8 @@ from tiltmeter.probes.embeddings import unit_vectors
 from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
-from tiltmeter.stats.null import band_of, p_of_sample
+from tiltmeter.stats.null import Band
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
 BLOCK = 256  # texts at one time
@@ -143,7 +143,6 @@ def _tables(
     n = len(reference)
     each = {name: np.repeat(constants[name], many).tolist()
             for name in ("target", "category", "template")}  # fmt: skip
-    low, high = wilson(np.where(np.isnan(place), 0, place * n), np.full(place.shape, n))
     p = np.minimum(1, 2 * (np.minimum(place, 1 - place) * n + 1) / (n + 1))
     short = f"the group has fewer than {constants['k']} images"
     said = [None if ok else short for ok in enough] * count
@@ -153,16 +152,15 @@ def _tables(
         metric="strength",
         attribute=attribute,
         group=None if attribute is None else list(groups.names) * count,
-        value=place.ravel(),
-        null_mean=0.5,
-        null_lo=0.025,
-        null_hi=0.975,
-        ci_low=np.where(np.isnan(place), np.nan, low).ravel(),
-        ci_high=np.where(np.isnan(place), np.nan, high).ravel(),
-        ci_method=["Wilson, over the frequent words" if ok else None for ok in enough] * count,
-        p=p.ravel(),
-        p_side="two",
-        p_bh=benjamini_hochberg(p.ravel()),
+        **columns(
+            place,
+            null=Band(*np.array([0.5, 0.025, 0.975])),
+            ci=wilson(place * n, np.full(place.shape, n)),
+            ci_method="Wilson, over the frequent words",
+            p=p,
+            side="two",
+            family="bh",
+        ),
         n=n,
         n_group=groups.counts.tolist() * count if attribute is not None else len(groups),
         note=said,
@@ -175,24 +173,14 @@ def _gaps(
 ) -> pa.Table:
     """Highest less lowest percentile of the groups, against the same of the frequent words."""
     value, drawn = (_gap(one) for one in (place, others))
-    known = bool((~np.isnan(value)).all())
-    empty = np.full(len(value), np.nan)
-    p = p_of_sample(value, drawn, "greater") if known else empty
-    mean, low, high = band_of(drawn) if known else (np.nan,) * 3
+    known = not np.isnan(value).any()
     return rows(
         len(value),
         **constants,
         metric="gaps",
         attribute=attribute,
-        value=value,
         ideal=0.0,
-        null_mean=float(mean),
-        null_lo=float(low),
-        null_hi=float(high),
-        p=p,
-        p_side="greater",
-        p_bh=benjamini_hochberg(p),
-        p_fwer=holm(p) if known else empty,
+        **columns(value, null=drawn, side="greater", family="holm"),
         n=n,
         note=None if known else f"fewer than two groups have {constants['k']} images",
     )

@@ -21,9 +21,10 @@ from tiltmeter.stats.bootstrap import (
 )
 from tiltmeter.stats.draws import Draws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise
+from tiltmeter.stats.multiplicity import family_wise
 from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Ints, Prompt
 
 ALIKE = "null and interval as if all prompts moved alike: on the safe side"
@@ -237,7 +238,7 @@ def _level_rows(
     placebo: bool = False,
 ) -> pa.Table:
     values = means(estimate.values, level)  # units x columns
-    units, columns = values.shape
+    units, many = values.shape
     alone = np.array([len(unit.prompts) == 1 for unit in level])
     first = np.array([unit.prompts[0] for unit in level])
     null, p, p_fwer = _against_null(estimate, level, values, alone, first, family=not placebo)
@@ -247,41 +248,38 @@ def _level_rows(
         found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
     counts = estimate.groups.counts
     names = estimate.groups.names
-    count = units * columns
 
     def each(per_unit: Sequence[object]) -> list[object]:
-        return [entry for entry in per_unit for _ in range(columns)]
+        return [entry for entry in per_unit for _ in range(many)]
 
     return rows(
-        count,
+        values.size,
         **constants,
         metric=estimate.metric,
         attribute=estimate.groups.attribute,
         k=estimate.k,
         ideal=estimate.ideal,
-        p_side=estimate.side,
         n=len(estimate.groups),
         concept=each([unit.concept for unit in level]),
         category=each([unit.category for unit in level]),
         template=each([unit.template for unit in level]),
         group=list(names) * units if estimate.by_group else None,
         n_group=counts.tolist() * units if estimate.by_group else None,
-        value=values.ravel(),
         truth=truth.ravel(),
         n_undefined=np.stack(
             [np.isnan(estimate.values[unit.prompts]).sum(0) for unit in level]
         ).ravel(),
-        null_mean=null.mean.ravel(),
-        null_lo=null.lo.ravel(),
-        null_hi=null.hi.ravel(),
-        ci_low=low.ravel(),
-        ci_high=high.ravel(),
-        ci_method=[
-            m if ok else None for m, ok in zip(each(method), ~np.isnan(low.ravel()), strict=True)
-        ],
-        p=p.ravel(),
+        **columns(
+            values,
+            null=null,
+            ci=(low, high),
+            bounds=estimate.bounds,
+            ci_method=np.array(method)[:, None],
+            p=p,
+            side=estimate.side,
+            family=None if placebo else "bh",
+        ),
         p_fwer=p_fwer.ravel(),
-        p_bh=(np.full(count, np.nan) if placebo else benjamini_hochberg(p.ravel())),
         p_placebo=p_placebo.ravel(),
         verdict=found,
         note=_notes(estimate, values, alone, first),
@@ -330,7 +328,6 @@ def _against_null(
         for to, known in zip(band, band_of(estimate.alike), strict=True):
             to[~alone] = known
         p[~alone] = p_of_sample(values[~alone], estimate.alike, estimate.side)
-    p[np.isnan(values)] = np.nan
     return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 
 
@@ -359,8 +356,6 @@ def _intervals(
     if estimate.exact_ci is not None and alone.any():
         low[alone], high[alone] = (edge[first[alone]] for edge in estimate.exact_ci)
         method = [estimate.exact_ci_method if a else m for a, m in zip(alone, method, strict=True)]
-    low, high = np.clip(low, *estimate.bounds), np.clip(high, *estimate.bounds)
-    low[np.isnan(values)] = high[np.isnan(values)] = np.nan
     return low, high, method
 
 

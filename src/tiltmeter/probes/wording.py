@@ -16,6 +16,7 @@ from tiltmeter.stats import defined
 from tiltmeter.stats.draws import Draws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import stretches
+from tiltmeter.stats.significance import columns
 from tiltmeter.stats.variance import Shares, variance_shares
 from tiltmeter.types import Floats, Ints
 
@@ -69,12 +70,12 @@ def _rows(
 ) -> pa.Table:
     known = ~np.isnan(values).any(axis=1)
     found: Floats = np.full(len(Shares._fields), np.nan)
-    low, high = found, found
+    ci = found, found
     if known.sum() >= FEWEST_WORDS:
         found = np.array(variance_shares(values[known], noise[known]))
         again = drawn % known.sum()  # the same draws, of the words that are left
         shares = np.stack(variance_shares(values[known][again], noise[known][again]), axis=1)
-        low, high = defined.quantile(shares, (0.025, 0.975))
+        ci = tuple(defined.quantile(shares, (0.025, 0.975)))
     return rows(
         len(Shares._fields),
         **constants,
@@ -84,9 +85,7 @@ def _rows(
         group=figure.groups.names[column] if figure.by_group else None,
         k=figure.k,
         factor=list(Shares._fields),
-        value=found,
-        ci_low=low,
-        ci_high=high,
+        **columns(found, ci=ci),
         ci_method="bootstrap over words",
         n=int(known.sum()),
         n_undefined=int((~known).sum()),

@@ -17,6 +17,7 @@ from tiltmeter.metrics.utility import zero_shot_hits
 from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import Floats, Groups, TextEncoder
 
 TEMPLATES = ("a photo of a {}",)
@@ -45,7 +46,7 @@ def zero_shot(
     by_class = np.bincount(classes.codes, hits, len(classes.names))
     right = np.array([hits.sum(), *by_class])
     count = np.array([len(hits), *classes.counts])
-    low, high = wilson(right, count)
+    share = np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0)
     table = rows(
         len(count),
         probe="zero_shot",
@@ -54,11 +55,9 @@ def zero_shot(
         dataset=dataset,
         target=[None, *classes.names],
         k=1,
-        value=np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0),
         ideal=1.0,
         null_mean=1 / len(classes.names),
-        ci_low=low,
-        ci_high=high,
+        **columns(share, ci=wilson(right, count)),
         ci_method="Wilson",
         n=count.tolist(),
         seed=seed,

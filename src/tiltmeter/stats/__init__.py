@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = [
     "bootstrap", "intervals", "multiplicity", "null", "paired", "permutation", "placebo", "power",
-    "variance",
+    "significance", "variance",
 ]  # fmt: skip
 
 
