@@ -267,7 +267,7 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
-    return relabelled_ndkl(order, codes[None], log_target)[0]
+    return np.asarray(relabelled_ndkl(order, codes[None], log_target)[0])
 
 
 def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
