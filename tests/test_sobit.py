@@ -22,13 +22,14 @@ from tiltmeter.panel import panel
 from tiltmeter.probes.ranking import ranking
 from tiltmeter.results import RESULTS, Run, combined, rows
 from tiltmeter.show import words as show_words
+from tiltmeter.stats.null import overlapping_null
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.testbed.data import planted
 from tiltmeter.testbed.language import HUES, SHAPES
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
-from tiltmeter.types import Faces, Prompt
+from tiltmeter.types import Faces, Groups, Prompt
 
 IMAGES, K = 1400, 100
 KINDS = ("Appearance", "Healthcare", "Criminal justice")
@@ -59,7 +60,8 @@ def audited(
     model = StoredTexts(name, some, texts)
     drawn = replace(resampling, seed=seed)
     found = ranking(model, faces, prompts=some, resampling=drawn, **options)
-    return Run(found.table, {"model": {"name": name}}, {"ranking": found.instances})
+    kept = {"counts": found.kept["counts"]}
+    return Run(found.table, {"model": {"name": name}}, {"ranking": found.instances}, kept)
 
 
 @pytest.fixture(scope="module")
@@ -207,19 +209,50 @@ def test_null_of_a_category_is_that_of_labels_dealt_out() -> None:
     lists = [rng.permutation(n)[: 2 * k][rng.permutation(2 * k)[:k]] for _ in range(5)]
     lists.append(lists[0])  # one list twice: all of it is shared
     codes = np.array([0] * 60 + [1] * 240)
-    labels = np.array(["few", "many"])[codes]
-    made = [(labels[top].tolist(), [str(i) for i in top]) for top in lists]
-    found = tops._mean_shares(made, {"few": 60, "many": 240}, k)
+    times, seen = np.bincount(np.concatenate(lists)), np.concatenate(lists)
+    shares = np.bincount(codes[seen]) / len(seen)
+    null, p = overlapping_null(shares, times[times > 0].tolist(), [60, 240])
     drawn = []
     for _ in range(4000):
         dealt = rng.permutation(codes)
         drawn.append(np.mean([(dealt[top] == 0).mean() for top in lists]))
-    spread = (found["null_hi"][0] - found["null_mean"][0]) / 1.959964
+    spread = (null.hi[0] - null.mean[0]) / 1.959964
     assert spread == pytest.approx(np.std(drawn), rel=0.05)
-    assert found["null_mean"][0] == pytest.approx(np.mean(drawn), abs=0.003)
-    whole = tops._mean_shares([(labels.tolist(), [str(i) for i in range(n)])],
-                              {"few": 60, "many": 240}, n)  # fmt: skip
-    assert whole["p"].tolist() == [1.0, 1.0]  # a top of everybody says nothing
+    assert null.mean[0] == pytest.approx(np.mean(drawn), abs=0.003)
+    far = np.abs(np.array(drawn) - 0.2) >= abs(shares[0] - 0.2)
+    assert p[0] == pytest.approx(far.mean(), abs=0.05)
+    _, whole = overlapping_null(np.array([0.2, 0.8]), [1] * n, [60, 240])
+    assert whole.tolist() == [1.0, 1.0]  # a top of everybody says nothing
+
+
+def test_kept_counts_and_top_images_give_the_same_composition(tilted: Run) -> None:
+    bare = Run(tilted.table, tilted.meta, tilted.instances)
+    for attribute in ATTRIBUTES:
+        found, counted = (tops.composition(one, attribute) for one in (tilted, bare))
+        for one, other in zip(found, counted, strict=True):
+            assert one.pop("value") == pytest.approx(other.pop("value"), abs=1e-12)
+            p, q = ([row.pop(name) for name in ("p", "p_bh")] for row in (one, other))
+            assert p == pytest.approx(q, abs=1e-12)
+            assert one == other
+
+
+def test_composition_shares_places_as_the_skew_does() -> None:
+    """Three images of every score, and a top 100: the last place is always one of three."""
+    rng = np.random.default_rng(0)
+    some = [Prompt(f"a {n}", n, "a {}", "c", "word", "noun") for n in ("one", "two", "three")]
+    vectors = np.repeat(rng.normal(size=(200, 16)), 3, axis=0)
+    groups = Groups(rng.integers(0, 2, 600), ("a", "b"), "kind")
+    faces = Faces(tuple(map(str, range(600))), {"kind": groups}, vectors=vectors)
+    found = ranking(
+        StoredTexts("tied", some, rng.normal(size=(3, 16))), faces, prompts=some,
+        attributes=["kind"], convention=HOUSE, resampling=Resampling(0, 0),
+    )  # fmt: skip
+    run = Run(found.table, {}, {"ranking": found.instances}, {"counts": found.kept["counts"]})
+    skews = {(r["concept"], r["group"]): r["value"] for r in run.where(metric="skew", k=K)}
+    shares = {(r["concept"], r["group"]): r for r in tops.composition(run, "kind") if r["concept"]}
+    assert any(row["value"] * K % 1 > 0.1 for row in shares.values())  # thirds of a place
+    for place, row in shares.items():
+        assert row["value"] == pytest.approx(row["ideal"] * np.exp(skews[place]), abs=1e-12)
 
 
 def test_divergence_is_zero_only_for_the_images_own_shares(tilted: Run, fair: Run) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import same_convention
 from tiltmeter.over_models import over_models
-from tiltmeter.results import Run, combined, rows
+from tiltmeter.results import Run, combined, over_templates, rows
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
 from tiltmeter.types import Floats
 
@@ -39,7 +39,11 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
         "seed": seed,
     }
     single = combined([run.table for run in runs])
-    words, wordings = _words(single.to_pylist())
+    words, wordings = over_templates(
+        row
+        for row in single.to_pylist()
+        if row["probe"] == "ranking" and row["concept"] and row["value"] is not None
+    )
     tables = [
         single,
         *_spreads("models", _values(words, "model"), constants),
@@ -68,25 +72,6 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
 
 def _measure(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in MEASURE)
-
-
-def _words(listed: list[Row]) -> tuple[list[Row], list[Row]]:
-    """Rows of words over all their templates, and of words in each of several templates."""
-    rows_of_words = [
-        row
-        for row in listed
-        if row["probe"] == "ranking"
-        and row["concept"]
-        and row["category"] != "placebo"
-        and row["value"] is not None
-    ]
-    several = {row["concept"] for row in rows_of_words if row["template"] is None}
-    words: list[Row] = []
-    wordings: list[Row] = []
-    for row in rows_of_words:
-        alone = row["template"] is not None and row["concept"] in several
-        (wordings if alone else words).append(row)
-    return words, wordings
 
 
 def _values(listed: list[Row], part: str) -> dict[tuple[Any, ...], dict[str, list[float]]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
 from tiltmeter.stats.power import association_count, smallest_effect
@@ -83,10 +83,8 @@ def _plan(
     floors = []
     for k in convention.k:
         drawn = draw_top_counts(sizes, k, DRAWS, rng) / k
-        skew = skew_of_shares(drawn, q, k=k, empty=convention.empty)
-        if convention.skew == "absolute":
-            skew = np.abs(skew)
-        floors.append(_floor("max_skew", k, max_of(skew)))
+        skew = max_skew_of_shares(drawn, q, k=k, empty=convention.empty, skew=convention.skew)
+        floors.append(_floor("max_skew", k, skew))
     floors.append(_floor("ndkl", None, ndkl_null(sizes, q, NDKL_DRAWS, rng)))
     return AttributePlan(groups.attribute, found, floors)
 

@@ -98,6 +98,8 @@ KEY = (
     "target", "category", "template", "factor", "k",
 )  # fmt: skip
 
+PLACEBO = "placebo"  # the category of neutral words
+
 COMPARISON = pa.schema(
     [RESULTS.field(name) for name in KEY]
     + [
@@ -154,6 +156,25 @@ def rows(count: int, schema: pa.Schema = RESULTS, /, **columns: Any) -> pa.Table
 def combined(tables: Iterable[pa.Table], schema: pa.Schema = RESULTS) -> pa.Table:
     """Tables of one schema, one after the other."""
     return pa.concat_tables([schema.empty_table(), *tables]).combine_chunks()
+
+
+def over_templates(
+    listed: Iterable[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows over all templates of a word; and, of words that have such, those of single templates.
+
+    Rows that are of no word are among the first. Neutral words are left out.
+    """
+    names = [name for name in ("model", *KEY) if name != "template"]
+    keyed = [(tuple(row[name] for name in names), row) for row in listed
+             if row["category"] != PLACEBO]  # fmt: skip
+    several = {key for key, row in keyed if row["concept"] and row["template"] is None}
+    whole: list[dict[str, Any]] = []
+    single: list[dict[str, Any]] = []
+    for key, row in keyed:
+        alone = row["template"] is not None and key in several
+        (single if alone else whole).append(row)
+    return whole, single
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.gate import compare
-from tiltmeter.results import RESULTS, Run
+from tiltmeter.results import PLACEBO, RESULTS, Run, over_templates
 from tiltmeter.stats.multiplicity import benjamini_hochberg
 
-PLACEBO = "placebo"  # the category of neutral words
 #: Tables 1 and 2 name some categories of Table 4 otherwise; so does the list `sobit-extra`.
 ALSO_CALLED = {
     "Behavioral": "Behaviorial",
@@ -42,9 +41,13 @@ def only(run: Run, *, model: str | None = None, dataset: str | None = None) -> R
         if wanted is not None and wanted not in known:
             raise UnknownNameError(column, wanted, known)
         if wanted is not None and len(known) > 1:
-            mine = {name: one.filter(pc.equal(one[column], wanted))
-                    for name, one in run.instances.items()}  # fmt: skip
-            run = Run(run.table.filter(pc.equal(run.table[column], wanted)), run.meta, mine)
+            shown, kept = (
+                {name: one.filter(pc.equal(one[column], wanted)) for name, one in tables.items()
+                 if column in one.column_names}
+                for tables in (run.instances, run.vectors)
+            )  # fmt: skip
+            table = run.table.filter(pc.equal(run.table[column], wanted))
+            run = Run(table, run.meta, shown, kept)
     return run
 
 
@@ -52,7 +55,7 @@ def of_category(run: Run, category: str) -> Run:
     """The rows of one category, under any of its names."""
     names = [category, *(name for name, other in ALSO_CALLED.items() if other == category)]
     keep = pc.is_in(run.table["category"], pa.array(names))
-    return Run(run.table.filter(keep), run.meta, run.instances)
+    return Run(run.table.filter(keep), run.meta, run.instances, run.vectors)
 
 
 def attributes(run: Run) -> list[str]:
@@ -65,9 +68,7 @@ def word_rows(run: Run, metric: str, attribute: str, *, k: int | None = None) ->
     known = attributes(run)
     if attribute not in known:
         raise UnknownNameError("attribute of the run", attribute, known)
-    found: list[Row] = _words(run.table, metric, attribute, k).to_pylist()
-    several = {_word(row) for row in found if row["template"] is None}
-    return [row for row in found if row["template"] is None or _word(row) not in several]
+    return over_templates(_words(run.table, metric, attribute, k).to_pylist())[0]
 
 
 def without_mirrors(rows: Sequence[Row]) -> list[Row]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -112,6 +112,15 @@ class Groups:
         return self.counts / max(len(self), 1)
 
 
+def crossed(groups: Mapping[str, Groups], name: str, of: str = "the images") -> Groups:
+    """Groups by one attribute, or by a crossing written `race*gender`, `of` some data."""
+    parts = name.split("*")
+    for part in parts:
+        if part not in groups:
+            raise UnknownNameError(f"attribute (label column of {of})", part, groups)
+    return reduce(Groups.cross, (groups[part] for part in parts))
+
+
 def _natural(name: str) -> tuple[list[str | float], str]:
     """Sorts by the numbers in a name, where it has any; numbers come before words."""
     parts = re.split(r"((?:^-)?[0-9]+(?:\.[0-9]+)?)", name)  # text, a number, text, and so on
@@ -164,16 +173,7 @@ class Faces:
 
     def attribute(self, name: str) -> Groups:
         """Groups by one attribute, or by a crossing written `race*gender`."""
-        parts = name.split("*")
-        for part in parts:
-            if part not in self.groups:
-                raise UnknownNameError(
-                    f"attribute (label column of {self.name})", part, self.groups
-                )
-        groups = self.groups[parts[0]]
-        for part in parts[1:]:
-            groups = groups.cross(self.groups[part])
-        return groups
+        return crossed(self.groups, name, self.name)
 
 
 @runtime_checkable

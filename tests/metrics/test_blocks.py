@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tiltmeter import metrics
 from tiltmeter.errors import InputError
 from tiltmeter.metrics import numpy_kernels, retrieval
+from tiltmeter.metrics.arrays import kernels
 from tiltmeter.metrics.association import c_asc_of_moments
-from tiltmeter.metrics.summary import Moments, TopItems
+from tiltmeter.metrics.summary import Moments, TopItems, in_top
 from tiltmeter.types import Groups
 
 torch = pytest.importorskip("torch")
@@ -58,6 +59,11 @@ def test_merged_summaries_equal_the_whole(
         for k in (1, 7, 20):
             expected = metrics.top_counts(scores, groups, k=k, ties=ties)
             np.testing.assert_allclose(whole_top.counts(k, ties), expected, atol=1e-9)
+            # the same from what every single item counts for
+            block = kind(scores)
+            each = in_top(block, kernels(block).rank(block), k, ties)
+            member = np.eye(len(groups.names))[groups.codes]
+            np.testing.assert_allclose(np.asarray(each) @ member, expected, atol=1e-9)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -19,7 +19,13 @@ import pyarrow.compute as pc
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import entropy_of_shares, max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.ranking import (
+    entropy_of_shares,
+    largest_skew,
+    max_of,
+    skew_of_shares,
+    target_shares,
+)
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.tabulate import Layout, means, tabulate
 from tiltmeter.results import combined
@@ -181,7 +187,6 @@ def _of_top(
         return np.asarray(skew_of_shares(shares, q, k=k, empty=convention.empty))
 
     skews, null = skew(top / k), top_count_null(groups.counts, k)
-    largest = max_of(np.abs(skews) if convention.skew == "absolute" else skews)
     nothing = np.full(len(groups.names), np.nan)
     told: dict[str, Any] = {"k": k, "undefined": "undefined"}
     yield MetricEstimate(
@@ -196,7 +201,7 @@ def _of_top(
     )
     entropy = float(entropy_of_shares(groups.shares))
     for name, values, ideal in (
-        ("max_skew", largest, 0.0),
+        ("max_skew", largest_skew(skews, convention.skew), 0.0),
         ("min_skew", -max_of(-skews), 0.0),
         ("normalized_entropy", entropy_of_shares(top / k), entropy),
     ):

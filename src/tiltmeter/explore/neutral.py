@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.explore.ranking import Answer, largest_skew, plain
+from tiltmeter.explore.ranking import Answer, plain
 from tiltmeter.metrics.arrays import kernels, to_numpy, unit
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import target_shares
+from tiltmeter.metrics.numpy_kernels import group_counts
+from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
 from tiltmeter.stats import defined
 from tiltmeter.stats.null import TOLERANCE
 from tiltmeter.types import Floats, Groups, Ints, Prompt
@@ -40,10 +41,9 @@ class Neutral:
 
     def beside(self, found: Answer, groups: Groups, convention: Convention) -> dict[str, Any]:
         """Where an answer lies among neutral words: how many lean as far, and the middle 90%."""
-        codes = groups.codes[self.tops[:, : found.k]]
-        size = len(groups.names)
-        counts = np.stack([np.bincount(row, minlength=size) for row in codes])
-        skews = largest_skew(counts, target_shares(convention.target, groups), found.k, convention)
+        k, q = found.k, target_shares(convention.target, groups)
+        counts = group_counts(groups.codes[self.tops[:, :k]], len(groups.names))
+        skews = max_skew_of_shares(counts / k, q, k=k, empty=convention.empty, skew=convention.skew)
         lo, hi = defined.quantile(skews, [0.05, 0.95])
         far = np.abs(self.c_asc[groups.attribute])
         return {

@@ -17,7 +17,8 @@ import numpy as np
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.numpy_kernels import group_counts
+from tiltmeter.metrics.ranking import max_skew_of_shares, skew_of_shares, target_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import holm
@@ -126,7 +127,7 @@ def answer(
     else:  # what is shown is what counts, in the order in which it is shown
         rows = np.asarray(order(matrix, k))[0, :k]
         codes, tied = groups.codes[rows], 1
-        counts = np.bincount(codes, minlength=len(groups.names)).astype(float)
+        counts = group_counts(codes[None], len(groups.names))[0]
     return Answer(
         k=k,
         n=n,
@@ -190,9 +191,10 @@ def _first(moments: Moments) -> tuple[Floats, Floats]:
 
 def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) -> Figure:
     shares = target_shares(convention.target, groups)
-    value = float(largest_skew(counts[None, :], shares, k, convention)[0])
+    empty, skew = convention.empty, convention.skew
+    value = float(max_skew_of_shares(counts / k, shares, k=k, empty=empty, skew=skew))
     sizes = tuple(int(one) for one in groups.counts)
-    draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, convention)
+    draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, empty, skew)
     band = band_of(draws)
     p = float(p_of_draws(value, draws, "greater"))
     return Figure(value, float(band.mean), float(band.lo), float(band.hi), p)
@@ -200,16 +202,10 @@ def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) ->
 
 @lru_cache(maxsize=256)  # of an attribute and a k: the same for every prompt
 def _max_skew_draws(
-    sizes: tuple[int, ...], shares: tuple[float, ...], k: int, convention: Convention
+    sizes: tuple[int, ...], shares: tuple[float, ...], k: int, empty: str, skew: str
 ) -> Floats:
-    drawn = draw_top_counts(np.array(sizes), k, DRAWS, np.random.default_rng(0))
-    return largest_skew(drawn, np.array(shares), k, convention)
-
-
-def largest_skew(counts: Floats, shares: Floats, k: int, convention: Convention) -> Floats:
-    """MaxSkew of top-k counts (... x groups), under a convention."""
-    found = skew_of_shares(counts / k, shares, k=k, empty=convention.empty)
-    return np.asarray(max_of(np.abs(found) if convention.skew == "absolute" else found))
+    drawn = draw_top_counts(np.array(sizes), k, DRAWS, np.random.default_rng(0)) / k
+    return np.asarray(max_skew_of_shares(drawn, np.array(shares), k=k, empty=empty, skew=skew))
 
 
 def plain(value: Any) -> Any:

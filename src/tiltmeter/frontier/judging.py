@@ -15,15 +15,10 @@ import numpy as np
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics import numpy_kernels as loops
-from tiltmeter.metrics.association import c_asc
+from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import (
-    log_shares,
-    max_of,
-    max_skew,
-    skew_of_shares,
-    target_shares,
-)
+from tiltmeter.metrics.ranking import log_shares, max_skew_of_shares, target_shares
+from tiltmeter.metrics.summary import Moments, TopItems
 from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import (
     crossed_means,
@@ -82,6 +77,18 @@ class Shown:
     def by_score(cls, texts: Floats, images: Floats) -> Shown:
         scores = np.asarray(texts @ images.T, np.float32)
         return cls(loops.rank(scores), scores)
+
+    def counts(self, groups: Groups, k: int, ties: str) -> Floats:
+        """Items of each group in the top k: prompts x groups."""
+        if self.scores is None:
+            return loops.group_counts(groups.codes[self.order[:, :k]], len(groups.names))
+        top = TopItems.of(self.scores, groups, k, order=self.order)
+        return np.asarray(top.counts(k, ties))
+
+    @cached_property
+    def standardized(self) -> Floats:
+        assert self.scores is not None
+        return kernels.standardized(self.scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,14 +163,9 @@ class Judge:
         c, k = self.convention, self.k
         found: dict[tuple[str, str], Floats] = {}
         for name, groups in self.groups.items():
-            if shown.scores is None:
-                found["max_skew", name] = self._skew(_counts(shown.order[:, :k], groups), groups)
-            else:
-                found["max_skew", name] = max_skew(
-                    shown.scores, groups, k=k, target=c.target, empty=c.empty, ties=c.ties,
-                    absolute=c.skew == "absolute",
-                )  # fmt: skip
-                sizes = np.abs(c_asc(shown.scores, groups))
+            found["max_skew", name] = self._skew(shown.counts(groups, k, c.ties), groups)
+            if shown.scores is not None:
+                sizes = np.abs(c_asc_of_moments(Moments.of(shown.scores, groups)))
                 found["c_asc_size", name] = defined.mean(np.moveaxis(sizes, -1, 0))
             log_q = log_shares(target_shares(c.target, groups))
             found["ndkl", name] = loops.ndkl(shown.order, groups.codes, log_q)
@@ -171,14 +173,17 @@ class Judge:
 
     def means(self, shown: Shown) -> dict[tuple[str, str], float]:
         """The numbers alone, to choose by."""
-        return {key: float(self.mean(values)) for key, values in self.by_prompt(shown).items()}
+        return self._means(self.by_prompt(shown))
 
-    def draws(self, shown: Shown) -> Draws:
+    def _means(self, values: Mapping[tuple[str, str], Floats]) -> dict[tuple[str, str], float]:
+        return {key: float(self.mean(of)) for key, of in values.items()}
+
+    def draws(self, shown: Shown, by_prompt: Mapping[tuple[str, str], Floats]) -> Draws:
         """Each mean in every resample: of images and words for MaxSkew, of words for the others."""
         if not self.bootstraps:
             return Draws()
         found = {}
-        for key, values in self.by_prompt(shown).items():
+        for key, values in by_prompt.items():
             metric, name = key
             many = np.broadcast_to(values, (self.bootstraps, len(values)))
             if metric == "max_skew" and shown.scores is not None:
@@ -205,9 +210,7 @@ class Judge:
             some = labels[: max(len(labels) // FEWER, 1)]
             drawn = self.mean(kernels.relabelled_ndkl(shown.order, some, shares))
         else:
-            assert shown.scores is not None
-            z = kernels.standardized(shown.scores)
-            sums = kernels.relabelled_sums(z, labels, len(groups.names))
+            sums = kernels.relabelled_sums(shown.standardized, labels, len(groups.names))
             sizes = np.abs(kernels.c_asc_of_sums(sums, groups.counts))
             drawn = self.mean(defined.mean(np.moveaxis(sizes, -1, 0)))
         return band_of(drawn), drawn
@@ -222,7 +225,8 @@ class Judge:
 
         `before` and `first` are the draws and the means of the model as it was.
         """
-        means, drawn, words = self.means(shown), self.draws(shown), int(self.concepts[0].max()) + 1
+        by_prompt, words = self.by_prompt(shown), int(self.concepts[0].max()) + 1
+        means, drawn = self._means(by_prompt), self.draws(shown, by_prompt)
         found = {}
         for (metric, name), value in means.items():
             key = (metric, name)
@@ -255,13 +259,5 @@ class Judge:
     def _skew(self, counts: Ints, groups: Groups) -> Floats:
         """MaxSkew from counts of a top k (... x groups)."""
         c = self.convention
-        found = skew_of_shares(
-            np.asarray(counts, float) / self.k, target_shares(c.target, groups), k=self.k,
-            empty=c.empty,
-        )  # fmt: skip
-        return np.asarray(max_of(np.abs(found) if c.skew == "absolute" else found))
-
-
-def _counts(order: Ints, groups: Groups) -> Ints:
-    size = len(groups.names)
-    return np.array([np.bincount(row, minlength=size) for row in groups.codes[order]])
+        shares, q = np.asarray(counts, float) / self.k, target_shares(c.target, groups)
+        return np.asarray(max_skew_of_shares(shares, q, k=self.k, empty=c.empty, skew=c.skew))

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.gate.family import Z90
-from tiltmeter.results import KEY
+from tiltmeter.results import KEY, over_templates
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.types import Floats
@@ -79,19 +79,15 @@ def interval_tests(
 
 def judged(rows: list[Row]) -> list[Row]:
     """Rows of words over all their templates, of all words, of usefulness and harm as a whole."""
-    found = [
+    found, _ = over_templates(
         row
         for row in rows
-        if row["metric"] in JUDGED.get(row["probe"], ())
-        and row["factor"] is None
-        and row["category"] != "placebo"
-    ]
-    several = {_word(row) for row in found if row["concept"] and row["template"] is None}
+        if row["metric"] in JUDGED.get(row["probe"], ()) and row["factor"] is None
+    )
     return [
         row
         for row in found
-        if (row["template"] is None or _word(row) not in several)
-        and not (row["probe"] == "zero_shot" and row["target"])
+        if not (row["probe"] == "zero_shot" and row["target"])
         and not (
             row["probe"] == "harms" and (row["experiment"] or row["target"] != row["category"])
         )
@@ -152,7 +148,3 @@ def _ideal(rows: list[Row]) -> Floats:
 
 def _key(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in KEY)
-
-
-def _word(row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in ("metric", "attribute", "group", "concept", "category", "k"))

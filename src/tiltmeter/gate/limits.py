@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run, over_templates
 
 _FORM = re.compile(
     r"""\s*(?P<metric>[a-z_][a-z0-9_]*)      # max_skew
@@ -89,7 +89,7 @@ class Limit:
         table: list[Row] = [
             row
             for row in run.table.to_pylist()
-            if row["factor"] is None and row["category"] != "placebo"
+            if row["factor"] is None and row["category"] != PLACEBO
         ]
         if self.metric not in (known := {row["metric"] for row in table}):
             raise UnknownNameError(f"metric in the limit '{self}':", self.metric, known)
@@ -104,9 +104,7 @@ class Limit:
             # a run of one word has no mean over words
             mine = whole or (mine if len(single) == 1 else [])
         else:
-            words = [row for row in mine if row["concept"]]
-            several = {_word(row) for row in words if row["template"] is None}
-            mine = [row for row in words if row["template"] is None or _word(row) not in several]
+            mine, _ = over_templates(row for row in mine if row["concept"])
             if self.word != EVERY:
                 if self.word not in (known := {row["concept"] for row in mine}):
                     raise UnknownNameError(f"word in the limit '{self}':", self.word, known)
@@ -143,10 +141,6 @@ def _wrong(text: str) -> str:
     if not re.search(r"[<>]=?\s*[-+]?\.?\d[\d.eE+-]*\s*$", text):
         return "expected a number at its end"
     return "expected METRIC@K[ATTRIBUTE] < NUMBER"
-
-
-def _word(row: Row) -> tuple[Any, ...]:
-    return row["attribute"], row["group"], row["concept"], row["category"], row["k"]
 
 
 def _of(row: Row) -> str:

@@ -21,11 +21,12 @@ from tiltmeter.gate.evidence import Pair
 from tiltmeter.gate.family import Key, Tests
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.ranking import max_of, skew_of_shares, target_shares
+from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
+from tiltmeter.metrics.summary import in_top
 from tiltmeter.probes.tabulate import Unit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
-from tiltmeter.types import Floats, Groups, Ints, Progress
+from tiltmeter.types import Floats, Groups, Ints, Progress, crossed
 
 BLOCK = 64  # prompts at one time
 HELD = 2**24  # signs at one time
@@ -60,20 +61,12 @@ def swap_tests(
                 progress("swapping images between the models", BLOCK * done / len(pair.prompts))
             scores = [s if rows is None else s[:, rows] for s in pair.scores(part)]
             _near(tests, totals, sample, scores, block, part.start)
+            orders = [loops.rank(s) for s in scores] if ks else []
             for k in ks:
-                _tops(tests, totals, sample, scores, block, part.start, k, convention)
+                _tops(tests, totals, sample, scores, orders, block, part.start, k, convention)
         for key, total in totals.items():
             total.add_to(tests, dict(key))
     return tests
-
-
-def crossed(groups: dict[str, Groups], name: str) -> Groups:
-    """Groups by an attribute or by a crossing, `race*gender`."""
-    first, *others = name.split("*")
-    found = groups[first]
-    for other in others:
-        found = found.cross(groups[other])
-    return found
 
 
 def standard_ranks(scores: Floats) -> Floats:
@@ -82,9 +75,7 @@ def standard_ranks(scores: Floats) -> Floats:
     >>> standard_ranks(np.array([[10.0, 30.0, 20.0]]))
     array([[-1.,  1.,  0.]], dtype=float32)
     """
-    from scipy.stats import rankdata
-
-    ranks = rankdata(scores, axis=1) - (scores.shape[1] + 1) / 2
+    ranks = loops.mean_ranks(scores) - (scores.shape[1] + 1) / 2
     spread = ranks.std(axis=1, ddof=1, keepdims=True)
     return np.asarray(ranks / np.where(spread > 0, spread, 1.0), np.float32)
 
@@ -247,23 +238,25 @@ def _tops(
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
     scores: Sequence[Floats],
+    orders: Sequence[Ints],
     block: Sequence[Unit],
     start: int,
     k: int,
     convention: Convention,
 ) -> None:
     """MaxSkew@k: for each word, and over all."""
-    orders = [loops.rank(s) for s in scores]
-    first, second = (_in_top(*one, k, convention.ties) for one in zip(scores, orders, strict=True))
+    first, second = (
+        in_top(*one, k, convention.ties).astype(np.float32)
+        for one in zip(scores, orders, strict=True)
+    )
     sums = sample.signed_sums((second - first).T / 2)
     for name, groups in sample.groups.items():
         q = target_shares(convention.target, groups)
 
         def max_skew(counts: Floats, q: Floats = q) -> Floats:
             shares = counts / counts.sum(axis=-1, keepdims=True)
-            skews = np.asarray(skew_of_shares(shares, q, k=k, empty=convention.empty))
-            found = np.asarray(max_of(np.abs(skews) if convention.skew == "absolute" else skews))
-            return _per_unit(found, block, start, axis=-1)
+            found = max_skew_of_shares(shares, q, k=k, empty=convention.empty, skew=convention.skew)
+            return _per_unit(np.asarray(found), block, start, axis=-1)
 
         member = np.eye(len(groups.names))[groups.codes]
         a, b = (one @ member for one in (first, second))  # prompts x groups
@@ -292,19 +285,6 @@ def _tops(
 def _clipped(function: Callable[[Floats], Floats], counts: Floats) -> Floats:
     """A function of counts that rounding may have put below 0."""
     return function(np.clip(counts.astype(float), 0.0, None))
-
-
-def _in_top(scores: Floats, order: Ints, k: int, ties: str) -> Floats:
-    """1 for the images of each row's top k; those that tie for its last places share them."""
-    found = np.zeros(scores.shape, np.float32)
-    np.put_along_axis(found, order[:, :k].astype(np.int64), 1.0, axis=1)
-    if ties == "expected":
-        edge = np.take_along_axis(scores, order[:, k - 1 : k].astype(np.int64), axis=1)
-        tied = scores == edge
-        for row in np.flatnonzero(tied.sum(axis=1) > 1):
-            above = int((scores[row] > edge[row]).sum())
-            found[row, tied[row]] = (k - above) / tied[row].sum()
-    return found
 
 
 def _per_unit(values: Floats, block: Sequence[Unit], start: int, axis: int = 0) -> Floats:

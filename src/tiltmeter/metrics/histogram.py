@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import exp1, expi
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.numpy_kernels import in_rows, jit
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.types import Floats, Ints
@@ -175,7 +175,8 @@ def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Flo
     low = np.maximum(low, (walk.f[:, 1:] - n * steepest) * each + steepest * later)
     low = np.maximum(low, 0.0)
 
-    exact = _head(codes, log_q)
+    first_weight = discounts(np.array([codes.shape[1]]))[0]
+    exact = ndkl_of_labels(np.ascontiguousarray(codes), log_q) * first_weight
     guess, least, most = (exact + part.sum(axis=1) for part in (walk.chord, low, high))
     return guess, least, most
 
@@ -269,13 +270,3 @@ def _spread(present: Ints, least: Floats, most: Floats) -> Floats:
     low = np.where(present, least, np.inf).min(axis=2)
     several = present.sum(axis=2) > 1
     return np.where(several, np.where(several, high, 0.0) - np.where(several, low, 0.0), 0.0)
-
-
-def _head(codes: Ints, log_q: Floats) -> Floats:
-    """The sum of discounted KL over ranks that are known one by one; codes are queries x ranks."""
-    ranks = np.arange(1, codes.shape[1] + 1)
-    total = np.empty(len(codes))
-    for q, row in enumerate(codes):
-        counts = (row[:, None] == np.arange(len(log_q))).cumsum(axis=0)
-        total[q] = (_divergence(counts, log_q) / ranks / np.log2(ranks + 1)).sum()
-    return total

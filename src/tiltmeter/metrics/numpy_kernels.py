@@ -267,38 +267,35 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
-    tables = ndkl_tables(order.shape[1])
-    out = np.empty(len(order))
-    in_rows(lambda part: _ndkl(order[part], codes, log_target, *tables, out[part]), len(order))
-    return out
+    return np.asarray(relabelled_ndkl(order, codes[None], log_target)[0])
 
 
 def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
     """`ndkl` of rows of group codes that are in the order of their ranks already."""
-    tables = ndkl_tables(ranked.shape[1])
     order = np.arange(ranked.shape[1], dtype=np.int32)[None]
-    out = np.empty((len(ranked), 1))
-
-    def work(part: slice) -> None:
-        for row in range(part.start, part.stop):
-            _ndkl(order, ranked[row], log_target, *tables, out[row])
-
-    in_rows(work, len(ranked))
-    return out[:, 0]
+    return relabelled_ndkl(order, ranked, log_target)[:, 0]
 
 
-def log_tables(n: int) -> tuple[Floats, Floats]:
-    """x ln x for 0..n, and 1 / (Z i log2(i+1)) for ranks 1..n: what i * KL counts for in NDKL."""
-    x = np.arange(n + 1.0)
-    xlogx = x * np.log(np.maximum(x, 1.0))
-    discount = 1.0 / np.log2(x[1:] + 1.0)
-    return xlogx, discount / discount.sum() / x[1:]
+def relabelled_ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
+    """`ndkl` of each row of `order`, for each row of `codes` (draws x items): draws x queries."""
+    tables = ndkl_tables(order.shape[1])
+    out = np.empty((len(codes), len(order)))
+    each = out.reshape(-1)
+    in_rows(
+        lambda part: _ndkl(order, codes, log_target, *tables, part.start, each[part]), len(each)
+    )
+    return out
 
 
 def ndkl_tables(n: int) -> tuple[Floats, Floats, Floats]:
-    """(c+1) ln (c+1) - c ln c for a count c, i ln i for rank i, what i * KL counts for there."""
-    xlogx, discount = log_tables(n)
-    return np.diff(xlogx), xlogx[1:], discount
+    """(c+1) ln (c+1) - c ln c for a count c, i ln i for rank i, what i * KL counts for there.
+
+    That is 1 / (Z i log2(i+1)), Z being the sum of 1 / log2(i+1).
+    """
+    x = np.arange(n + 1.0)
+    xlogx = x * np.log(np.maximum(x, 1.0))
+    discount = 1.0 / np.log2(x[1:] + 1.0)
+    return np.diff(xlogx), xlogx[1:], discount / discount.sum() / x[1:]
 
 
 @jit
@@ -309,21 +306,31 @@ def _ndkl(
     step: Floats,
     xlogx: Floats,
     discount: Floats,
+    start: int,
     out: Floats,
 ) -> None:
+    queries = order.shape[0]
+    for at in range(len(out)):
+        draw, q = divmod(start + at, queries)
+        out[at] = ndkl_of_one(order[q], codes[draw], log_target, step, xlogx, discount)
+
+
+@jit
+def ndkl_of_one(
+    order: Ints, codes: Ints, log_target: Floats, step: Floats, xlogx: Floats, discount: Floats
+) -> float:
+    """NDKL of one ranking."""
     # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank;
     # indices are unsigned: a signed one is looked at each time, whether it counts from the end
     count = np.zeros(log_target.shape[0], np.uint64)
-    for q in range(order.shape[0]):
-        count[:] = 0
-        gain, total = 0.0, 0.0
-        for i in range(order.shape[1]):
-            g = np.uint64(codes[np.uint64(order[q, i])])
-            c = count[g]
-            gain += step[c] - log_target[g]
-            count[g] = c + np.uint64(1)
-            total += discount[i] * max(gain - xlogx[i], 0.0)
-        out[q] = total
+    gain, total = 0.0, 0.0
+    for i in range(len(order)):
+        g = np.uint64(codes[np.uint64(order[i])])
+        c = count[g]
+        gain += step[c] - log_target[g]
+        count[g] = c + np.uint64(1)
+        total += discount[i] * max(gain - xlogx[i], 0.0)
+    return total
 
 
 @jit

@@ -72,7 +72,7 @@ def max_skew(
     array([0.693])
     """
     found = skew(scores, groups, k=k, target=target, empty=empty, ties=ties)
-    return max_of(abs(found) if absolute else found)
+    return largest_skew(found, "absolute" if absolute else "max")
 
 
 def min_skew(
@@ -163,6 +163,23 @@ def skew_of_shares(p: Array, q: Array, *, k: int, empty: str) -> Array:
     return xp.where(wanted, xp.where(there, log_ratio, absent), float("nan"))
 
 
+def max_skew_of_shares(p: Array, q: Array, *, k: int, empty: str, skew: str) -> Array:
+    """MaxSkew@k for shares p of a top k (... x groups); `skew` says of which size: `CHOICES`.
+
+    >>> p, q = np.array([0.55, 0.45]), np.array([0.5, 0.5])
+    >>> [float(max_skew_of_shares(p, q, k=100, empty="bounded", skew=how).round(3))
+    ...  for how in ("max", "absolute")]
+    [0.095, 0.105]
+    """
+    return largest_skew(skew_of_shares(p, q, k=k, empty=empty), skew)
+
+
+def largest_skew(skews: Array, skew: str) -> Array:
+    """MaxSkew of skews (... x groups): the largest, or the largest without its sign."""
+    _check("skew", skew)
+    return max_of(abs(skews) if skew == "absolute" else skews)
+
+
 def entropy_of_shares(p: Array) -> Array:
     """H(p) / ln(number of groups), over the last axis.
 
@@ -175,6 +192,15 @@ def entropy_of_shares(p: Array) -> Array:
         return p.sum(-1) * float("nan")
     h = -(p * xp.log(xp.where(p > 0, p, 1.0))).sum(-1)
     return h / math.log(p.shape[-1])
+
+
+def kl_of_shares(p: Floats, q: Floats) -> Floats:
+    """KL(p || q) in nats, over the last axis.
+
+    >>> kl_of_shares(np.array([1.0, 0.0]), np.array([0.5, 0.5])).round(3)
+    np.float64(0.693)
+    """
+    return np.asarray((p * np.log(np.where(p > 0, p, 1.0) / q)).sum(axis=-1))[()]
 
 
 def max_of(values: Array) -> Array:

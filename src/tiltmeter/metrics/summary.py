@@ -114,9 +114,7 @@ class TopItems:
             return count(self.codes[:, :k], groups)
         edge = self.scores[:, k - 1 : k]
         above = count(self.codes, groups, self.scores > edge)
-        equal = self._equal(edge)
-        left = k - above.sum(1)
-        return above + equal * (left / equal.sum(1))[:, None]
+        return _shared(above, self._equal(edge), k)
 
     def merge(self, other: TopItems) -> TopItems:
         """The best items of both blocks together."""
@@ -140,6 +138,27 @@ class TopItems:
         )
         last = self.scores[:, -1:] == edge
         return namespace(held).where(last, self.tied, held)
+
+
+def in_top(scores: Array, order: Array, k: int, ties: str) -> Array:
+    """What every item counts for in the top `k` of each query, as in `TopItems.counts`.
+
+    >>> import numpy as np
+    >>> in_top(np.array([[1.0, 3.0, 1.0, 0.0]]), np.array([[1, 0, 2, 3]]), 2, "expected")
+    array([[0.5, 1. , 0.5, 0. ]])
+    """
+    check_k(k, scores.shape[1])
+    edge = kernels(scores).take(scores, order[:, k - 1 : k])
+    above, equal = (like(scores, where) for where in (scores > edge, scores == edge))
+    if ties == "stable":
+        return above + equal * (equal.cumsum(1) <= k - above.sum(1)[:, None])
+    return _shared(above, equal, k)
+
+
+def _shared(above: Array, equal: Array, k: int) -> Array:
+    """What is above the edge of a top `k`, and what ties for the places left, which it shares."""
+    left = k - above.sum(1)
+    return above + equal * (left / equal.sum(1))[:, None]
 
 
 def check_k(k: int, items: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tiltmeter.metrics.numpy_kernels import log_tables
+from tiltmeter.metrics.numpy_kernels import ndkl_tables
 
 Tensor = torch.Tensor
 
@@ -57,23 +57,39 @@ def moments(scores: Tensor, codes: Tensor, groups: int) -> tuple[Tensor, Tensor]
     return mean, m2
 
 
-def ndkl(order: Tensor, codes: Tensor, log_target: Tensor) -> Tensor:
-    """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
+def ndkl(order: Tensor, codes: Tensor, log_target: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Discounted mean of KL(first i || target) over all i, for each ranking in `order`.
+
+    Items stand as often as their `weights`, which add up to the number of items.
+    """
     ranked = codes[order]
-    rows, n = ranked.shape
-    xlogx, discount = (torch.as_tensor(table, device=ranked.device) for table in log_tables(n))
+    step, tail, constant = ndkl_tails(order.shape[1], order.device)
+    weight = torch.ones_like(ranked) if weights is None else weights[order].long()
+    rank = weight.cumsum(1) - weight
     # the how-manieth of its group each item is: its place among all, sorted by group and rank,
     # less where its group begins
     by_group = torch.sort(ranked, dim=1, stable=True)
-    begins = group_counts(ranked, len(log_target)).cumsum(1).long().roll(1, dims=1)
-    begins[:, 0] = 0
-    place = torch.arange(n, device=ranked.device).expand(rows, n)
-    nth = torch.empty_like(ranked).scatter_(
-        1, by_group.indices, place - begins.gather(1, by_group.values)
-    )
-    step = xlogx[nth + 1] - xlogx[nth] - log_target[ranked]
-    gain = (step.cumsum(1) - xlogx[1:]).clamp(min=0)  # i * KL
-    return gain @ discount
+    own = weight.gather(1, by_group.indices)
+    counts = group_counts(ranked, len(log_target), weight).long()
+    begins = (counts.cumsum(1) - counts).gather(1, by_group.values)
+    nth = torch.empty_like(ranked).scatter_(1, by_group.indices, own.cumsum(1) - own - begins)
+    less, last = log_target[ranked], order.shape[1] - 1
+    total = torch.zeros(len(order), dtype=torch.float64, device=order.device)
+    for copy in range(1 if weights is None else int(weight.max())):
+        at, count = (rank + copy).clamp(max=last), (nth + copy).clamp(max=last)
+        total += torch.where(weight > copy, tail[at] * (step[count] - less), 0.0).sum(1)
+    return (total - constant).clamp(min=0)
+
+
+def ndkl_tails(items: int, device: torch.device) -> tuple[Tensor, Tensor, float]:
+    """NDKL = sum over ranks i of D_i (step of its group's count - ln q) - a constant.
+
+    D_i is what all ranks from i on count for: an item's step is in each of their KLs.
+    """
+    step, xlogx, discount = ndkl_tables(items)
+    tail = discount[::-1].cumsum()[::-1].copy()
+    found, last = (torch.as_tensor(table, device=device) for table in (step, tail))
+    return found, last, float((xlogx * discount).sum())
 
 
 def _membership(codes: Tensor, groups: int) -> Tensor:

@@ -13,7 +13,7 @@ from rich.table import Table
 from tiltmeter import sobit
 from tiltmeter.published import beside, told
 from tiltmeter.report.text import plural
-from tiltmeter.results import Run
+from tiltmeter.results import Run, over_templates
 from tiltmeter.show import probes
 from tiltmeter.show.terminal import (
     SHORT,
@@ -230,18 +230,7 @@ def _counts(rows: list[Row]) -> str:
 
 def _concepts(run: Run) -> list[Row]:
     """Rows of words, with all their templates; not placebos, categories or totals."""
-    rows: list[Row] = run.table.to_pylist()
-    several = {
-        (row["attribute"], row["concept"]) for row in rows if row["concept"] and not row["template"]
-    }
-    return [
-        row
-        for row in rows
-        if row["probe"] == "ranking"
-        and row["concept"]
-        and row["category"] != "placebo"
-        and not (row["template"] and (row["attribute"], row["concept"]) in several)
-    ]
+    return over_templates(row for row in run.where(probe="ranking") if row["concept"])[0]
 
 
 def _associations(concepts: list[Row]) -> list[Row]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl, ndkl_tables
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_one
 from tiltmeter.metrics.ranking import log_shares
+from tiltmeter.stats.null import stretches
 from tiltmeter.types import Floats, Ints
 
 _ITEMS = 1024  # items worked on at one time: with 64 queries they fit the second-level cache
@@ -169,17 +171,17 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
     log_target, to = log_shares(shares), _groups_of(of, len(shares)).astype(codes.dtype)
-    return np.stack([ndkl(order, to[labels], log_target) for labels in codes])
+    some = stretches(codes.shape, 0)
+    return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in some])
 
 
 def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
-    tables, log_q = ndkl_tables(order.shape[1]), log_shares(shares)
+    tables = (log_shares(shares), *loops.ndkl_tables(order.shape[1]))
     codes = codes.astype(np.min_scalar_type(len(shares)))
     out = np.empty((len(weights), len(order)))
     in_rows(
-        lambda part: _weighted_ndkl(order, codes, weights[part], log_q, *tables, out[part]),
-        len(weights),
+        lambda part: _weighted_ndkl(order, codes, weights[part], *tables, out[part]), len(weights)
     )
     return out
 
@@ -189,35 +191,32 @@ def _weighted_ndkl(
     order: Ints,
     codes: Ints,
     weights: Ints,
-    log_q: Floats,
+    log_target: Floats,
     step: Floats,
     xlogx: Floats,
     discount: Floats,
     out: Floats,
 ) -> None:
-    items, one = order.shape[1], np.uint64(1)
-    count = np.zeros(log_q.shape[0], np.uint64)
-    ranked = np.empty(items + 4, codes.dtype)
+    items = order.shape[1]
+    drawn = np.empty(items + 4, order.dtype)
     for b in range(weights.shape[0]):
         for q in range(order.shape[0]):
-            # write four copies and move on by the weight: no branch for the processor to guess
-            at = np.uint64(0)
-            for j in range(items):
-                item = np.uint64(order[q, j])
-                w, g = np.uint64(weights[b, item]), codes[item]
-                ranked[at] = g
-                ranked[at + one] = g
-                ranked[at + np.uint64(2)] = g
-                ranked[at + np.uint64(3)] = g
-                for more in range(4, w):
-                    ranked[at + np.uint64(more)] = g
-                at += w
-            count[:] = 0
-            gain, total = 0.0, 0.0
-            for i in range(items):
-                group = np.uint64(ranked[i])
-                c = count[group]
-                gain += step[c] - log_q[group]
-                count[group] = c + one
-                total += discount[i] * max(gain - xlogx[i], 0.0)
-            out[b, q] = total
+            _draw(order[q], weights[b], drawn)
+            out[b, q] = ndkl_of_one(drawn[:items], codes, log_target, step, xlogx, discount)
+
+
+@jit
+def _draw(order: Ints, weights: Ints, drawn: Ints) -> None:
+    """Puts the items of a ranking down, each as often as its weight."""
+    at, one = np.uint64(0), np.uint64(1)
+    for j in range(len(order)):
+        item = order[j]
+        w = np.uint64(weights[np.uint64(item)])
+        # write four copies and move on by the weight: no branch for the processor to guess
+        drawn[at] = item
+        drawn[at + one] = item
+        drawn[at + np.uint64(2)] = item
+        drawn[at + np.uint64(3)] = item
+        for more in range(4, w):
+            drawn[at + np.uint64(more)] = item
+        at += w

@@ -9,7 +9,7 @@ for NDKL.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,6 +168,33 @@ def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -
     if total >= MOST_DRAWN_FROM:
         return rng.multinomial(k, sizes / total, size=draws)
     return rng.multivariate_hypergeometric(sizes, k, size=draws, method="marginals")
+
+
+def overlapping_null(
+    shares: Floats, times: Sequence[int], sizes: Sequence[int]
+) -> tuple[Band, Floats]:
+    """Null and p-value of groups' mean shares in several top lists, some images being in many.
+
+    Labels are dealt out anew, once for all lists. An image that stands in m lists counts m times
+    (`times`, of those that are in any). So the mean share of a group of share q among n images has
+    the variance q (1 - q) n / (n - 1) (sum of m^2 - (sum of m)^2 / n) / (sum of m)^2, exactly; its
+    distribution is taken for normal.
+
+    >>> band, p = overlapping_null(np.array([0.7, 0.3]), [2] * 50, [50, 50])  # one list twice
+    >>> band.lo.round(3), p.round(4)
+    (array([0.402, 0.402]), array([0.0001, 0.0001]))
+    """
+    from scipy.stats import norm
+
+    m, size = np.array(times, float), np.array(sizes, float)
+    total, n = m.sum(), size.sum()
+    q = size / n
+    spread = max(float((m**2).sum() - total**2 / n), 0.0)
+    sd = np.sqrt(q * (1 - q) * n / (n - 1) * spread) / total
+    # a top k of all images holds everybody, however labels are dealt out
+    z = np.divide(shares - q, sd, out=np.zeros_like(q), where=sd > 0)
+    low, high = (np.clip(q + norm.ppf(edge) * sd, 0, 1) for edge in (0.025, 0.975))
+    return Band(q, low, high), np.asarray(2 * norm.sf(np.abs(z)))
 
 
 def ndkl_null(

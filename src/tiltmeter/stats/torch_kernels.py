@@ -12,8 +12,8 @@ from importlib.util import find_spec
 import numpy as np
 import torch
 
+from tiltmeter.metrics import torch_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import ndkl_tables
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.types import Floats, Ints
 
@@ -99,58 +99,35 @@ def _down_to(order: Tensor, weights: Tensor, k: int) -> Tensor:
 
 def relabelled_ndkl(order: Tensor, codes: Tensor, shares: Floats, of: Tensor) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
-    walk = _Walk(order.shape[1], shares, order.device)
-    if walk.by_lane:
-        return walk.lanes(order, of.to(torch.uint8)[codes.long()], None)
-    ones = torch.ones_like(order, dtype=torch.int32)
-    return np.stack([walk.ndkl(of[labels.long()][order], ones) for labels in codes])
+    log_q = torch.as_tensor(log_shares(shares), device=order.device)
+    if _by_lane(order):
+        return _lanes(order, of.to(torch.uint8)[codes.long()], None, log_q)
+    return _stacked([loops.ndkl(order, of[labels.long()], log_q) for labels in codes])
 
 
 def weighted_ndkl(order: Tensor, codes: Tensor, weights: Tensor, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
-    walk = _Walk(order.shape[1], shares, order.device)
-    if walk.by_lane:
-        return walk.lanes(order, codes, weights)
-    ranked = codes[order]
-    return np.stack([walk.ndkl(ranked, row[order].int()) for row in weights])
+    log_q = torch.as_tensor(log_shares(shares), device=order.device)
+    if _by_lane(order):
+        return _lanes(order, codes, weights, log_q)
+    return _stacked([loops.ndkl(order, codes, log_q, row) for row in weights])
 
 
-class _Walk:
-    """NDKL = sum over ranks i of D_i (step of its group's count - ln q) - a constant.
+def _by_lane(order: Tensor) -> bool:
+    return order.device.type == "cuda" and find_spec("triton") is not None
 
-    D_i is what all ranks from i on count for: an item's step is in each of their KLs.
-    """
 
-    def __init__(self, items: int, shares: Floats, device: torch.device) -> None:
-        step, xlogx, discount = ndkl_tables(items)
-        self.constant = float((xlogx * discount).sum())
-        tail = discount[::-1].cumsum()[::-1].copy()
-        self.step, self.tail, self.log_q = (
-            torch.as_tensor(table, device=device) for table in (step, tail, log_shares(shares))
-        )
-        self.by_lane = device.type == "cuda" and find_spec("triton") is not None
+def _lanes(order: Tensor, codes: Tensor, weights: Tensor | None, log_q: Tensor) -> Floats:
+    """NDKL on a GPU, all draws at once: draws x queries."""
+    from tiltmeter.stats.triton_walk import walk
 
-    def lanes(self, order: Tensor, codes: Tensor, weights: Tensor | None) -> Floats:
-        """The same on a GPU, all draws at once: draws x queries."""
-        from tiltmeter.stats.triton_walk import walk
+    step, tail, constant = loops.ndkl_tails(order.shape[1], order.device)
+    total = walk(order, codes, weights, (step, tail, log_q))
+    return np.asarray((total - constant).clamp(min=0).cpu().numpy())
 
-        total = walk(order, codes, weights, (self.step, self.tail, self.log_q))
-        return np.asarray((total - self.constant).clamp(min=0).cpu().numpy())
 
-    def ndkl(self, ranked: Tensor, weight: Tensor) -> Floats:
-        """Of groups in the order of their ranks (queries x items), each standing so often."""
-        rank = weight.cumsum(1, dtype=torch.int32) - weight
-        nth = torch.zeros_like(rank)
-        for group in range(len(self.log_q)):
-            own = weight * (ranked == group)
-            nth += torch.where(ranked == group, own.cumsum(1, dtype=torch.int32) - own, 0)
-        less, last = self.log_q[ranked], len(self.tail) - 1
-        total = torch.zeros(len(ranked), dtype=torch.float64, device=ranked.device)
-        for copy in range(int(weight.max())):
-            at, count = (rank + copy).clamp(max=last), (nth + copy).clamp(max=last)
-            part = self.tail[at] * (self.step[count] - less)
-            total += torch.where(weight > copy, part, 0.0).sum(1)
-        return np.asarray((total - self.constant).clamp(min=0).cpu().numpy())
+def _stacked(rows: list[Tensor]) -> Floats:
+    return np.asarray(torch.stack(rows).cpu().numpy())
 
 
 def _member(codes: Tensor, groups: int) -> Tensor:

@@ -11,6 +11,7 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import (
     entropy_of_shares,
+    largest_skew,
     log_shares,
     max_of,
     skew_of_shares,
@@ -143,7 +144,7 @@ def _top_k_estimates(
         return np.asarray(skew_of_shares(p, q, k=k, empty=convention.empty))
 
     def largest(skews: Floats) -> Floats:
-        return np.asarray(max_of(np.abs(skews) if convention.skew == "absolute" else skews))
+        return np.asarray(largest_skew(skews, convention.skew))
 
     def smallest(skews: Floats) -> Floats:
         return np.asarray(-max_of(-skews))

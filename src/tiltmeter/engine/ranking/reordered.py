@@ -70,8 +70,7 @@ def add_shown(
     drawn, of = labels
     size = len(target)
     for k, order in shown.items():
-        counts = [np.bincount(row, minlength=size) for row in codes[order]]
-        part.add(f"top {k}", np.array(counts, float))
+        part.add(f"top {k}", loops.group_counts(codes[order], size))
         if len(drawn) and here:
             (null,) = kernels.relabelled_top_counts(order[:here], drawn, (k,), size, of)
             part.draw(f"top {k} null", start, null, np.min_scalar_type(k), words=True)
