@@ -166,7 +166,7 @@ def over_templates(
     Rows that are of no word are among the first. Neutral words are left out.
     """
     names = [name for name in ("model", *KEY) if name != "template"]
-    keyed = [(tuple(row[name] for name in names), row) for row in listed
+    keyed = [(tuple(row.get(name) for name in names), row) for row in listed
              if row["category"] != PLACEBO]  # fmt: skip
     several = {key for key, row in keyed if row["concept"] and row["template"] is None}
     whole: list[dict[str, Any]] = []
