@@ -21,6 +21,7 @@ class Frequent:
 
     words: tuple[str, ...]
     source: str
+    bare: bool = False  # whether captions are placed among the words alone, not in their template
 
     def texts(self, template: str) -> list[str]:
         """Each word in a template, with a or an by sound; "" or "{}" is the bare word."""

@@ -18,7 +18,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.counterfactual import directed_bias
 from tiltmeter.models import load_model
-from tiltmeter.probes.counterfactual import OPTIONS, counterfactual, fewer
+from tiltmeter.probes.counterfactual import OPTIONS, Reading, Sources, counterfactual, fewer
 from tiltmeter.probes.counterfactual_measuring import Asked, Measured, measure, text_bias
 from tiltmeter.probes.counterfactual_rows import means
 from tiltmeter.probes.probe import CannotRunError
@@ -291,8 +291,8 @@ def test_any_two_concepts_in_templates_of_their_own(figures):
     asked = Asked(replace(SHAPE, prompt="this is a [MASK]"), ("fishing", "sewing"), ("x", "x"),
                   ("A photo of a {g} who is [MASK]",))  # fmt: skip
     table, _ = counterfactual(model, figures.only(range(12)), asked=asked, convention=CONVENTION,
-                              source=Redrawn(), resampling=QUICK,
-                              readings=["candidates"])  # fmt: skip
+                              sources=Sources(Redrawn()), resampling=QUICK,
+                              reading=Reading(["candidates"]))  # fmt: skip
     listed = table.to_pylist()
     [flip] = [r for r in listed if (r["metric"], r["experiment"]) == ("flip_rate", "redrawn")]
     assert (flip["value"], flip["n"]) == (1.0, 12)
@@ -334,7 +334,12 @@ def test_texts_alone(tmp_path, asked):
     bert, bridge = (load_model(f"hf:{tmp_path / kind}") for kind in ("bert", "bridgetower"))
     few = Asked(replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES)
     table, instances = counterfactual(
-        bert, None, asked=few, convention=CONVENTION, resampling=QUICK, beside=[bert]
+        bert,
+        None,
+        asked=few,
+        convention=CONVENTION,
+        resampling=QUICK,
+        reading=Reading(beside=[bert]),
     )
     assert table.num_rows == 2 * 3
     assert set(table["metric"].to_pylist()) == {"text_bias", "abs_text_bias"}
@@ -410,7 +415,7 @@ def test_bad_input_is_told(figures):
         measure(model, figures, ask(targets=("zebra",)), Redrawn())
     with pytest.raises(InputError, match=r"no masked head.*use a model that guesses words"):
         counterfactual(load_model("testbed:dual"), figures, asked=ask(), convention=CONVENTION,
-                       source=Redrawn())  # fmt: skip
+                       sources=Sources(Redrawn()))  # fmt: skip
     with pytest.raises(InputError, match="guesses hidden words"):
         tm.audit("testbed:dual", figures, probes=["counterfactual"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,9 +103,9 @@ def test_against_a_slow_reference() -> None:
     assert gap["value"] == pytest.approx(max(places) - min(places))
 
 
-def test_bare_words_are_another_yardstick() -> None:
+def test_bare_words_are_another_yardstick(tmp_path: Path) -> None:
     faces, model = pictures(), Hashed()
-    run = measured(model, faces, baseline="bare")
+    run = measured(model, faces, frequent=replace(LISTED, bare=True))
     images = faces.vectors / np.linalg.norm(faces.vectors, axis=1, keepdims=True)
     everyone = Groups(np.zeros(IMAGES, int), ("all",))
     texts = model.encode_texts([*LISTED.words, WORDS[0].text])
@@ -113,8 +114,12 @@ def test_bare_words_are_another_yardstick() -> None:
     [row] = run.where(metric="strength", target="nurse", attribute=None)
     assert row["value"] == pytest.approx(np.mean(np.array(others) < mine))
     assert row["experiment"].endswith("bare")
+    written = tmp_path / "words.txt"
+    written.write_text("\n".join(LISTED.words))
     with pytest.raises(UnknownNameError, match="did you mean 'bare'"):
-        measured(model, faces, baseline="bar")
+        tm.audit(model, faces, probes=["strength"], k=[5],
+                 options={"strength": {"baseline": "bar", "words": str(written),
+                                       "count": 300}})  # fmt: skip
 
 
 def test_names_and_order_of_groups_change_no_number() -> None:

@@ -11,7 +11,7 @@ from tiltmeter.stats.bootstrap import interval, standard_error_interval
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
 from tiltmeter.stats.null import Band, band_of, p_of_draws
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 
 RNG = np.random.default_rng(3)
 VALUE = np.array([[0.1, 2.5, -1.0], [0.4, np.nan, 3.1]])
@@ -25,7 +25,9 @@ def same(found: object, expected: object) -> None:
 
 @pytest.mark.parametrize("side", ["two", "greater", "less"])
 def test_columns_are_those_of_the_functions(side: str) -> None:
-    found = columns(VALUE, side=side, null=NULL, family="holm", boot=BOOT, ci_method="bootstrap")
+    found = columns(
+        VALUE, side=side, null=NULL, family="holm", interval=Interval(boot=BOOT, method="bootstrap")
+    )
     p = p_of_draws(VALUE, NULL, side)
     for name, edge in zip(("null_mean", "null_lo", "null_hi"), band_of(NULL), strict=True):
         same(found[name], edge)
@@ -61,10 +63,9 @@ def test_an_undefined_value_has_neither_p_nor_interval() -> None:
         [0.5, np.nan],
         side="two",
         p=[0.01, 0.02],
-        ci=wilson(np.array([5, 5]), np.array([10, 10])),
-        ci_method="Wilson",
         null=Band(*np.array([0.5, 0.2, 0.8])),
         family="holm",
+        interval=Interval(edges=wilson(np.array([5, 5]), np.array([10, 10])), method="Wilson"),
     )
     for name in ("p", "p_fwer", "p_bh", "ci_low", "ci_high"):
         assert np.isnan(found[name]).tolist() == [False, True], name
@@ -74,14 +75,16 @@ def test_an_undefined_value_has_neither_p_nor_interval() -> None:
 
 
 def test_noise_that_pushes_up_gives_a_standard_error_within_bounds() -> None:
-    found = columns(VALUE, boot=BOOT, regular=False, stretch=1.5, bounds=(0, 1))
+    found = columns(VALUE, interval=Interval(boot=BOOT, regular=False, stretch=1.5, bounds=(0, 1)))
     for name, edge in zip(("ci_low", "ci_high"), standard_error_interval(BOOT, VALUE, 1.5),
                           strict=True):  # fmt: skip
         same(found[name], np.clip(edge, 0, 1))
 
 
 def test_without_draws_nothing_is_known() -> None:
-    found = columns(VALUE, side="two", null=NULL[:0], boot=BOOT[:0], family="maxT")
+    found = columns(
+        VALUE, side="two", null=NULL[:0], family="maxT", interval=Interval(boot=BOOT[:0])
+    )
     table = rows(VALUE.size, **found, note="no draws")
     for name in ("null_mean", "null_lo", "null_hi", "ci_low", "ci_high", "p", "p_fwer", "p_bh"):
         assert table[name].null_count == VALUE.size, name

@@ -34,7 +34,6 @@ def audit_captions(
     against: Run | Place | None = None,
     strict: bool = False,
     seed: int = 0,
-    threads: int | None = None,
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Run:
@@ -56,7 +55,7 @@ def audit_captions(
     told: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
     vocabulary = Vocabulary.of(listed)
     if engine is None or in_this_process(engine):
-        tally, broken = count_files(files, vocabulary, **told, threads=threads, progress=progress)
+        tally, broken = count_files(files, vocabulary, **told, progress=progress)
     else:
         tally, broken = count_files_on(engine, files, vocabulary, **told, progress=progress)
     if not tally.captions[-1]:

@@ -11,7 +11,7 @@ from tiltmeter.corpus.counting import Tally, count
 from tiltmeter.corpus.vocabulary import Sign, Vocabulary
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import Z, wilson
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.stimuli import Word
 from tiltmeter.types import Floats, Ints
 
@@ -53,7 +53,9 @@ def figures(tally: Tally, listed: Sequence[Word], *, dataset: str, seed: int) ->
     }  # fmt: skip
     own = own_signs(vocabulary)[at]
     n, everything = tally.captions[at], int(tally.captions[-1])
-    of_all = columns(n / everything, ci=wilson(n, np.full(len(n), everything)))
+    of_all = columns(
+        n / everything, interval=Interval(edges=wilson(n, np.full(len(n), everything)))
+    )
     tables = [
         rows(len(at), metric="frequency", **of_all, ci_method="wilson", n=everything, n_group=n,
              **same)
@@ -98,7 +100,8 @@ def samples(tally: Tally) -> pa.Table:
 
 def _named(k: Ints, n: Ints, axis: str, same: dict[str, object]) -> pa.Table:
     return rows(
-        len(k), metric="named", experiment=axis, **columns(_over(k, n), ci=wilson(k, n)),
+        len(k), metric="named", experiment=axis,
+        **columns(_over(k, n), interval=Interval(edges=wilson(k, n))),
         ci_method="wilson", n=n, n_group=k, note=_notes((n == 0, "no caption holds the word")),
         **same,
     )  # fmt: skip
@@ -121,7 +124,8 @@ def _shares(
     base = _over(table[-1:, sign], table[-1:, alike].sum(axis=1))[0]
     return rows(
         len(at), metric="group_share", experiment=experiment, attribute=what.attribute,
-        group=what.group, null_mean=float(base), **columns(value, ci=wilson(k, n)),
+        group=what.group, null_mean=float(base),
+        **columns(value, interval=Interval(edges=wilson(k, n))),
         ci_method="wilson", n=n, n_group=k, note=note, **same,
     )  # fmt: skip
 
@@ -156,7 +160,8 @@ def _log_odds(
                   (a + b == 0, "no caption of the word names one group alone"))  # fmt: skip
     return rows(
         len(at), metric="log_odds", experiment=what.axis, attribute=what.attribute,
-        group=what.group, ideal=0.0, **columns(value, ci=(value - half, value + half)),
+        group=what.group, ideal=0.0,
+        **columns(value, interval=Interval(edges=(value - half, value + half))),
         ci_method="wald", n=a + b, n_group=a, note=note, **same,
     )  # fmt: skip
 

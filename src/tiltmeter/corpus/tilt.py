@@ -12,7 +12,7 @@ from tiltmeter.corpus.figures import PROBE
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.results import Run, combined, rows
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
 FEWEST_CAPTIONS = 5  # of a word that name a group: fewer say nothing about its tilt
@@ -108,4 +108,4 @@ def _correlation(data: Tilts, model: Tilts, rng: np.random.Generator) -> dict[st
         return {"value": value, "n": n, "note": "one side does not vary over the words"}
     picks = rng.integers(0, n, size=(DRAWS, n))
     draws: Floats = np.array([float(spearman(x[pick], y[pick])[0]) for pick in picks])
-    return {**columns(value, boot=draws, ci_method="bootstrap over words"), "n": n}
+    return {**columns(value, interval=Interval(boot=draws, method="bootstrap over words")), "n": n}

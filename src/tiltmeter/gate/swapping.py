@@ -63,7 +63,8 @@ def swap_tests(
             _near(tests, totals, sample, scores, block, part.start)
             orders = [loops.rank(s) for s in scores] if ks else []
             for k in ks:
-                _tops(tests, totals, sample, scores, orders, block, part.start, k, convention)
+                ranked = list(zip(scores, orders, strict=True))
+                _tops(tests, totals, sample, ranked, block, part.start, k, convention)
         for key, total in totals.items():
             total.add_to(tests, dict(key))
     return tests
@@ -237,18 +238,14 @@ def _tops(
     tests: Tests,
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
-    scores: Sequence[Floats],
-    orders: Sequence[Ints],
+    ranked: Sequence[tuple[Floats, Ints]],
     block: Sequence[Unit],
     start: int,
     k: int,
     convention: Convention,
 ) -> None:
-    """MaxSkew@k: for each word, and over all."""
-    first, second = (
-        in_top(*one, k, convention.ties).astype(np.float32)
-        for one in zip(scores, orders, strict=True)
-    )
+    """MaxSkew@k: for each word, and over all; `ranked` are scores and orders, before and after."""
+    first, second = (in_top(*one, k, convention.ties).astype(np.float32) for one in ranked)
     sums = sample.signed_sums((second - first).T / 2)
     for name, groups in sample.groups.items():
         q = target_shares(convention.target, groups)
@@ -267,7 +264,7 @@ def _tops(
             [
                 max_skew(kernels.weighted_top_counts(
                     order, groups.codes, sample.weights[name], k, len(groups.names)))
-                for order in orders
+                for _, order in ranked
             ],
             axis=0,
         )[0]  # fmt: skip

@@ -10,7 +10,7 @@ from tiltmeter.probes.tabulate import Layout, means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
 DRAWS = 200  # of words, for the interval
@@ -45,8 +45,10 @@ def agreement(
         ideal=1.0,
         **columns(
             _rho(value, planted),
-            ci=defined.quantile(np.array(again), (0.025, 0.975)),
-            ci_method="bootstrap over words",
+            interval=Interval(
+                edges=defined.quantile(np.array(again), (0.025, 0.975)),
+                method="bootstrap over words",
+            ),
         ),
         n=int(value.size),
         n_undefined=int((~known).sum()),

@@ -9,7 +9,7 @@ from scipy.stats import rankdata
 
 from tiltmeter.metrics.stereotype import picks
 from tiltmeter.probes.caption_choice import Cases, Reading
-from tiltmeter.probes.caption_statistics import Sets, against_null, share_interval
+from tiltmeter.probes.caption_statistics import Sets, row_of, share_interval
 from tiltmeter.types import Floats
 
 #: Cases whose captions are given in another order.
@@ -34,7 +34,6 @@ def length_rows(
     share = float(hits.sum() / len(cases))
     weights = sets.weights
     drawn = None if weights is None else (weights @ hits) / (weights @ size)
-    low, high, method = share_interval(share, len(cases), drawn)
     odds = sets.sums(scores[:, 0] - scores[:, 1], everywhere) / size
     longer = _ranks(length[:, 0] - length[:, 1])
     likelier = _ranks(odds)
@@ -48,18 +47,13 @@ def length_rows(
     return [
         {
             "metric": "shortest",
-            "value": 100 * share,
-            "ci_low": 100 * low,
-            "ci_high": 100 * high,
-            "ci_method": method,
-            **against_null(share, null, 100),
+            **row_of(share, 100, null=null, interval=share_interval(share, len(cases), drawn)),
             "n": len(cases),
         },
         {
             "metric": "length_spearman",
-            "value": rho,
             "ideal": 0.0,
-            **against_null(rho, of_rho),
+            **row_of(rho, null=of_rho),
             "n": len(size),
             "note": "all captions are equally long or equally probable" if constant else None,
         },
@@ -80,14 +74,10 @@ def position_rows(cases: Cases, scores: Floats, way: Reading, picture: str) -> l
     again = way.together(picture, turned)
     back = np.stack([np.roll(again[row], -turn[row]) for row in range(some)])
     changed = float((picks(back) != picks(scores[:some])).any(axis=1).mean())
-    low, high, method = share_interval(changed, some, None)
     row = {
         "metric": "position",
-        "value": 100 * changed,
         "ideal": 0.0,
-        "ci_low": 100 * low,
-        "ci_high": 100 * high,
-        "ci_method": method,
+        **row_of(changed, 100, interval=share_interval(changed, some, None)),
         "n": some,
     }
     return [row]

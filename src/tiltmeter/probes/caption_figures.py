@@ -18,11 +18,10 @@ from tiltmeter.probes.caption_statistics import (
     RESAMPLED,
     Ratio,
     Sets,
-    against_null,
-    scaled,
+    row_of,
     share_interval,
 )
-from tiltmeter.stats.bootstrap import interval
+from tiltmeter.stats.significance import Interval
 from tiltmeter.types import Floats, Ints
 
 IDEAL = {"vlrs": 100.0, "vlbs": 0.0, "vlbs_excess": 0.0, "ivlas": 100.0}
@@ -109,14 +108,11 @@ class Choice:
         weights = self.sets.weights
         drawn = None if weights is None else (weights @ of_sets[0]) / (weights @ of_sets[1])
         value = float(metrics.vlrs(scores[part])) / 100
-        low, high, method = share_interval(value, n, drawn)
         irrelevant = self.sets.picked_by_chance(chosen, part, KINDS.index("irrelevant"))
         by_chance = None if irrelevant is None else 1 - irrelevant / n
         yield {
             "metric": "vlrs",
-            **scaled(100, value=value, ci_low=low, ci_high=high),
-            "ci_method": method,
-            **against_null(value, by_chance, 100),
+            **row_of(value, 100, null=by_chance, interval=share_interval(value, n, drawn)),
             "null_mean": 100 * RELEVANT_BY_CHANCE,  # known: no need to estimate it from draws
             "n": n,
             "truth": truth(metrics.vlrs),
@@ -138,12 +134,10 @@ class Choice:
             excess["note"] = "no picture fits the stereotype"
         yield {"metric": "vlbs_excess", **excess}
         ability = float(metrics.ivlas(scores[part], anti))
-        edges: tuple[Any, Any] = (np.nan, np.nan)
-        method = None
+        interval = None
         if drawn is not None and ratio.resampled is not None:
             again = _harmonic(drawn, 1 - ratio.resampled[0])
-            edges = interval(again, np.asarray(ability / 100))
-            method = RESAMPLED
+            interval = Interval(again[:, None], method=RESAMPLED)
         wrong = self.sets.picked_by_chance(
             chosen, part & self.against, KINDS.index("stereotypical")
         )
@@ -152,10 +146,8 @@ class Choice:
             null = _harmonic(by_chance, 1 - wrong / anti.sum())
         yield {
             "metric": "ivlas",
+            **row_of(ability / 100, 100, null=null, interval=interval),
             "value": ability,
-            **scaled(100, ci_low=edges[0], ci_high=edges[1]),
-            "ci_method": method,
-            **against_null(ability / 100, null, 100),
             "n": n,
             "truth": truth(metrics.ivlas, anti),
         }

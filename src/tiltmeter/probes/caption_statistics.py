@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.probes.caption_choice import KINDS, Cases
-from tiltmeter.stats.bootstrap import interval, stratified_weights
+from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
-from tiltmeter.stats.null import band_of, p_of_draws
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
 
+#: Columns in the unit of the value.
+SCALED = ("value", "null_mean", "null_lo", "null_hi", "ci_low", "ci_high")
 RESAMPLED = "bootstrap over sets of captions"
 ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
 
@@ -128,65 +130,54 @@ class Ratio:
         """Value, interval, null and p for a row of results; `share`: it is one, from 0 to 1."""
         value, drawn = self.observed, None if self.resampled is None else self.resampled[0]
         weight = float(self.parts[1].sum())
-        low: Any = np.nan
-        high: Any = np.nan
-        method = None
+        interval = None
         if np.isfinite(value) and share:
-            low, high, method = share_interval(value, weight, drawn)
-        elif np.isfinite(value) and drawn is not None and (sets := (self.parts[1] > 0).sum()) > 1:
-            low, high = interval(drawn, np.asarray(value), student_stretch(sets))
-            method = RESAMPLED
+            interval = share_interval(value, weight, drawn)
+        elif drawn is not None and (sets := (self.parts[1] > 0).sum()) > 1:
+            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
         null = None
         if self.null is not None:  # this side's part of the difference
             others = self.parts[3].sum()
             null = self.pooled + self.null * others / (weight + others)
-        return {
-            **scaled(times, value=value, ci_low=low, ci_high=high),
-            "ci_method": method,
-            **against_null(value, null, times),
-            "n": int((self.rows & self.against & (self.weight > 0)).sum()),
-        }
+        n = int((self.rows & self.against & (self.weight > 0)).sum())
+        return {**row_of(value, times, null=null, interval=interval), "n": n}
 
     def excess_row(self, times: float) -> dict[str, Any]:
         """One side less the other: errors towards the stereotype beyond those the other way."""
-        value = self.observed - self.other_side
-        low: Any = np.nan
-        high: Any = np.nan
-        method = None
-        if self.resampled is not None and np.isfinite(value):
+        value, interval = self.observed - self.other_side, None
+        if self.resampled is not None:
             drawn = self.resampled[0] - self.resampled[1]
             sets = (self.parts[1] + self.parts[3] > 0).sum()
-            low, high = interval(drawn, np.asarray(value), student_stretch(sets))
-            method = RESAMPLED
-        return {
-            **scaled(times, value=value, ci_low=low, ci_high=high),
-            "ci_method": method,
-            **against_null(value, self.null, times),
-            "n": int((self.rows & (self.weight > 0)).sum()),
-        }
+            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+        n = int((self.rows & (self.weight > 0)).sum())
+        return {**row_of(value, times, null=self.null, interval=interval), "n": n}
 
 
-def share_interval(share: float, n: float, drawn: Floats | None) -> tuple[float, float, str | None]:
+def share_interval(share: float, n: float, drawn: Floats | None) -> Interval:
     """Wilson's interval, with as many trials as the bootstrap's variance says."""
     if drawn is None or not np.isfinite(drawn).any():
-        low, high = wilson(np.array([share * n]), np.array([n]))
-        return float(low[0]), float(high[0]), "Wilson"
+        return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
     usable = drawn[np.isfinite(drawn)]
     trials = max(round(n), 1)
-    low, high = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
-    return float(low[0]), float(high[0]), f"Wilson, trials by {RESAMPLED}"
+    edges = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
+    return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
 
 
-def against_null(value: float, null: Floats | None, times: float = 1.0) -> dict[str, Any]:
-    """Mean and 95% of a null distribution, and the two-sided p-value of the value."""
-    if null is None or not np.isfinite(value) or not np.isfinite(null).any():
-        return {"null_mean": np.nan, "null_lo": np.nan, "null_hi": np.nan, "p": np.nan}
-    band = band_of(null)
-    return {
-        **scaled(times, null_mean=band.mean, null_lo=band.lo, null_hi=band.hi),
-        "p": float(p_of_draws(value, null)),
-        "p_side": "two",
-    }
+def row_of(
+    value: float,
+    times: float = 1.0,
+    *,
+    null: Floats | None = None,
+    interval: Interval | None = None,
+) -> dict[str, Any]:
+    """`significance.columns` of one value, all of it times so much."""
+    if null is not None and not (np.isfinite(value) and np.isfinite(null).any()):
+        null = None
+    side = None if null is None else "two"
+    draws = None if null is None else null[:, None]
+    found = columns([value], side=side, null=draws, interval=interval)
+    row = {name: one if isinstance(one, str) else one[0] for name, one in found.items()}
+    return {name: times * float(one) if name in SCALED else one for name, one in row.items()}
 
 
 def student_stretch(units: int) -> float:
@@ -196,11 +187,6 @@ def student_stretch(units: int) -> float:
     if units < 2:
         return 1.0
     return float(stdtrit(units - 1, 0.975) / Z * np.sqrt(units / (units - 1)))
-
-
-def scaled(times: float, **numbers: Any) -> dict[str, float]:
-    """Each number, times so much."""
-    return {name: times * float(number) for name, number in numbers.items()}
 
 
 def _divided(a: Floats | float, b: Floats | float) -> Floats:

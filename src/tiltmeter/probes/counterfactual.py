@@ -13,6 +13,7 @@ import difflib
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,37 +52,51 @@ from tiltmeter.types import Faces, MaskedPredictor, Progress
 GREY = 255  # levels above black: epsilon and step are told in these
 
 
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """Where counterfactual images come from, and what they are compared with."""
+
+    source: Source | None = None
+    true: Source | None = None
+    curve: Mapping[str, Source] = field(default_factory=dict)  # whose flip rates alone are told
+    noise: float = 8 / GREY  # of the control
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How probabilities of words are read."""
+
+    softmax: Sequence[str] = READINGS
+    least_change: float = LEAST_CHANGE  # of the bias word, else an instance is undefined
+    note: str = ""  # which images were left out
+    beside: Sequence[MaskedPredictor] = ()  # models that read the texts too
+
+    def __post_init__(self) -> None:
+        for reading in self.softmax:
+            if reading not in READINGS:
+                raise UnknownNameError("softmax reading", reading, READINGS)
+
+
 def counterfactual(
     model: MaskedPredictor,
     data: Faces | None,
     *,
     asked: Asked,
     convention: Convention,
-    source: Source | None = None,
-    true: Source | None = None,
-    curve: Mapping[str, Source] | None = None,
-    beside: Sequence[MaskedPredictor] = (),
-    readings: Sequence[str] = READINGS,
-    noise: float = 8 / GREY,
-    least_change: float = LEAST_CHANGE,
-    seed: int = 0,
-    resampling: Resampling | None = None,
+    sources: Sources = Sources(),  # noqa: B008
+    reading: Reading = Reading(),  # noqa: B008
+    resampling: Resampling = Resampling(),  # noqa: B008
     progress: Progress | None = None,
-    note: str = "",
 ) -> tuple[pa.Table, pa.Table]:
     """Counterfactual bias by target and template, with all that is needed to judge it.
 
-    `source` gives the counterfactual pictures; `true` is one to compare it with; `curve` are
-    further ones, by name, whose flip rates are told. Models `beside` are measured on texts alone,
-    as is `model`. Without data only that is done. `note` says which images were left out. Returns
-    rows of RESULTS and of INSTANCES.
+    Models beside (`reading`) are measured on texts alone, as is `model`. Without data only that is
+    done.
+    Returns rows of RESULTS and of INSTANCES.
     """
-    for reading in readings:  # what can be refused is refused before an attack is paid for
-        if reading not in READINGS:
-            raise UnknownNameError("softmax reading", reading, READINGS)
+    source, true, seed = sources.source, sources.true, resampling.seed
     if data is not None and isinstance(true, Parallel):
-        true.pairs(data, asked.swap)
-    resampling = resampling or Resampling()
+        true.pairs(data, asked.swap)  # what can be refused is, before an attack is paid for
     model = with_masked_head(model)
     constants: dict[str, Any] = {
         "probe": "counterfactual",
@@ -96,27 +111,27 @@ def counterfactual(
     sample = None
     if data is not None and source is not None:
         sample = images_of(data)[np.arange(1)]
-        sized = noise if hasattr(pixels_of(model, sample), "detach") else 0.0
+        sized = sources.noise if hasattr(pixels_of(model, sample), "detach") else 0.0
         found = measure(model, data, asked, source, noise=sized, seed=seed, progress=progress)
         tables.append(
             rows(1, **constants, metric="images_measured", value=[len(set(found.rows))],
-                 n=len(found.rows), note=note or None)
+                 n=len(found.rows), note=reading.note or None)
         )  # fmt: skip
         tables.append(flips(found, constants))
-        for reading in readings:
-            biases = found.biases(asked, reading, least_change)
-            tables += bias_tables(found, asked, biases, reading, resampling, rng, constants)
-            single.append(instances(found, data, asked, biases, reading, constants))
+        for softmax in reading.softmax:
+            biases = found.biases(asked, softmax, reading.least_change)
+            tables += bias_tables(found, asked, biases, softmax, resampling, rng, constants)
+            single.append(instances(found, data, asked, biases, softmax, constants))
         tables.append(shift_table(found, asked, resampling, rng, constants))
         if true is not None:
             other = measure(model, data, asked, true, seed=seed, progress=progress)
             tables.append(flips(other, constants))
             tables.append(shift_table(other, asked, resampling, rng, constants))
             tables.append(comparison(found, other, data, asked, resampling, rng, constants))
-        for name, one in (curve or {}).items():
+        for name, one in sources.curve.items():
             bias = bias_only(model, data, asked, one)
             tables.append(flip_row(*bias, name, str(getattr(one, "settings", "")), constants))
-    for reader in (model, *beside):
+    for reader in (model, *reading.beside):
         lean, how = text_bias(reader, asked, sample)
         mine = {**constants, "model": getattr(reader, "name", type(reader).__name__)}
         tables.append(text_table(lean, how, asked, resampling, rng, mine))
@@ -293,16 +308,10 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         shown,
         asked=asked,
         convention=setting.convention,
-        source=source,
-        true=true,
-        curve=curve,
-        readings=options["softmax"],
-        noise=options["epsilon"] / GREY,
-        least_change=options["least_change"],
-        seed=setting.seed,
+        sources=Sources(source, true, curve or {}, options["epsilon"] / GREY),
+        reading=Reading(options["softmax"], options["least_change"], note),
         resampling=setting.resampling,
         progress=setting.progress,
-        note=note,
     )
 
 

@@ -17,7 +17,7 @@ from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import mean_stretch
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
@@ -76,12 +76,14 @@ def beside(found: Means, side: str) -> dict[str, Any]:
         **columns(
             found.value,
             null=found.turned,
-            boot=found.again,
-            regular=signed,
-            stretch=mean_stretch(found.units) if signed else 1.0,
-            ci_method=METHOD,
             side=side,
             family="maxT",
+            interval=Interval(
+                boot=found.again,
+                regular=signed,
+                stretch=mean_stretch(found.units) if signed else 1.0,
+                method=METHOD,
+            ),
         ),
         "n": found.n.ravel(),
         "n_undefined": found.undefined.ravel(),
@@ -214,9 +216,9 @@ def _agreement(kind: str, lean: Floats, asked: Asked, constants: dict[str, Any])
         null_mean=0.5,
         **columns(
             [right / n if n else np.nan],
-            ci=wilson(np.array([right]), np.array([n])),
             p=binomtest(right, n).pvalue if n else np.nan,
             side="two",
+            interval=Interval(edges=wilson(np.array([right]), np.array([n]))),
         ),
         ci_method="Wilson",
         n=n,

@@ -14,7 +14,7 @@ from tiltmeter.probes.counterfactual_rows import METHOD, beside, means, ratio
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import Z, fieller, wilson
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
@@ -36,7 +36,10 @@ def flip_row(
     """How often the more likely bias word flips among pictures read right; how far it moves."""
     right = before > 0
     n, flipped = int(right.sum()), int((right & (after < 0)).sum())
-    rate = columns([flipped / n if n else np.nan], ci=wilson(np.array([flipped]), np.array([n])))
+    rate = columns(
+        [flipped / n if n else np.nan],
+        interval=Interval(edges=wilson(np.array([flipped]), np.array([n]))),
+    )
     shift = before - after
     mean = shift.mean()
     half = Z * shift.std(ddof=1) / np.sqrt(len(shift)) if len(shift) > 1 else np.nan
@@ -46,8 +49,8 @@ def flip_row(
                  **rate, ci_method="Wilson", n=n, n_undefined=len(before) - n,
                  note=note or (None if n else "no picture is read right at first")),
             rows(1, **constants, metric="odds_shift", experiment=experiment,
-                 **columns(mean, ci=(mean - half, mean + half)), ci_method="normal",
-                 n=len(shift), note=note or None),
+                 **columns(mean, interval=Interval(edges=(mean - half, mean + half))),
+                 ci_method="normal", n=len(shift), note=note or None),
         ]
     )  # fmt: skip
 
@@ -166,7 +169,9 @@ def comparison(
                         metric=metric,
                         experiment=f"{label} against {true.source}",
                         group=name,
-                        **columns(value, ci=(low, high), ci_method=METHODS[metric]),
+                        **columns(
+                            value, interval=Interval(edges=(low, high), method=METHODS[metric])
+                        ),
                         n=len(asked.targets),
                         note=why if np.isnan(value) else "no picture is in both halves",
                     )
@@ -240,7 +245,10 @@ def text_table(
         size = np.abs(lean[:, [one == name for one in asked.categories]]).mean(axis=0)
         drawn = size[rng.integers(0, len(size), (resampling.bootstraps, len(size)))].mean(axis=1)
         found = columns(
-            size.mean(), boot=drawn if len(size) > 1 else None, ci_method="bootstrap over targets"
+            size.mean(),
+            interval=Interval(
+                boot=drawn if len(size) > 1 else None, method="bootstrap over targets"
+            ),
         )
         tables.append(
             rows(1, **constants, metric="abs_text_bias", ideal=0.0, category=name, **found,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from tiltmeter.stats.bootstrap import interval, small_sample_stretch
 from tiltmeter.stats.null import Band, band_of
 from tiltmeter.stats.permutation import two_sample_p
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, TextEncoder
 
 #: Sentences that say nothing but the word (May et al. 2019). They inflect theirs; these do not.
@@ -135,19 +135,19 @@ def ieat(
     *,
     words: Mapping[str, Sequence[str]],
     tests: Sequence[Test] | None = None,
-    dataset: str = "stimuli",
     ddof: str = "caliskan",
     convention: Convention | None = None,
-    seed: int = 0,
     resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """iEAT of pictures, and across the towers: pictures as targets, words as attributes.
+    """iEAT of images, and across the towers: images as targets, words as attributes.
 
-    `sets` says to which set each row of `vectors` belongs. The sets of `tests` are those, else sets
-    of `words`; by default every test of iEAT is made whose folders are there.
+    `sets` says to which set each row of `vectors` belongs; its attribute names the dataset. The
+    sets of `tests` are those, else sets of `words`; by default every test of iEAT is made whose
+    folders are there.
     """
-    resampling, rng = resampling or Resampling(), np.random.default_rng(seed)
-    head = _head(model, "ieat", dataset, ddof, convention, seed)
+    resampling = resampling or Resampling()
+    rng = np.random.default_rng(resampling.seed)
+    head = _head(model, "ieat", sets.attribute, ddof, convention, resampling.seed)
     pictures = np.asarray(unit(to_numpy(vectors), "images"))
     seen = {
         name: Stimuli(name, "image", (name,) * int(count), pictures[sets.codes == code][:, None])
@@ -317,11 +317,13 @@ def _rows(found: Sequence[Found], head: dict[str, Any], *, side: str, **named: A
         **columns(
             [one.value for one in found],
             null=Band(*np.array([one.null for one in found], float).reshape(-1, 3).T),
-            ci=np.array([one.ci for one in found], float).reshape(-1, 2).T,
-            ci_method="bootstrap over stimuli",
             p=[one.p for one in found],
             side=side,
             family="holm",
+            interval=Interval(
+                edges=np.array([one.ci for one in found], float).reshape(-1, 2).T,
+                method="bootstrap over stimuli",
+            ),
         ),
         note=[one.note for one in found],
     )
@@ -494,12 +496,10 @@ def _run_ieat(
     found = setting.see(stimuli)
     return ieat(
         model,
-        stimuli.classes[np.asarray(found.rows)],
+        replace(stimuli.classes[np.asarray(found.rows)], attribute=stimuli.name),
         found.vectors,
         **association_tests("ieat"),
-        dataset=stimuli.name,
         convention=setting.convention,
-        seed=setting.seed,
         resampling=setting.resampling,
     )
 

@@ -25,7 +25,7 @@ from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import Band, top_count_null, top_count_p
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
 #: The category of the classes that do no harm.
@@ -204,11 +204,12 @@ def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         **columns(
             counts / sizes,
             null=Band(*null.swapaxes(0, 1)),
-            ci=wilson(counts, np.broadcast_to(sizes, counts.shape)),
-            ci_method="Wilson",
             p=np.stack([_p(row, sizes) for row in counts]),
             side="two",
             family="holm",
+            interval=Interval(
+                edges=wilson(counts, np.broadcast_to(sizes, counts.shape)), method="Wilson"
+            ),
         ),
         n=len(groups),
         n_group=sizes.tolist() * len(counts),
@@ -258,12 +259,14 @@ def _largest_gaps(
         **columns(
             value,
             null=null,
-            boot=boot,
-            regular=False,
-            bounds=(0, 1),
-            ci_method="bootstrap over images, standard error",
             side="greater",
             family="maxT",
+            interval=Interval(
+                boot=boot,
+                regular=False,
+                bounds=(0, 1),
+                method="bootstrap over images, standard error",
+            ),
         ),
         n=len(landed.groups),
         note=landed.notes,
@@ -295,11 +298,12 @@ def _pairs(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         **columns(
             value.ravel(),
             null=Band(np.zeros(len(null)), *null.T),
-            ci=((value - down).ravel(), (value + up).ravel()),
-            ci_method="Newcombe",
             p=[_p(*pair)[0] for pair in both],
             side="two",
             family="holm",
+            interval=Interval(
+                edges=((value - down).ravel(), (value + up).ravel()), method="Newcombe"
+            ),
         ),
         n=(sizes[first] + sizes[second]).tolist() * kinds,
         n_group=sizes[first].tolist() * kinds,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tiltmeter.engine.ranking.job import Gaps
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.results import RESULTS, rows
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 FEWEST_PAIRS = 4  # 70 partitions: with fewer no p-value can be small
@@ -66,7 +66,7 @@ def opposites(
         group=list(groups.names) * len(named),
         template=[name for name in named for _ in range(size)],
         ideal=0.0,
-        **columns(value, null=null, boot=boot, side="two", family="holm"),
+        **columns(value, null=null, side="two", family="holm", interval=Interval(boot=boot)),
         ci_method="bootstrap over images" if len(boot) else None,
         n=len(groups),
         n_group=groups.counts.tolist() * len(named),

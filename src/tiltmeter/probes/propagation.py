@@ -47,7 +47,6 @@ def propagation(
     lacking: Mapping[str, str] | None = None,
     choices: Choices | None = None,
     parameters: int | None = None,
-    seed: int = 0,
     resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
@@ -64,7 +63,7 @@ def propagation(
         choices = replace(choices, k_as="share" if small else "count")
     why = {role: (lacking or {}).get(role, f"no {ROLES[role]}") for role in ROLES}
     everything = {"probe": "propagation", "model": model, "convention": convention.name,
-                  "seed": seed}  # fmt: skip
+                  "seed": resampling.seed}  # fmt: skip
     tables, single = [], []
     for done, (name, one) in enumerate(EXPERIMENTS.items()):
         progress(f"propagation {name}", done / len(EXPERIMENTS))
@@ -77,7 +76,7 @@ def propagation(
         queries, items = sides[one.queries], sides[one.items]
         names = dict.fromkeys(side.dataset for side in (queries, items) if side.dataset)
         # each experiment draws for itself: what else runs changes none of its numbers
-        rng = np.random.default_rng([seed, done])
+        rng = np.random.default_rng([resampling.seed, done])
         measured = measure(name, queries, items, choices, rng)
         groups = measured.groups
         constants |= {"dataset": "+".join(names), "attribute": groups and groups.attribute}
@@ -146,7 +145,6 @@ def _run(
         choices=choices,
         convention=setting.convention,
         parameters=_size(model),
-        seed=setting.seed,
         resampling=setting.resampling,
         progress=setting.progress,
     )

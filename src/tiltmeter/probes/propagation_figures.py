@@ -13,7 +13,7 @@ from tiltmeter.probes.propagation_experiments import Measured
 from tiltmeter.probes.propagation_rows import analyses, by_code, student
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
 #: Where Figure 7 parts pleasant from unpleasant.
@@ -90,7 +90,7 @@ def _lean(
         group=list(names),
         category="pleasant less unpleasant",
         ideal=0.0,
-        **columns(found, ci=(low, upper), p=p, side="two", family="holm"),
+        **columns(found, p=p, side="two", family="holm", interval=Interval(edges=(low, upper))),
         ci_method="Welch",
         n=int(there.sum()),
         n_undefined=int((~there).sum()),

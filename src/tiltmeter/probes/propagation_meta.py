@@ -15,7 +15,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.paired import paired_test
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def pooled_rows(table: pa.Table, constants: dict[str, Any]) -> pa.Table:
         shared = {**constants, "experiment": name, "k": k, "n": one.analyses}
         tables.append(
             rows(1, **shared, metric="rho_mean",
-                 **columns(one.mean, ci=(one.ci_low, one.ci_high),
-                           ci_method="Fisher z over analyses"))
+                 **columns(one.mean, interval=Interval(edges=(one.ci_low, one.ci_high),
+                                                       method="Fisher z over analyses")))
         )  # fmt: skip
         if one.analyses > 1:
             tables.append(rows(1, **shared, metric="rho_sd", value=one.sd))

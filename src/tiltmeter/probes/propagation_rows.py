@@ -21,7 +21,7 @@ from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.null import Band, band_of, p_of_draws
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
 
 
@@ -152,11 +152,10 @@ def _rhos(
         **columns(
             value,
             null=Band(*null),
-            ci=(low, high),
-            ci_method="bootstrap over queries",
             p=p,
             side="greater",
             family="holm",
+            interval=Interval(edges=(low, high), method="bootstrap over queries"),
         ),
         n=[len(one.rows) for one in found],
         n_group=[len(one.rows) for one in found],
@@ -299,7 +298,7 @@ def _between(
         variances = np.column_stack([own, other])
         limits = np.column_stack([freedom, np.full(len(value), units.freedom)])
         low, high, p = student(value, variances, limits)
-        found = columns(value, null=null, ci=(low, high), p=p, **test)
+        found = columns(value, null=null, p=p, **test, interval=Interval(edges=(low, high)))
         return {**found, "ci_method": "Student, over queries and items"}
 
     found = beside(  # not tested: a mean need not be 0

@@ -16,7 +16,7 @@ from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.metrics.utility import recall_hits
 from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, TextEncoder
 
 K = (1, 5, 10)
@@ -69,8 +69,10 @@ def retrieval(
                 null_mean=[_by_chance(there, k) for k in ks],
                 **columns(
                     hits[known].mean(axis=0),
-                    ci=np.percentile(means, [2.5, 97.5], axis=0),
-                    ci_method="bootstrap over images",
+                    interval=Interval(
+                        edges=np.percentile(means, [2.5, 97.5], axis=0),
+                        method="bootstrap over images",
+                    ),
                 ),
                 n=int(known.sum()),
                 n_undefined=int((~known).sum()),

@@ -21,8 +21,8 @@ from tiltmeter.probes.caption_statistics import Sets
 from tiltmeter.probes.probe import Probe, Setting, words_known
 from tiltmeter.prompting import neutral_captions
 from tiltmeter.results import INSTANCES, rows
-from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.resampling import Resampling
+from tiltmeter.stats.significance import columns
 from tiltmeter.types import DualEncoder, Floats, Matcher, Progress
 
 
@@ -100,17 +100,19 @@ def _controls(
 
 def _table(found: Sequence[dict[str, Any]], constants: dict[str, Any]) -> pa.Table:
     """Rows of RESULTS; a family is one metric of one experiment, over all and each category."""
-    p = np.array([row.get("p", np.nan) for row in found], dtype=float)
+    value, p = (np.array([row.get(name, np.nan) for row in found], float)
+                for name in ("value", "p"))  # fmt: skip
     p_bh, p_fwer = np.full(len(p), np.nan), np.full(len(p), np.nan)
     families: dict[tuple[Any, ...], list[int]] = {}
     for at, row in enumerate(found):
         key = tuple(row.get(name) for name in ("metric", "experiment", "split"))
         families.setdefault(key, []).append(at)
     for family in families.values():
-        p_bh[family], p_fwer[family] = benjamini_hochberg(p[family]), holm(p[family])
+        adjusted = columns(value[family], p=p[family], side="two", family="holm")
+        p_bh[family], p_fwer[family] = adjusted["p_bh"], adjusted["p_fwer"]
     names = sorted({name for row in found for name in row} | {"value", "note"})
-    columns = {name: [row.get(name) for row in found] for name in names}
-    return rows(len(found), **constants, **columns, p_bh=p_bh, p_fwer=p_fwer)
+    listed = {name: [row.get(name) for row in found] for name in names}
+    return rows(len(found), **constants, **listed, p_bh=p_bh, p_fwer=p_fwer)
 
 
 def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Table, pa.Table]:

@@ -8,6 +8,7 @@ alone: how far a caption's percentiles lie apart is held against the gaps of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import Band
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
 BLOCK = 256  # texts at one time
@@ -38,17 +39,14 @@ def strength(
     frequent: Frequent,
     attributes: Sequence[str],
     convention: Convention,
-    baseline: str = "template",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Percentile of each prompt among frequent words, for all images and for each group's.
 
-    The frequent words stand in the prompt's own template, or `bare`, as in the paper. A row's
+    The frequent words are in the prompt's own template, or bare, as in the paper. A row's
     `target` is the word. k is the convention's smallest.
     """
-    if baseline not in BASELINES:
-        raise UnknownNameError("baseline of strength", baseline, BASELINES)
     progress = progress or (lambda what, share: None)
     words = list(dict.fromkeys(prompt for prompt in prompts if prompt.role == "word"))
     if not words:
@@ -60,17 +58,13 @@ def strength(
         texts, images = unit_vectors(model, faces, words, convention)
     templates = list(dict.fromkeys(prompt.template for prompt in words))
     tables = []
-    for done, template in enumerate(templates if baseline == "template" else ["{}"]):
+    for done, template in enumerate(["{}"] if frequent.bare else templates):
         progress("encoding frequent words", done / len(templates))
         with words_known():
             vectors = _encoded(model, frequent.texts(template), images.dtype)
-        at = [
-            row
-            for row, one in enumerate(words)
-            if one.template == template or baseline != "template"
-        ]
+        at = [row for row, one in enumerate(words) if frequent.bare or one.template == template]
         experiment = f"{len(frequent.words):,} words of {frequent.source}, " + (
-            "in the same template" if baseline == "template" else "bare"
+            "bare" if frequent.bare else "in the same template"
         )
         constants: dict[str, Any] = {
             "probe": "strength",
@@ -155,11 +149,13 @@ def _tables(
         **columns(
             place,
             null=Band(*np.array([0.5, 0.025, 0.975])),
-            ci=wilson(place * n, np.full(place.shape, n)),
-            ci_method="Wilson, over the frequent words",
             p=p,
             side="two",
             family="bh",
+            interval=Interval(
+                edges=wilson(place * n, np.full(place.shape, n)),
+                method="Wilson, over the frequent words",
+            ),
         ),
         n=n,
         n_group=groups.counts.tolist() * count if attribute is not None else len(groups),
@@ -203,15 +199,16 @@ def _run(
         raise CannotRunError(
             f"needs frequent words: --option strength.words=FILE (one a line), or {error}"
         ) from None
+    if options["baseline"] not in BASELINES:
+        raise UnknownNameError("baseline of strength", options["baseline"], BASELINES)
     faces = setting.seen(data["faces"])
     return strength(
         model,
         faces,
         prompts=setting.prompts(),
-        frequent=frequent,
+        frequent=replace(frequent, bare=options["baseline"] == "bare"),
         attributes=setting.attributes_of(faces),
         convention=setting.convention,
-        baseline=options["baseline"],
         seed=setting.seed,
         progress=setting.progress,
     )

@@ -24,7 +24,7 @@ from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import family_wise
 from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, Prompt
 
 ALIKE = "null and interval as if all prompts moved alike: on the safe side"
@@ -272,12 +272,12 @@ def _level_rows(
         **columns(
             values,
             null=null,
-            ci=(low, high),
-            bounds=estimate.bounds,
-            ci_method=np.array(method)[:, None],
             p=p,
             side=estimate.side,
             family=None if placebo else "bh",
+            interval=Interval(
+                edges=(low, high), bounds=estimate.bounds, method=np.array(method)[:, None]
+            ),
         ),
         p_fwer=p_fwer.ravel(),
         p_placebo=p_placebo.ravel(),

@@ -16,7 +16,7 @@ from tiltmeter.stats import defined
 from tiltmeter.stats.draws import Draws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import stretches
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.stats.variance import Shares, variance_shares
 from tiltmeter.types import Floats, Ints
 
@@ -85,7 +85,7 @@ def _rows(
         group=figure.groups.names[column] if figure.by_group else None,
         k=figure.k,
         factor=list(Shares._fields),
-        **columns(found, ci=ci),
+        **columns(found, interval=Interval(edges=ci)),
         ci_method="bootstrap over words",
         n=int(known.sum()),
         n_undefined=int((~known).sum()),

@@ -17,7 +17,7 @@ from tiltmeter.metrics.utility import zero_shot_hits
 from tiltmeter.probes.probe import Probe, Setting
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.significance import columns
+from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, TextEncoder
 
 TEMPLATES = ("a photo of a {}",)
@@ -57,7 +57,7 @@ def zero_shot(
         k=1,
         ideal=1.0,
         null_mean=1 / len(classes.names),
-        **columns(share, ci=wilson(right, count)),
+        **columns(share, interval=Interval(edges=wilson(right, count))),
         ci_method="Wilson",
         n=count.tolist(),
         seed=seed,

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tiltmeter.errors import UnknownNameError
-from tiltmeter.stats.bootstrap import interval, standard_error_interval
+from tiltmeter.stats import bootstrap
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
 from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample
 from tiltmeter.types import Floats
 
 FAMILIES = ("holm", "maxT", "bh")
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """What the interval of a value is made of."""
+
+    boot: Floats | None = None  # bootstrap draws x values
+    edges: Iterable[Any] | None = None  # both, where there are better ones than those of `boot`
+    method: Any = None  # what it is called, where there is one
+    #: Whether the percentiles of `boot` can be taken for an interval. They cannot for a maximum or
+    #: a divergence, which noise only pushes up: there its standard error is.
+    regular: bool = True
+    stretch: Floats | float = 1.0  # away from the value: units may be few
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # what neither value nor interval leaves
+
+    def around(self, value: Floats) -> tuple[Floats, Floats] | None:
+        """Both edges, within bounds; None where nothing is known of them."""
+        edges = self.edges
+        if edges is None and self.boot is not None and len(self.boot):
+            of = bootstrap.interval if self.regular else bootstrap.standard_error_interval
+            edges = of(self.boot, value, self.stretch)
+        if edges is None:
+            return None
+        known = ~np.isnan(value)
+        low, high = (np.where(known, np.clip(edge, *self.bounds), np.nan) for edge in edges)
+        return low, high
 
 
 def columns(
@@ -23,12 +50,7 @@ def columns(
     null: Floats | Band | None = None,
     p: Any = None,
     family: str | None = None,
-    boot: Floats | None = None,
-    ci: Iterable[Any] | None = None,
-    ci_method: Any = None,
-    regular: bool = True,
-    stretch: Floats | float = 1.0,
-    bounds: tuple[float, float] = (-np.inf, np.inf),
+    interval: Interval | None = None,
 ) -> dict[str, Any]:
     """Value, null band, interval, p and adjusted p: columns for `results.rows`, flat.
 
@@ -49,25 +71,14 @@ def columns(
     family
         How p is adjusted: `holm` or `maxT` (of draws x values) for p_fwer, with
         Benjamini-Hochberg's p_bh beside it; `bh` for p_bh alone. None: not at all.
-    boot
-        Bootstrap draws x values.
-    ci
-        The two edges of the interval, where there are better ones than those of `boot`.
-    ci_method
-        What the interval is called, where there is one.
-    regular
-        Whether the percentiles of `boot` can be taken for an interval. They cannot for a maximum
-        or a divergence, which noise only pushes up: there its standard error is.
-    stretch
-        Of the interval made from `boot`, away from the value: its units may be few.
-    bounds
-        What no value leaves, nor the interval.
+    interval
+        What the interval is made of. None: there is none.
 
     >>> draws = np.random.default_rng(0).normal(size=(999, 2))
     >>> found = columns([3.0, np.nan], side="two", null=draws, family="holm")
     >>> found["null_hi"].round(1), found["p"].round(3), found["p_fwer"].round(3)
     (array([1.9, 2. ]), array([0.002,   nan]), array([0.002,   nan]))
-    >>> columns([0.5, np.nan], boot=draws, ci_method="bootstrap")["ci_method"]
+    >>> columns([0.5, np.nan], interval=Interval(boot=draws, method="bootstrap"))["ci_method"]
     array(['bootstrap', None], dtype=object)
     """
     value = np.asarray(value, dtype=float)
@@ -82,13 +93,10 @@ def columns(
             p = (p_of_sample if draws.ndim == 1 else p_of_draws)(value, draws, side)
         found["p"] = np.where(defined, np.nan if p is None else p, np.nan)
         found |= _adjusted(found["p"], value, draws, side, family)
-    if ci is None and boot is not None and len(boot):
-        ci = (interval if regular else standard_error_interval)(boot, value, stretch)
-    if ci is not None:
-        low, high = (np.where(defined, np.clip(edge, *bounds), np.nan) for edge in ci)
-        found |= {"ci_low": low, "ci_high": high}
-        if ci_method is not None:
-            found["ci_method"] = np.where(np.isnan(low), None, ci_method)
+    if interval is not None and (edges := interval.around(value)) is not None:
+        found |= {"ci_low": edges[0], "ci_high": edges[1]}
+        if interval.method is not None:
+            found["ci_method"] = np.where(np.isnan(edges[0]), None, interval.method)
     flat = {name: np.broadcast_to(one, value.shape).ravel() for name, one in found.items()}
     return flat if side is None else {**flat, "p_side": side}
 
