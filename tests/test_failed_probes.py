@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
+from tests.test_cli import tiltmeter
 from tiltmeter.bundle.packing import bundle
 from tiltmeter.card import card
 from tiltmeter.errors import InputError, UnknownNameError
@@ -42,16 +42,6 @@ if __name__ == "__main__":
     PROBES.paths["broken"] = "broken:PROBE"
     main()
 """
-
-
-def tiltmeter(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tiltmeter.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "80", "NO_COLOR": "1"},
-    )
 
 
 @pytest.fixture(scope="module")
