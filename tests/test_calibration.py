@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.command_line import tiltmeter
 from tests.conftest import ROOT
-from tests.test_cli import tiltmeter
 from tiltmeter import metrics
 from tiltmeter.calibration import Calibration, calibrate, figures, measuring, pages
 from tiltmeter.calibration.settings import SCALE, SETTINGS, Reading, Readings, Setting, leaning

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,19 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.csv import read_csv
 
+from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
 from tests.conftest import ROOT, write_csv
-
-FEW = ("--k", "20", "--permutations", "99", "--bootstraps", "50", "--no-report")
-
-
-def tiltmeter(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tiltmeter.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "80", "NO_COLOR": "1"},
-    )
 
 
 def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_path: Path) -> None:
@@ -46,7 +34,9 @@ def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_pa
 
 
 def test_json_is_json(embeddings: Path, tmp_path: Path) -> None:
-    done = tiltmeter("audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "run", *FEW)
+    done = in_a_process_of_its_own(
+        "audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "run", *FEW
+    )
     found = json.loads(done.stdout)
     assert found["established"][0]["concept"] == "thing 0"
     assert found["out"] == str(tmp_path / "run")
@@ -470,28 +460,16 @@ def test_numbers_out_of_range(option: tuple[str, str], embeddings: Path, tmp_pat
     assert "Traceback" not in done.stderr
 
 
+def test_a_shell_gets_the_exit_code_and_one_line(tmp_path: Path) -> None:
+    done = in_a_process_of_its_own("audit", "embeddings:nowhere", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_terminal_that_knows_ascii_only(embeddings: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tiltmeter.cli", "audit", f"embeddings:{embeddings}",
-         "--out", str(tmp_path / "run"), *FEW],
-        capture_output=True, text=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    done = in_a_process_of_its_own(
+        "audit", f"embeddings:{embeddings}", "--out", tmp_path / "run", *FEW,
+        PYTHONIOENCODING="ascii",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--device", "cpu"], "--device"),
-        (["--no-vectors"], "--no-vectors"),
-        (["--data", "captions=coco:x", "--probe", "harms"], "--data, --probe harms"),
-    ],
-)
-def test_an_engine_refuses_options_that_it_would_ignore(
-    embeddings: Path, tmp_path: Path, options: list[str], named: str
-) -> None:
-    pytest.importorskip("ray")
-    done = tiltmeter("audit", f"embeddings:{embeddings}", "--engine", "ray", *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert f"does not take {named}: leave it out, or use --engine local" in done.stderr
-    assert not (tmp_path / "tiltmeter-runs").exists()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from tests.test_cli import FEW, tiltmeter
+from tests.command_line import FEW, tiltmeter
 from tests.test_embedding import MODEL
 
 TEXTS = """

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import tiltmeter as tm
+from tests.command_line import tiltmeter
 from tests.conftest import brought_embeddings
-from tests.test_cli import tiltmeter
 from tiltmeter.bundle.packing import bundle
 from tiltmeter.card import card
 from tiltmeter.errors import InputError, UnknownNameError

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tiltmeter as tm
-from tests.test_cli import tiltmeter
+from tests.command_line import tiltmeter
 from tests.test_embedding import Beside, Colours, album, embedded
 from tests.test_store import Model, items, vectors
 from tiltmeter import errors

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tiltmeter as tm
+from tests.command_line import tiltmeter
 from tests.report.making import hostile_run
-from tests.test_cli import tiltmeter
 from tiltmeter.report import page_of, write
 from tiltmeter.results import Run
 

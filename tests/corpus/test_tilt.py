@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.command_line import tiltmeter
 from tests.conftest import write_csv
-from tests.test_cli import tiltmeter
 from tiltmeter.corpus import audit_captions
 from tiltmeter.errors import InputError
 from tiltmeter.results import Run, rows

@@ -16,9 +16,9 @@ import pytest
 pytest.importorskip("starlette", reason="needs starlette: pip install 'tiltmeter[explore]'")
 
 import tiltmeter as tm
+from tests.command_line import tiltmeter
 from tests.conftest import brought_embeddings
 from tests.explore.making import photographs
-from tests.test_cli import tiltmeter
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.explore.asking import Asker
 from tiltmeter.explore.gathering import MOST_GROUPS, choosable, gather

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import tiltmeter as tm
+from tests.command_line import tiltmeter
 from tests.counterfactuals.test_sources import GENDER, photographs
-from tests.test_cli import tiltmeter
 from tiltmeter.counterfactuals import Swap
 from tiltmeter.counterfactuals.parallel import Parallel
 from tiltmeter.datasets import load_data

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import FEW, tiltmeter
 from tests.conftest import brought_embeddings
-from tests.test_cli import FEW, tiltmeter
 from tiltmeter.cli_report import report_beside
 from tiltmeter.results import Run
 from tiltmeter.show.closing import closing
