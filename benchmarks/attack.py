@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tiltmeter.counterfactuals.adversarial import Attack, attack, only_pixels
 from tiltmeter.models import load_model
+from tiltmeter.probes.counterfactual.sources.adversarial import Attack, attack, only_pixels
 
 WORDS, PROMPT = ("man", "woman"), "a [MASK] is in the picture"
 TINY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,

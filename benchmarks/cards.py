@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 import tiltmeter as tm
-from tiltmeter.probes.caption_choice import Cases
-from tiltmeter.probes.stereotype import stereotype
-from tiltmeter.prompting import neutral_captions
+from tiltmeter.probes.stereotype.caption_choice import Cases
+from tiltmeter.probes.stereotype.probe import stereotype
+from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import Run
 from tiltmeter.testbed.triplets import OracleMatcher
 from tiltmeter.testbed.valence import Perfect

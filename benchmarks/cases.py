@@ -17,7 +17,7 @@ import numpy as np
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.models.embeddings import StoredTexts
-from tiltmeter.probes.ranking import ranking
+from tiltmeter.probes.ranking.probe import ranking
 from tiltmeter.stats.permutation import sc_eat_test
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Groups, Prompt

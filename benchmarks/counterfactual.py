@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 import tiltmeter as tm
 from benchmarks.cards import line, short
-from tiltmeter.calibration.figures import BLUE, GREY, ORANGE
+from tiltmeter.pages.calibration.plots import BLUE, GREY, ORANGE
 from tiltmeter.testbed.language import HUES
 from tiltmeter.testbed.oracle import Oracle, figure_mask, shape_mask
 from tiltmeter.testbed.world import World

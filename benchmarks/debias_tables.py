@@ -29,15 +29,16 @@ import numpy as np
 import tiltmeter as tm
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Utility
-from tiltmeter.debias.rows import Rows
-from tiltmeter.frontier import Frontier, frontier
-from tiltmeter.frontier.material import split, unseen
-from tiltmeter.frontier.strengths import untrained
-from tiltmeter.frontier.table import Judged
-from tiltmeter.frontier.usefulness import of_testbed
+from tiltmeter.debiasers.rows import Rows
+from tiltmeter.judge.frontier import Frontier, frontier
+from tiltmeter.judge.frontier.material import split, unseen
+from tiltmeter.judge.frontier.strengths import untrained
+from tiltmeter.judge.frontier.table import Judged
+from tiltmeter.judge.frontier.utility import of_testbed
 from tiltmeter.models import load_model
-from tiltmeter.report import clouds, drawing
-from tiltmeter.report.parts import Figure
+from tiltmeter.pages.parts import Figure
+from tiltmeter.pages.plots import drawing
+from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.testbed.evaluate import captions
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPES
 from tiltmeter.testbed.world import World

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.embed import Tower, photographs
-from tiltmeter.engine.local import Pace, embed
+from tiltmeter.engine.embedding.loader import Pace, embed
 
 
 def main() -> None:

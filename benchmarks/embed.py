@@ -20,12 +20,12 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from tiltmeter.engine import jpeg
-from tiltmeter.engine.jpeg import LeftAlone
-from tiltmeter.engine.local import Pace, _Encoder, _Prepare, _prepared, decoder_of, embed
-from tiltmeter.engine.pictures import embed_on
-from tiltmeter.engine.seam import Local
-from tiltmeter.images import Pictures
+from tiltmeter.engine.embedding import jpeg
+from tiltmeter.engine.embedding.jpeg import LeftAlone
+from tiltmeter.engine.embedding.loader import Pace, _Encoder, _Prepare, _prepared, decoder_of, embed
+from tiltmeter.engine.embedding.workers import embed_on
+from tiltmeter.engine.engines import Local
+from tiltmeter.io.image_files import Pictures
 from tiltmeter.models.network import Network
 from tiltmeter.store import Store
 

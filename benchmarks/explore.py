@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.explore import serving
-from tiltmeter.explore.gathering import Scene, Tower, choosable
-from tiltmeter.explore.neutral import neutral
+from tiltmeter.explorer import serving
+from tiltmeter.explorer.gathering import Scene, Tower, choosable
+from tiltmeter.explorer.neutral import neutral
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.store import Store

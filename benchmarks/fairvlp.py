@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from tiltmeter.counterfactuals.adversarial import Attack, attack
 from tiltmeter.datasets.roles import Captions
-from tiltmeter.debias.fairvlp import FairVLP
-from tiltmeter.debias.price import masked_hits, recall
+from tiltmeter.debiasers.fairvlp import FairVLP
+from tiltmeter.debiasers.utility_cost import masked_hits, recall
 from tiltmeter.metrics.counterfactual import counterfactual_bias, directed_bias
 from tiltmeter.models import load_model
 from tiltmeter.models.trainable import in_training, network_of, other_losses
+from tiltmeter.probes.counterfactual.sources.adversarial import Attack, attack
 from tiltmeter.stimuli import load as load_words
 from tiltmeter.testbed.captioned import PAIRS, captioned, frame_words
 from tiltmeter.testbed.evaluate import captions as concept_captions

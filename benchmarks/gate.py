@@ -15,9 +15,9 @@ import time
 import numpy as np
 from scipy.stats import binom
 
-from tiltmeter.gate.comparing import BETTER, WORSE, verdicts
-from tiltmeter.gate.evidence import Pair
-from tiltmeter.gate.swapping import swap_tests
+from tiltmeter.judge.gate.comparing import BETTER, WORSE, verdicts
+from tiltmeter.judge.gate.evidence import Pair
+from tiltmeter.judge.gate.exchange import swap_tests
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.testbed.language import GROUPS

@@ -17,9 +17,9 @@ import numpy as np
 
 from benchmarks.text_maps import ATTRIBUTES, HELD_OUT, MODEL, arrow, measured, noise
 from tiltmeter.datasets import load_data
-from tiltmeter.debias.debiaser import Reranker
-from tiltmeter.debias.learners import linear_probe, scale_of
-from tiltmeter.debiasing import debias
+from tiltmeter.debiasers.debiaser import Reranker
+from tiltmeter.debiasers.fitting import debias
+from tiltmeter.debiasers.learners import linear_probe, scale_of
 from tiltmeter.metrics.ranking import max_of, skew_of_shares
 from tiltmeter.models import load_model
 from tiltmeter.testbed.evaluate import captions

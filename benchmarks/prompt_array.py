@@ -22,15 +22,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tiltmeter.debias.adversary import Contest, Course, Sides
-from tiltmeter.debias.prompt_array_material import (
+from tiltmeter.debiasers.adversary import Contest, Course, Sides
+from tiltmeter.debiasers.prompt_array_material import (
     least_ndkl,
     made_once,
     of_rows,
     prompts_alone,
     prompts_and_captions,
 )
-from tiltmeter.debias.text_tower import tower_of
+from tiltmeter.debiasers.text_tower import tower_of
 
 IMAGES, DIMENSIONS, PAIRS, PROMPTS = 86_744, 512, 29_000, 10
 BEGIN, END = 49_406, 49_407

@@ -22,9 +22,9 @@ import torch
 from tiltmeter import stimuli
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Captions
-from tiltmeter.debias.clip_clip import ClipClip
-from tiltmeter.debias.debiased import Debiased
-from tiltmeter.debias.prompt_array import PromptArray
+from tiltmeter.debiasers.clip_clip import ClipClip
+from tiltmeter.debiasers.debiased import Debiased
+from tiltmeter.debiasers.prompt_array import PromptArray
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
 from tiltmeter.models import load_model

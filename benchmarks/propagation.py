@@ -17,8 +17,8 @@ import sys
 import numpy as np
 
 from benchmarks.cases import DIMENSIONS, best_of, peak_memory, unit_vectors
-from tiltmeter.probes.propagation_experiments import Choices, Side, measure
-from tiltmeter.probes.propagation_rows import references
+from tiltmeter.probes.propagation.experiments import Choices, Side, measure
+from tiltmeter.probes.propagation.rows import references
 from tiltmeter.types import Groups
 
 FACES, WORDS, TEMPLATES, K = 6000, 20_000, 6, 500

@@ -27,10 +27,11 @@ import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count_files
 from tiltmeter.corpus.auditing import count_files_on
-from tiltmeter.engine.seam import Engine, Parts, engine_of
+from tiltmeter.engine.engines import Engine, Parts
+from tiltmeter.engine.named import engine_of
 from tiltmeter.engine.vectors import Mapped
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.ranking import Where, ranking
+from tiltmeter.probes.ranking.probe import Where, ranking
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.types import Faces, Groups, Prompt

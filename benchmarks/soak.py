@@ -32,15 +32,16 @@ import pyarrow.parquet as pq
 
 from benchmarks.scale import Random
 from tiltmeter.corpus import audit_captions
-from tiltmeter.embedding import Workers, embed
-from tiltmeter.engine.local import Pace
-from tiltmeter.engine.seam import Engine, Parts, engine_of
+from tiltmeter.engine.embedding.embed import Workers, embed
+from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.engines import Engine, Parts
+from tiltmeter.engine.named import engine_of
 from tiltmeter.engine.vectors import Mapped
 from tiltmeter.errors import InputError
-from tiltmeter.images import Pictures
+from tiltmeter.io.image_files import Pictures
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes.ranking import Where, ranking
+from tiltmeter.probes.ranking.probe import Where, ranking
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups, Prompt

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.datasets import load_data
-from tiltmeter.debiasing import debias
+from tiltmeter.debiasers.fitting import debias
 from tiltmeter.metrics import METRICS
 from tiltmeter.models import load_model
 from tiltmeter.testbed.evaluate import captions

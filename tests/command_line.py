@@ -17,7 +17,7 @@ TERMINAL = {"COLUMNS": "80", "NO_COLOR": "1"}
 
 def tiltmeter(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Runs a command in this process: what a new one imports takes longer than most commands."""
-    from tiltmeter.cli import main
+    from tiltmeter.cli.app import main
 
     command = ["tiltmeter", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
@@ -50,6 +50,6 @@ def in_a_process_of_its_own(
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command as a shell would."""
     return subprocess.run(
-        [sys.executable, "-m", "tiltmeter.cli", *map(str, arguments)],
+        [sys.executable, "-m", "tiltmeter", *map(str, arguments)],
         capture_output=True, text=True, cwd=cwd, env=os.environ | TERMINAL | environment,
     )  # fmt: skip

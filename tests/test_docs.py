@@ -20,7 +20,7 @@ import pytest
 
 import tiltmeter
 from tests.conftest import ROOT
-from tiltmeter.debias import DEBIASERS
+from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.metrics import METRICS
 from tiltmeter.probes import PROBES
 

@@ -111,7 +111,7 @@ def run_all(place: Path, only: list[str] | None, shared: Path) -> None:
             words += ["--out", f"{out}.tiltmeter.zip", "--force"]
         else:
             words += ["--out", str(out), "--force"]
-        code = "from tiltmeter.cli import main; main()"
+        code = "from tiltmeter.cli.app import main; main()"
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{name}: {' '.join(words)}\n{done.stdout}{done.stderr}")

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tiltmeter import metrics, stats, stimuli
-    from tiltmeter.auditing import audit
-    from tiltmeter.calibration import calibrate
+    from tiltmeter.auditing.audit import audit
     from tiltmeter.corpus import audit_captions
     from tiltmeter.datasets import load_data
-    from tiltmeter.debiasing import debias
-    from tiltmeter.gate import compare
+    from tiltmeter.debiasers.fitting import debias
+    from tiltmeter.judge.calibration import calibrate
+    from tiltmeter.judge.gate import compare
     from tiltmeter.models import load_model
     from tiltmeter.results import Run
     from tiltmeter.types import Groups
@@ -31,11 +31,11 @@ __all__ = [
 _WHERE = {
     "Groups": "types",
     "Run": "results",
-    "audit": "auditing",
+    "audit": "auditing.audit",
     "audit_captions": "corpus",
-    "calibrate": "calibration",
-    "compare": "gate",
-    "debias": "debiasing",
+    "calibrate": "judge.calibration",
+    "compare": "judge.gate",
+    "debias": "debiasers.fitting",
     "load_data": "datasets",
     "load_model": "models",
 }

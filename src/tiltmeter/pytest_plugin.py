@@ -34,7 +34,7 @@ def pytest_runtest_makereport(
     """Adds to a test that failed what its gates found."""
     report = yield
     # a session that compares nothing does not load the gate
-    gates = sys.modules.get("tiltmeter.gate.deciding")
+    gates = sys.modules.get("tiltmeter.judge.gate.deciding")
     if gates is not None and call.when == "call":
         shut = list(gates.SHUT)
         gates.SHUT.clear()
@@ -44,8 +44,8 @@ def pytest_runtest_makereport(
 
 
 def _told(gate: Any) -> str:
-    from tiltmeter.show import gate as show
-    from tiltmeter.show.terminal import console_of
+    from tiltmeter.pages.terminal import gate as show
+    from tiltmeter.pages.terminal.layout import console_of
 
     console = console_of(width=100, color_system=None)
     with console.capture() as captured:

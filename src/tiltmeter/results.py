@@ -185,7 +185,7 @@ class Run:
     meta: dict[str, Any] = field(default_factory=dict)
     instances: dict[str, pa.Table] = field(default_factory=dict)
     #: `texts` and `faces` that were ranked, with their vectors or the names that a store has for
-    #: them: see `tiltmeter.gate.evidence`.
+    #: them: see `tiltmeter.judge.gate.evidence`.
     vectors: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -216,10 +216,10 @@ class Run:
 
         `assert run.gate("before/", max=["max_skew@1000[gender] < 0.15"])`. What it finds is in the
         answer: `.reasons`, `.comparison`. Where nothing could be tested, it is false. See
-        `tiltmeter.gate.gate` for what may be asked.
+        `tiltmeter.judge.gate.gate` for what may be asked.
         """
         # looked up here: the gate stands above the results
-        return importlib.import_module("tiltmeter.gate").gate(self, before, **asked)
+        return importlib.import_module("tiltmeter.judge.gate").gate(self, before, **asked)
 
     def to_pandas(self) -> pandas.DataFrame:
         return self.table.to_pandas()

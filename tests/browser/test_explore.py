@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 pytest.importorskip("starlette", reason="needs starlette: pip install 'tiltmeter[explore]'")
-from tests.explore.making import served, two_models
-from tests.report.making import HOSTILE, hostile_embeddings
-from tiltmeter.explore.gathering import gather
+from tests.explorer.making import served, two_models
+from tests.pages.report.making import HOSTILE, hostile_embeddings
+from tiltmeter.explorer.gathering import gather
 
 pytestmark = pytest.mark.browser
 NURSE, DOCTOR = "a photo of a nurse", "a photo of a doctor"

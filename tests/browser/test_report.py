@@ -12,8 +12,8 @@ import pytest
 
 import tiltmeter as tm
 from tests.command_line import tiltmeter
-from tests.report.making import hostile_run
-from tiltmeter.report import page_of, write
+from tests.pages.report.making import hostile_run
+from tiltmeter.pages.html import page_of, write
 from tiltmeter.results import Run
 
 pytestmark = pytest.mark.browser

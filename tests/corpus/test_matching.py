@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tiltmeter.corpus import Vocabulary, count
-from tiltmeter.corpus.figures import own_signs
+from tiltmeter.corpus.estimates import own_signs
 from tiltmeter.corpus.forms import forms, plurals
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load

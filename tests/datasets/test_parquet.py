@@ -15,10 +15,10 @@ import pytest
 
 import tiltmeter as tm
 from tests import s3_server
-from tests.test_embedding import Colours, album
+from tests.engine.test_embedding import Colours, album
 from tiltmeter.datasets.looking import describe
-from tiltmeter.embedding import embed
-from tiltmeter.engine.local import Pace
+from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.loader import Pace
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.store import Store
 

@@ -17,7 +17,7 @@ from PIL import Image
 import tiltmeter as tm
 from tiltmeter.datasets.looking import describe
 from tiltmeter.errors import InputError
-from tiltmeter.images import Pictures
+from tiltmeter.io.image_files import Pictures
 
 
 def shard(path: Path, count: int, seed: int, loose: Path | None = None) -> None:

@@ -27,17 +27,18 @@ import tiltmeter as tm
 from tests import s3_server
 from tests.conftest import brought_embeddings
 from tests.datasets.test_webdataset import shard
-from tests.debias.engines import NAMES, fitted, measured
+from tests.debiasers.engines import NAMES, fitted, measured
+from tests.engine.test_embedding import MODEL, album, shards
 from tests.probes.test_ranking_by_parts import by_key
-from tests.test_embedding import MODEL, album, shards
-from tiltmeter.auditing import audit
-from tiltmeter.cli import app
+from tiltmeter.auditing.audit import audit
+from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
-from tiltmeter.debias.debiased import Debiased
-from tiltmeter.embedding import Workers, embed
+from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine import ray_engine
-from tiltmeter.engine.local import Pace
-from tiltmeter.engine.seam import Failed, Local, engine_of
+from tiltmeter.engine.embedding.embed import Workers, embed
+from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.engines import Failed, Local
+from tiltmeter.engine.named import engine_of
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.numpy_kernels import cores, in_rows, use_cores
 from tiltmeter.models import load_model
@@ -356,9 +357,10 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     faces = album(tmp_path / "album", 300)
     program = (
         "import sys; from pathlib import Path; from functools import partial\n"
-        "from tests.test_embedding import album\n"
-        "from tiltmeter.embedding import Workers, embed; from tiltmeter.engine.local import Pace\n"
-        "from tiltmeter.engine.seam import engine_of; from tiltmeter.models import load_model\n"
+        "from tests.engine.test_embedding import album\n"
+        "from tiltmeter.engine.embedding.embed import Workers, embed\n"
+        "from tiltmeter.engine.embedding.loader import Pace\n"
+        "from tiltmeter.engine.named import engine_of; from tiltmeter.models import load_model\n"
         "from tiltmeter.store import Store\n"
         "spec, root, store, engine = sys.argv[1:]\n"
         "load = partial(load_model, spec); faces = album(Path(root), 300)\n"

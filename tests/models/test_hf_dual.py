@@ -17,9 +17,9 @@ transformers = pytest.importorskip("transformers")
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_dual  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.probes.caption_choice import Cases  # noqa: E402
 from tiltmeter.probes.probe import Resampling  # noqa: E402
-from tiltmeter.probes.stereotype import stereotype  # noqa: E402
+from tiltmeter.probes.stereotype.caption_choice import Cases  # noqa: E402
+from tiltmeter.probes.stereotype.probe import stereotype  # noqa: E402
 from tiltmeter.types import DualEncoder, Groups, Matcher, TextEncoder  # noqa: E402
 
 TEXTS = ["a photo of a nurse", "The Doctor!", "a red ball is in the picture"]

@@ -30,7 +30,7 @@ def test_remote_code(tmp_path: Path, trusted: bool) -> None:
     (place / "odd.py").write_text(CODE.format(ran=str(ran)))
     config = {"model_type": "odd", "auto_map": {"AutoConfig": "odd.OddConfig"}}
     (place / "config.json").write_text(json.dumps(config))
-    start = "from tiltmeter.cli import main; main()"
+    start = "from tiltmeter.cli.app import main; main()"
     command = [sys.executable, "-c", start, "audit", f"hf:{place}", "--images", "testbed:"]
     done = subprocess.run(
         command + ["--trust-remote-code"] * trusted,

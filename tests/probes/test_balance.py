@@ -10,15 +10,15 @@ import pytest
 
 import tiltmeter as tm
 from tests.conftest import write_csv
-from tiltmeter.bundle.packing import ENDING, bundle
-from tiltmeter.bundle.verifying import verify
 from tiltmeter.engine.ranking.samples import balanced_rows
 from tiltmeter.errors import ConventionError
-from tiltmeter.gate.comparing import compare
+from tiltmeter.judge.bundle.packing import ENDING, bundle
+from tiltmeter.judge.bundle.verifying import verify
+from tiltmeter.judge.gate.comparing import compare
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.planning import plan
+from tiltmeter.papers.top_composition import composition
+from tiltmeter.planning.power import plan
 from tiltmeter.results import Run
-from tiltmeter.tops import composition
 
 K = 30
 MEN, WOMEN = 150, 90

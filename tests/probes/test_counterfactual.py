@@ -10,19 +10,19 @@ from scipy.stats import spearmanr
 
 import tiltmeter as tm
 from tests.conftest import write_csv
-from tests.counterfactuals.test_sources import GENDER, SHAPE, photographs
 from tests.models import tiny_fused
-from tiltmeter.counterfactuals.parallel import Parallel, Redrawn
+from tests.probes.counterfactual_sources.test_sources import GENDER, SHAPE, photographs
 from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.counterfactual import directed_bias
 from tiltmeter.models import load_model
-from tiltmeter.probes.counterfactual import OPTIONS, Reading, Sources, counterfactual, fewer
-from tiltmeter.probes.counterfactual_measuring import Asked, Measured, measure, text_bias
-from tiltmeter.probes.counterfactual_rows import means
+from tiltmeter.probes.counterfactual.measuring import Asked, Measured, measure, text_bias
+from tiltmeter.probes.counterfactual.probe import OPTIONS, Reading, Sources, counterfactual, fewer
+from tiltmeter.probes.counterfactual.rows import means
+from tiltmeter.probes.counterfactual.sources.parallel import Parallel, Redrawn
 from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.prompting import counterfactual_words
+from tiltmeter.probes.texts import counterfactual_words
 from tiltmeter.results import Run
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.oracle import Oracle, figure_mask, shape_mask
@@ -102,7 +102,7 @@ def test_hand_computed_biases():
 
 def test_undefined_instances_are_counted_and_never_averaged(figures):
     found, asked = by_hand()
-    from tiltmeter.probes.counterfactual_rows import bias_tables
+    from tiltmeter.probes.counterfactual.rows import bias_tables
 
     values = found.biases(asked, "vocabulary", 0.05)
     tables = bias_tables(found, asked, values, "vocabulary", QUICK, np.random.default_rng(0), {})
@@ -309,7 +309,7 @@ def test_human_labels_from_a_table(tmp_path, figures):
     words = counterfactual_words(figures, {**OPTIONS, "labels": str(tmp_path / "labels.csv")})
     assert words["labels"] == {"cooking": -1, "fishing": 1}
     _, asked = by_hand()
-    from tiltmeter.probes.counterfactual_rows import _agreement
+    from tiltmeter.probes.counterfactual.rows import _agreement
 
     told = replace(asked, labels={"a": 1, "b": 1})
     [row] = _agreement("L", np.array([0.1, -0.2]), told, {}).to_pylist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tiltmeter.probes.tabulate import Unit, drawn_means, means
+from tiltmeter.probes.ranking.tabulate import Unit, drawn_means, means
 from tiltmeter.stats import null
 from tiltmeter.stats.draws import Draws
 

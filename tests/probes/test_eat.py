@@ -14,9 +14,9 @@ from scipy.stats import binom, spearmanr
 import tiltmeter as tm
 from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.pages.html import page_of
 from tiltmeter.probes.eat import SENTENCES, eat, ieat
 from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.report import page_of
 from tiltmeter.results import Run
 from tiltmeter.stats.permutation import weat_test
 from tiltmeter.stats.resampling import Resampling

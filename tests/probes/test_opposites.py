@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from tiltmeter import metrics
 from tiltmeter.engine.ranking.whole import gaps_of
-from tiltmeter.probes.opposites import opposites
+from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.results import Run
 from tiltmeter.stimuli import load
 from tiltmeter.types import Groups, Prompt

@@ -29,10 +29,9 @@ from tiltmeter.metrics.propagation import (
     z_scores,
 )
 from tiltmeter.metrics.retrieval import top_means
-from tiltmeter.probes import propagation_experiments
 from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.probes.propagation import propagation
-from tiltmeter.probes.propagation_experiments import (
+from tiltmeter.probes.propagation import experiments as propagation_experiments
+from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
     Choices,
     Measured,
@@ -40,9 +39,10 @@ from tiltmeter.probes.propagation_experiments import (
     measure,
     permuted,
 )
-from tiltmeter.probes.propagation_meta import analyses_of, by_size, meta_analysis, pooled
-from tiltmeter.probes.propagation_rows import analyses, references, wald
-from tiltmeter.prompting import association_tests, propagation_sentences
+from tiltmeter.probes.propagation.meta_analysis import analyses_of, by_size, meta_analysis, pooled
+from tiltmeter.probes.propagation.probe import propagation
+from tiltmeter.probes.propagation.rows import analyses, references, wald
+from tiltmeter.probes.texts import association_tests, propagation_sentences
 from tiltmeter.results import Run
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.resampling import Resampling

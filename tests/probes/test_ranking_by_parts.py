@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from tests.conftest import brought_embeddings
-from tiltmeter.auditing import audit
-from tiltmeter.card import command
+from tiltmeter.auditing.audit import audit
+from tiltmeter.engine.engines import Local, Parts
 from tiltmeter.engine.ranking import parts as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
-from tiltmeter.engine.seam import Local, Parts
 from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
 from tiltmeter.errors import InputError
-from tiltmeter.gate.evidence import seen
+from tiltmeter.judge.gate.evidence import seen
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes import PROBES
-from tiltmeter.probes.ranking import Where, ranking
+from tiltmeter.probes.ranking.probe import Where, ranking
 from tiltmeter.results import Run
+from tiltmeter.sharing.card import command
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Space
 from tiltmeter.types import Faces, Groups, Prompt
@@ -393,7 +393,7 @@ def test_shares_of_the_variance_are_those_of_the_whole_matrix(
 
 def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
     """Means and variances of weights and labels are what resampling and dealing out give."""
-    from tiltmeter.engine.ranking.tops import held, relabelled, resampled
+    from tiltmeter.engine.ranking.top_items import held, relabelled, resampled
 
     rng, draws = np.random.default_rng(0), 20_000
     sizes, codes = np.array([5, 12]), np.array([0, 0, 1, 1, 1])

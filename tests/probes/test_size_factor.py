@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from tiltmeter.counterfactuals import Swap
-from tiltmeter.probes.counterfactual_measuring import Asked, Measured
-from tiltmeter.probes.counterfactual_shifts import comparison, correlation_interval, size_factor
+from tiltmeter.probes.counterfactual.measuring import Asked, Measured
+from tiltmeter.probes.counterfactual.shifts import comparison, correlation_interval, size_factor
+from tiltmeter.probes.counterfactual.sources import Swap
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Groups
 

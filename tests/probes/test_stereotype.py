@@ -21,10 +21,18 @@ from scipy.stats import binom, kstest
 import tiltmeter as tm
 from tests.conftest import write_csv
 from tests.datasets.making import text
-from tiltmeter import cli
+from tiltmeter.cli import app as cli
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.stereotype import picks
-from tiltmeter.probes.caption_choice import (
+from tiltmeter.pages.terminal import run as show_run
+from tiltmeter.probes.probe import CannotRunError
+from tiltmeter.probes.stereotype.across_models import cases as single_cases
+from tiltmeter.probes.stereotype.across_models import (
+    compare_choices,
+    correlated,
+    relevance_and_bias,
+)
+from tiltmeter.probes.stereotype.caption_choice import (
     KINDS,
     PICTURES,
     Cases,
@@ -36,15 +44,11 @@ from tiltmeter.probes.caption_choice import (
     other_rows,
     readings,
 )
-from tiltmeter.probes.caption_figures import Choice
-from tiltmeter.probes.caption_models import cases as single_cases
-from tiltmeter.probes.caption_models import compare_choices, correlated, relevance_and_bias
-from tiltmeter.probes.caption_statistics import Ratio, Sets
-from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.probes.stereotype import stereotype
-from tiltmeter.prompting import neutral_captions
+from tiltmeter.probes.stereotype.estimates import Choice
+from tiltmeter.probes.stereotype.probe import stereotype
+from tiltmeter.probes.stereotype.statistics import Ratio, Sets
+from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import Run
-from tiltmeter.show import run as show_run
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.triplets import OracleMatcher, triplets
 from tiltmeter.testbed.world import World

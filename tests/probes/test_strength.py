@@ -16,13 +16,13 @@ from scipy.stats import binom
 
 import tiltmeter as tm
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.frequent import Frequent, frequent_words
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.pages.terminal import run as show_run
+from tiltmeter.pages.terminal.probes import strengths
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.strength import near, percentile, strength
 from tiltmeter.results import Run
-from tiltmeter.show import run as show_run
-from tiltmeter.show.probes import strengths
+from tiltmeter.stimuli.frequent_words import Frequent, frequent_words
 from tiltmeter.types import Faces, Groups, Prompt
 
 IMAGES, SIZE, K = 240, 24, 20

@@ -11,7 +11,7 @@ from PIL import Image
 import tiltmeter as tm
 from tiltmeter.datasets.roles import Captions
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.images import Pictures
+from tiltmeter.io.image_files import Pictures
 from tiltmeter.probes.retrieval import retrieval
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}

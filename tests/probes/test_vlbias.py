@@ -12,14 +12,14 @@ from PIL import Image
 
 import tiltmeter as tm
 from tests.command_line import tiltmeter
-from tests.counterfactuals.test_sources import GENDER, photographs
-from tiltmeter.counterfactuals import Swap
-from tiltmeter.counterfactuals.parallel import Parallel
+from tests.probes.counterfactual_sources.test_sources import GENDER, photographs
 from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.probes.counterfactual import fewer
-from tiltmeter.probes.counterfactual_measuring import Asked, _instances
-from tiltmeter.probes.counterfactual_rows import beside, means
+from tiltmeter.probes.counterfactual.measuring import Asked, _instances
+from tiltmeter.probes.counterfactual.probe import fewer
+from tiltmeter.probes.counterfactual.rows import beside, means
+from tiltmeter.probes.counterfactual.sources import Swap
+from tiltmeter.probes.counterfactual.sources.parallel import Parallel
 from tiltmeter.results import Run
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.render import render
@@ -98,7 +98,7 @@ def test_a_misspelt_folder_is_an_error_before_the_attack(tmp_path, monkeypatch):
     said = " ".join(done.stderr.split())
     assert "images of 'cookin' (did you mean 'cooking'?)" in said
     assert "Baking" not in said  # capitals are no mistake
-    monkeypatch.setattr("tiltmeter.counterfactuals.adversarial.attack", _paid)
+    monkeypatch.setattr("tiltmeter.probes.counterfactual.sources.adversarial.attack", _paid)
     with pytest.raises(InputError, match="cookin"):
         _audit(f"vlbias:{place}")
     with pytest.raises(UnknownNameError, match="softmax reading"):

@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 import tiltmeter as tm
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.embeddings import StoredTexts
-from tiltmeter.prompting import audit_prompts
+from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
 from tiltmeter.testbed.data import figures
 from tiltmeter.testbed.language import HUES

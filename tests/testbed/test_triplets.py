@@ -8,7 +8,7 @@ import pytest
 import tiltmeter as tm
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.prompting import neutral_captions
+from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.testbed.captions import NAMES
 from tiltmeter.testbed.language import HUES, PHRASES, SHAPE_NOUNS, encode
 from tiltmeter.testbed.oracle import Oracle, figure_mask

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.corpus.counting import Tally, count
-from tiltmeter.corpus.figures import figures, samples
+from tiltmeter.corpus.estimates import figures, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
-from tiltmeter.engine.seam import Engine, Failed, in_this_process
+from tiltmeter.engine.engines import Engine, Failed, in_this_process
 from tiltmeter.errors import InputError
+from tiltmeter.io.places import name_of, size
 from tiltmeter.results import Run, combined, content_hash, run_record
-from tiltmeter.sources import name_of, size
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
 
@@ -44,7 +44,7 @@ def audit_captions(
     corpus's. The same files and seed give the same numbers and samples, in whatever order and on
     whatever `engine`.
     """
-    from tiltmeter.corpus.tilt import explain  # here: it needs scipy
+    from tiltmeter.corpus.against_model import explain  # here: it needs scipy
 
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.sources import elsewhere, find, name_of, opened, stream
+from tiltmeter.io.places import elsewhere, find, name_of, opened, stream
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text

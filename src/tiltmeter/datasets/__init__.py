@@ -8,9 +8,9 @@ from typing import Any
 
 from tiltmeter.datasets.looking import describe
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.inputs import Columns
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.registry import Registry
-from tiltmeter.specs import Spec
 
 __all__ = ["DATASETS", "describe", "load_data"]
 

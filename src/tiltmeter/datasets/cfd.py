@@ -14,8 +14,8 @@ from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.options import several
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.types import Faces
 
 RACES = {"A": "Asian", "B": "Black", "L": "Latino", "W": "White", "I": "Indian", "M": "Multiracial"}

@@ -16,10 +16,10 @@ from tiltmeter.datasets.options import choice
 from tiltmeter.datasets.reading import read_pickle
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
-from tiltmeter.images import Made
-from tiltmeter.inputs import Columns
+from tiltmeter.io.image_files import Made
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Groups
 
 SIDE = 32

@@ -12,9 +12,9 @@ from tiltmeter.datasets.options import file, folder
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Captions
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 
 
 def load(spec: Spec, columns: Columns) -> Captions:

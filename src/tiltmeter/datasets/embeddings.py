@@ -14,9 +14,16 @@ import pyarrow as pa
 
 from tiltmeter.datasets.looking import counts
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns, find_table, item_ids, label_groups, read_table, read_vectors
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import (
+    Columns,
+    find_table,
+    item_ids,
+    label_groups,
+    read_table,
+    read_vectors,
+)
 from tiltmeter.results import content_hash, label_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 

@@ -13,8 +13,8 @@ from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, look
 from tiltmeter.datasets.options import choice
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns, read_table
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, read_table
 from tiltmeter.types import Faces
 
 PADDINGS = ("025", "125")

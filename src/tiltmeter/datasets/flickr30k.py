@@ -17,8 +17,8 @@ from tiltmeter.datasets.options import choice
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Captions
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 
 FOLDERS = ("flickr30k-images", "flickr30k_images", "images", "Images", "Flicker8k_Dataset")
 Told = tuple[list[tuple[str, str]], list[str]]  # pairs of file and text, and lines not understood

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.types import Faces
 
 

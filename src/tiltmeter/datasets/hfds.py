@@ -19,10 +19,10 @@ import pyarrow as pa
 from tiltmeter.datasets.looking import OPTIONS, counts, readable, record
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
-from tiltmeter.images import Made, decode
-from tiltmeter.inputs import Columns, item_ids, label_groups
+from tiltmeter.io.image_files import Made, decode
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, item_ids, label_groups
 from tiltmeter.results import label_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 

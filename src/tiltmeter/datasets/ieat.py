@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tiltmeter.datasets.looking import OPTIONS, counts, listed, look
 from tiltmeter.datasets.roles import Utility
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.types import Groups
 
 

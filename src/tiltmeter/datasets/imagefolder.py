@@ -8,8 +8,8 @@ from pathlib import Path
 from tiltmeter.datasets.looking import OPTIONS, counts, listed, look
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.types import Groups
 
 

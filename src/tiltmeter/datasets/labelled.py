@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tiltmeter.datasets.looking import Looked, counts
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns, label_groups
+from tiltmeter.io.tables import Columns, label_groups
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 

@@ -16,9 +16,9 @@ from tiltmeter.datasets.looking import record
 from tiltmeter.datasets.options import file
 from tiltmeter.datasets.roles import Lexicon, to_unit
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.inputs import Columns
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 
 WORDS = ("word", "term")
 #: Columns of valence, and the scale that their name tells.

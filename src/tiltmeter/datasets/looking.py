@@ -14,8 +14,16 @@ from typing import Any, TypeVar
 
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
-from tiltmeter.images import SUFFIXES, Made, Pictures, Unreadable, all_within, decode, within
-from tiltmeter.specs import Spec
+from tiltmeter.io.image_files import (
+    SUFFIXES,
+    Made,
+    Pictures,
+    Unreadable,
+    all_within,
+    decode,
+    within,
+)
+from tiltmeter.io.specs import Spec
 from tiltmeter.types import Groups
 
 T = TypeVar("T")

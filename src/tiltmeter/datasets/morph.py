@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.images import Made
+from tiltmeter.io.image_files import Made
 from tiltmeter.types import Faces, Groups
 
 

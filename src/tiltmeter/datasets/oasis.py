@@ -10,9 +10,9 @@ import numpy as np
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Valence, to_unit
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 
 LOW, HIGH = 1, 7
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
 
 
 def flag(spec: Spec, name: str) -> bool:

@@ -11,8 +11,8 @@ import re
 from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Scenes
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 
 NAME = re.compile(r"(?:.*/)?([^/]+)/([^/]+)/([a-z]+)_([a-z]+)\d*\.[a-z]+", re.IGNORECASE)
 

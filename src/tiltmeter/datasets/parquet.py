@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.images import Unreadable
-from tiltmeter.inputs import Columns, groups_if_any
+from tiltmeter.io.image_files import Unreadable
+from tiltmeter.io.places import Far, Place, find, name_of, opened, side_by_side
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
-from tiltmeter.sources import Far, Place, find, name_of, opened, side_by_side
-from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 _alone = Lock()  # threads that want one row group shall not all read it

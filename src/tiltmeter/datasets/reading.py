@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.sources import content
+from tiltmeter.io.places import content
 
 
 def read_json(path: Path | str) -> Any:

@@ -9,9 +9,9 @@ from tiltmeter.datasets.options import choice, file
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Groups
 
 LABELS = ("stereotype", "anti-stereotype", "unrelated")

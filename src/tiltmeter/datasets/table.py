@@ -10,10 +10,10 @@ from pathlib import Path
 from tiltmeter.datasets.looking import OPTIONS, Looked, counts, look, record
 from tiltmeter.datasets.options import flag, folder
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.inputs import Columns, item_ids, label_groups, read_table
+from tiltmeter.io.places import Far, content, elsewhere, name_of, under
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
-from tiltmeter.sources import Far, content, elsewhere, name_of, under
-from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.types import Faces
 
 GENDERS = ("Male", "Female")

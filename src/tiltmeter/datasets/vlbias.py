@@ -9,8 +9,8 @@ from __future__ import annotations
 from tiltmeter.datasets.labelled import faces
 from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Scenes
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 
 GENDERS = {
     "female": "female", "woman": "female", "women": "female", "f": "female",

@@ -17,9 +17,9 @@ from tiltmeter.datasets.looking import OPTIONS, counts, listed, look, record
 from tiltmeter.datasets.options import choice, file, flag, folder
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns, read_table
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, read_table
 from tiltmeter.results import file_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Groups
 
 COLUMNS = ("bias_type", "target", "context", "stereotype", "anti-stereotype", "unrelated", "label")

@@ -17,11 +17,11 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError
-from tiltmeter.images import SUFFIXES
-from tiltmeter.inputs import Columns, groups_if_any
+from tiltmeter.io.image_files import SUFFIXES
+from tiltmeter.io.places import Far, Place, exists, find, name_of, opened, side_by_side
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
-from tiltmeter.sources import Far, Place, exists, find, name_of, opened, side_by_side
-from tiltmeter.specs import Spec
 from tiltmeter.types import Faces
 
 END = 1024  # bytes

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.engine.seam import Work, attempt
+from tiltmeter.engine.engines import Work, attempt
 from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.metrics.numpy_kernels import use_cores
 

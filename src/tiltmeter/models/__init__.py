@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.specs import Spec
 from tiltmeter.registry import Registry
-from tiltmeter.specs import Spec
 
 MODELS = Registry(
     "model",
     {
         "albef": "tiltmeter.models.albef:load",
-        "debias": "tiltmeter.debias.debiased:load",
+        "debias": "tiltmeter.debiasers.debiased:load",
         "embeddings": "tiltmeter.models.embeddings:load",
         "hf": "tiltmeter.models.hf:load",
         "open_clip": "tiltmeter.models.open_clip:load",

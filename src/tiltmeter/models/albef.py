@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError
+from tiltmeter.io.specs import Spec
 from tiltmeter.models.albef_network import HEAD, AlbefNetwork, Sizes
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.network import Masked, Network
 from tiltmeter.models.weights import State, fill, read
-from tiltmeter.specs import Spec
 from tiltmeter.types import Array
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.inputs import find_table, read_table, read_vectors
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import find_table, read_table, read_vectors
 from tiltmeter.results import content_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import Floats, Prompt
 
 ROLES = ("word", "placebo")

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.specs import Spec
 from tiltmeter.models.network import Network
 from tiltmeter.models.weights import fill, read
-from tiltmeter.specs import Spec
 from tiltmeter.types import Array
 
 #: Numbers that OpenAI's files hold beside the weights.

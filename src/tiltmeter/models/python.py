@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.io.specs import Spec
 from tiltmeter.results import content_hash, file_hash
-from tiltmeter.specs import Spec
 from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
 
 #: What the protocols of `tiltmeter.types` ask for.

@@ -21,7 +21,7 @@ from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
-from tiltmeter.prompting import association_tests
+from tiltmeter.probes.texts import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
 from tiltmeter.stats.null import Band, band_of

@@ -20,7 +20,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
 from tiltmeter.probes.probe import Probe, Setting, words_known
-from tiltmeter.prompting import harm_prompts
+from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import Band, top_count_null, top_count_p

@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tiltmeter.engine.seam import Engine, Local
+from tiltmeter.engine.engines import Engine, Local
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.images import Made, Pictures, unreadable_rows
+from tiltmeter.io.image_files import Made, Pictures, unreadable_rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tiltmeter.embedding import Embedded, EmbeddedFaces
+    from tiltmeter.engine.embedding.embed import Embedded, EmbeddedFaces
     from tiltmeter.metrics.convention import Convention
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.errors import InputError, MissingError, UnknownNameError
-from tiltmeter.frequent import Frequent, frequent_words
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
@@ -25,6 +24,7 @@ from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import Band
 from tiltmeter.stats.significance import Interval, columns
+from tiltmeter.stimuli.frequent_words import Frequent, frequent_words
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
 BLOCK = 256  # texts at one time

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.inputs import Columns
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import Columns
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPES
 from tiltmeter.testbed.oracle import ATTRIBUTES, Oracle
 from tiltmeter.testbed.triplets import PlantedTriplets, triplets

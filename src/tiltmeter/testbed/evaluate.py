@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from tiltmeter.io.specs import Spec
 from tiltmeter.metrics import METRICS
-from tiltmeter.specs import Spec
 from tiltmeter.stimuli import fill
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPE_NOUNS, TARGET_TEMPLATES
 from tiltmeter.testbed.oracle import ATTRIBUTES, Oracle, figure_mask, shape_mask

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.specs import Spec
 from tiltmeter.models.network import Masked, Network
-from tiltmeter.specs import Spec
 from tiltmeter.testbed.language import SPECIAL, encode, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
 from tiltmeter.testbed.networks import WEIGHTS, trained

@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from tiltmeter.engine.engines import Engine, Failed
 from tiltmeter.engine.ranking.estimates import Parts, Task, estimates
 from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.moments import (
@@ -26,9 +27,8 @@ from tiltmeter.engine.ranking.moments import (
 )
 from tiltmeter.engine.ranking.reordered import Reordering, add_shown
 from tiltmeter.engine.ranking.samples import checked, samples_of
-from tiltmeter.engine.ranking.tops import Tops, held, relabelled
+from tiltmeter.engine.ranking.top_items import Tops, held, relabelled
 from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
-from tiltmeter.engine.seam import Engine, Failed
 from tiltmeter.engine.vectors import Part, Picked, parts_of, sample
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import IMAGES, Digest, Pools, digest_blocks, finest

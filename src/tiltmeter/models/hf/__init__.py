@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tiltmeter.io.specs import Spec
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.registry import Registry
-from tiltmeter.specs import Spec
 
 #: What serves a checkpoint, by the `model_type` in its config.
 KINDS = Registry(

@@ -10,7 +10,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.specs import Spec
+from tiltmeter.io.specs import Spec
 
 OPTIONS = ("revision", "trust_remote_code")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.inputs import item_ids, read_table
+from tiltmeter.io.tables import item_ids, read_table
 from tiltmeter.types import Array
 
 

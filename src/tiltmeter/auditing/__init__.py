@@ -1,0 +1,1 @@
+"""The one path of an audit: options, checks, embeddings, probes, record."""

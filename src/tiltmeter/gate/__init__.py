@@ -1,7 +1,0 @@
-"""Two runs side by side: what got better, what got worse, what cannot be told; and a gate on it."""
-
-from tiltmeter.gate.comparing import Comparison, compare
-from tiltmeter.gate.deciding import Gate, gate
-from tiltmeter.gate.limits import Limit
-
-__all__ = ["Comparison", "Gate", "Limit", "compare", "gate"]

@@ -1,0 +1,1 @@
+"""Files that users supply: specs, tables, images, and places such as s3://."""

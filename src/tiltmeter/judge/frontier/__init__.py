@@ -1,0 +1,6 @@
+"""`tiltmeter frontier`: methods and their strengths, bias against usefulness, on unseen images."""
+
+from tiltmeter.judge.frontier.sweep import frontier
+from tiltmeter.judge.frontier.table import Frontier
+
+__all__ = ["Frontier", "frontier"]

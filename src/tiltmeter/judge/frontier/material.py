@@ -1,0 +1,123 @@
+"""What a sweep works on: images with vectors, their three parts, words, and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.datasets import load_data
+from tiltmeter.debiasers.rows import Rows
+from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.errors import InputError
+from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.judge.frontier.utility import Task, of_captions, of_classes, of_testbed
+from tiltmeter.metrics.arrays import to_numpy
+from tiltmeter.probes.texts import audit_prompts
+from tiltmeter.store import Store
+from tiltmeter.types import Faces, Floats, Progress, Prompt
+
+
+def seen(
+    model: Any, faces: str | Faces, store: Store | None, strict: bool, tell: Progress
+) -> Faces:
+    """Images with their vectors and all their labels."""
+    data: Faces = load_data(faces, role="faces") if isinstance(faces, str) else faces
+    if data.vectors is None and isinstance(data.images, Pictures | Made):
+        return embed(model, data.images, data.ids, store=store, strict=strict, progress=tell).of(
+            data
+        )
+    if data.vectors is None:
+        tell("looking at the images", 0.0)
+        data = replace(data, vectors=np.asarray(to_numpy(model.encode_images(data.images))))
+    return data
+
+
+def split(n: int, shares: Sequence[float], seed: int) -> list[list[int]]:
+    """Rows to fit on, to choose by and to report; the first are those of `debias --share`.
+
+    >>> [len(part) for part in split(100, (0.5, 0.25, 0.25), seed=0)]
+    [50, 25, 25]
+    """
+    if len(shares) != 3 or min(shares) <= 0 or sum(shares) > 1 + 1e-9:
+        raise InputError(
+            f"shares are three: to fit on, to choose by, to report; above 0, and together at most "
+            f"1. Got {list(shares)}"
+        )
+    order = np.random.default_rng(seed).permutation(n)
+    first, second = (round(share * n) for share in shares[:2])
+    third = min(round(shares[2] * n), n - first - second)
+    edges = np.cumsum([0, first, second, third])
+    return [sorted(order[low:high].tolist()) for low, high in pairwise(edges)]
+
+
+def unseen(data: Faces, rows: Rows) -> Faces:
+    """Data without copies of some rows."""
+    copies = set(rows.among(data))
+    return data.only([row for row in range(len(data)) if row not in copies]) if copies else data
+
+
+def crossings(data: Faces, cross: Sequence[str] | None) -> list[str]:
+    """What was asked for; else the crossing of the first two attributes."""
+    if cross is not None:
+        for one in cross:
+            data.attribute(one)
+        return list(cross)
+    return ["*".join(list(data.groups)[:2])] if len(data.groups) > 1 else []
+
+
+def prompts_of(
+    model: Any, words: str | Sequence[Prompt] | None, templates: Sequence[str] | None
+) -> tuple[Prompt, ...]:
+    """The prompts that bias is measured over: those given, or words as an audit shows them."""
+    if words is not None and not isinstance(words, str):
+        return tuple(words)
+    found = audit_prompts(model, words, None, templates)
+    return tuple(prompt for prompt in found if prompt.role == "word")
+
+
+def tasks_of(
+    model: Any, testbed: bool, captions: Any, utility: Any, store: Store | None, strict: bool,
+    seed: int, tell: Progress,
+) -> list[Task]:  # fmt: skip
+    """What the model must still be good for, of the data that were given."""
+    found: list[Task] = []
+    if utility is not None:
+        data = load_data(utility, role="utility") if isinstance(utility, str) else utility
+        done = _vectors(model, data, store, strict, tell)
+        rows = np.asarray(done[0])
+        found.append(of_classes("accuracy", model, data.classes[rows], data.images[rows], done[1],
+                                None, seed))  # fmt: skip
+    if captions is not None:
+        data = load_data(captions, role="captions") if isinstance(captions, str) else captions
+        read, vectors = _vectors(model, data, store, strict, tell)
+        found.append(of_captions(model, _of_rows(data, read), vectors, seed))
+    if testbed and not found:
+        tell("drawing what it must be good for", 0.0)
+        found += of_testbed(model, seed)
+    return found
+
+
+def _vectors(
+    model: Any, data: Any, store: Store | None, strict: bool, tell: Progress
+) -> tuple[list[int], Floats]:
+    if isinstance(data.images, Pictures | Made):
+        done = embed(model, data.images, data.ids, store=store, strict=strict, progress=tell)
+        return done.rows, done.vectors
+    return list(range(len(data.ids))), np.asarray(to_numpy(model.encode_images(data.images)))
+
+
+def _of_rows(captions: Any, rows: Sequence[int]) -> Any:
+    """Captions of the pictures that could be read."""
+    place = {row: at for at, row in enumerate(rows)}
+    known = [at for at, picture in enumerate(captions.of.tolist()) if picture in place]
+    return replace(
+        captions,
+        ids=tuple(captions.ids[row] for row in rows),
+        texts=tuple(captions.texts[at] for at in known),
+        of=np.array([place[int(captions.of[at])] for at in known], dtype=np.int64),
+        images=captions.images[np.asarray(rows)],
+    )

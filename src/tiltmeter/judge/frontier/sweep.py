@@ -1,0 +1,449 @@
+"""Sweeps methods and strengths over vectors that are made once.
+
+Each candidate is fitted on one part of the images, chosen by a second and reported on a third: no
+figure that is reported was seen when it was chosen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+
+from tiltmeter.auditing.options import (
+    ComputeOptions,
+    DataOptions,
+    ProbeOptions,
+    WordOptions,
+    record_of,
+    sort_keywords,
+)
+from tiltmeter.debiasers.debiaser import GroupTexts, ModelEdit, Reranker
+from tiltmeter.debiasers.fitting import debias, made_from
+from tiltmeter.debiasers.naming import group_texts
+from tiltmeter.debiasers.rows import Rows
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.judge.frontier.judging import Draws, Figure, Judge, Shown
+from tiltmeter.judge.frontier.leakage import Told, leakage
+from tiltmeter.judge.frontier.material import (
+    crossings,
+    prompts_of,
+    seen,
+    split,
+    tasks_of,
+    unseen,
+)
+from tiltmeter.judge.frontier.strengths import Candidate, candidates
+from tiltmeter.judge.frontier.table import Frontier, Judged
+from tiltmeter.judge.frontier.utility import Task, encoded
+from tiltmeter.metrics.arrays import to_numpy, unit
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.models import load_model
+from tiltmeter.results import content_hash, prompt_record, run_record
+from tiltmeter.stats.intervals import Z, wilson
+from tiltmeter.stats.resampling import Resampling
+from tiltmeter.store import Store
+from tiltmeter.types import Array, Faces, Floats, Progress, Prompt
+
+#: Shares of the images to fit on, to choose by, and to report.
+SHARES = (0.5, 0.25, 0.25)
+#: Usefulness that may be given up: under one point.
+LOSS = 0.01
+BEFORE = Candidate("before", {})
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """What a candidate makes of vectors: maps for texts and for images, and how it orders."""
+
+    texts: Any  # (vectors, texts) -> vectors
+    images: Any  # (vectors, images) -> vectors
+    reranker: Reranker | None
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What a sweep tries, on which images, and what the model must still be good for."""
+
+    methods: Sequence[str] | None = None  # None: all that need no training
+    strengths: Sequence[str] | None = None  # METHOD:NAME=VALUE,..., instead of a method's own
+    also: Sequence[str | Faces] = ()  # other images that candidates are judged on
+    captions: Any = None
+    utility: Any = None
+    tasks: Sequence[Task] | None = None  # made beforehand, instead of captions and utility
+    prompts: str | Path | Mapping[str, Sequence[str]] | None = None  # texts that name each group
+    k: int | None = None  # None: the smallest of the convention
+    shares: Sequence[float] = SHARES
+    loss: float = LOSS
+    probes: bool = True  # ask what embeddings still tell of a group
+
+
+class FrontierKeywords(TypedDict, total=False):
+    """Options of `frontier` as keywords: SweepOptions, and of an audit those that apply."""
+
+    methods: Sequence[str] | None
+    strengths: Sequence[str] | None
+    also: Sequence[str | Faces]
+    captions: Any
+    utility: Any
+    tasks: Sequence[Task] | None
+    prompts: str | Path | Mapping[str, Sequence[str]] | None
+    k: int | None
+    shares: Sequence[float]
+    loss: float
+    probes: bool
+    words: str | Sequence[Prompt] | None
+    templates: Sequence[str] | None
+    cross: Sequence[str] | None
+    strict: bool
+    convention: str | Convention
+    permutations: int
+    bootstraps: int
+    seed: int
+    store: str | Path | None
+    device: str
+
+
+def frontier(
+    model: str | Any,
+    faces: str | Faces | None = None,
+    *,
+    attribute: str,
+    progress: Progress | None = None,
+    **options: Unpack[FrontierKeywords],
+) -> Frontier:
+    """Fits, chooses and reports every method and strength for one attribute of `faces`.
+
+    Parameters
+    ----------
+    model : str or model
+        The model to correct, or its spec.
+    faces : str or Faces, optional
+        Images with groups. A model of the testbed has its own.
+    attribute : str
+        A label column, or an intersection (`race*gender`).
+    progress : callable, optional
+        Called with what is being done and the share that is done.
+    **options
+        See `SweepOptions`; and, as in an audit, `words`, `templates`, `cross` (None: the first two
+        attributes), `strict`, `convention`, `permutations` (500), `bootstraps` (200), `seed`,
+        `store` and `device`.
+    """
+    topics, rest = sort_keywords(
+        {"permutations": 500, "bootstraps": 200, "cross": None, **options},
+        sweep=SweepOptions, data=DataOptions, words=WordOptions, measured=ProbeOptions,
+        resampling=Resampling, compute=ComputeOptions,
+    )  # fmt: skip
+    for name in rest:
+        raise UnknownNameError("option of frontier", name, FrontierKeywords.__annotations__)
+    asked: SweepOptions = topics["sweep"]
+    tell = progress or (lambda what, share: None)
+    candidates(asked.methods, asked.strengths, 1)  # an unknown name is told before the work begins
+    spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
+    tower = load_model(model, device=topics["compute"].device) if isinstance(model, str) else model
+    testbed = str(getattr(tower, "name", "")).startswith("testbed:")
+    if faces is None and testbed:
+        faces = f"testbed:?images=8000&strength={tower.provenance['strength']}&seed=1"
+    if faces is None:
+        raise InputError("the sweep needs images with groups: --images SPEC")
+    parts = _Parts.of(tower, faces, asked, topics, attribute, tell)
+    convention = topics["measured"].chosen
+    convention = convention.with_(k=(min(convention.k) if asked.k is None else int(asked.k),))
+    said = prompts_of(tower, topics["words"].words, topics["words"].templates)
+    attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.crossings]))
+    resampling: Resampling = topics["resampling"]
+    tasks = asked.tasks
+    if tasks is None:
+        tasks = tasks_of(
+            tower, testbed, asked.captions, asked.utility, parts.store, topics["data"].strict,
+            resampling.seed, tell,
+        )  # fmt: skip
+
+    def judge(part: Faces, draws: Resampling) -> Judge:
+        there = tuple(one for one in attributes if set(one.split("*")) <= set(part.groups))
+        return Judge(
+            part, there, said, convention, draws.permutations, draws.bootstraps, draws.seed
+        )
+
+    sweep = _Sweep(
+        tower,
+        attribute,
+        parts.fit,
+        judge(parts.validation, Resampling(0, 0, resampling.seed)),
+        judge(parts.test, resampling),
+        [judge(one, resampling) for one in parts.others],
+        tasks,
+        encoded(tower.encode_texts, [prompt.text for prompt in said]),
+        resampling.seed,
+        asked.probes,
+        parts.rows,
+    )
+    before, tried, not_run, swept = sweep.run(asked, parts.present, testbed, tell)
+    arguments = record_of(
+        (asked, topics["data"], topics["words"], resampling),
+        faces=(faces if isinstance(faces, str) else None, None),
+        attribute=(attribute, None),
+        convention=(topics["measured"].convention, "tiltmeter"),
+    )
+    meta = run_record(
+        model=tower,
+        spec=spec,
+        data={"faces": parts.about},
+        seed=resampling.seed,
+        frontier={
+            "attribute": attribute, "images": faces if isinstance(faces, str) else None,
+            "shares": list(asked.shares), "loss": asked.loss, "attributes": attributes,
+            "permutations": resampling.permutations, "bootstraps": resampling.bootstraps,
+            "also": [one.name for one in parts.others], "tasks": [task.name for task in tasks],
+            "parts": parts.record, "copies": parts.copies,
+            "candidates": [{"method": c.method, "settings": dict(c.settings)} for c in swept],
+        },
+        not_run=not_run,
+        arguments=arguments,
+        prompts=prompt_record(said),
+        convention=convention.as_dict(),
+    )  # fmt: skip
+    return Frontier(attribute, before, tried, asked.loss, meta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """The images of a sweep: to fit on, to choose by, to report, and others to report on."""
+
+    fit: Faces
+    validation: Faces
+    test: Faces
+    others: list[Faces]
+    rows: Rows  # that candidates are fitted on
+    groups: tuple[str, ...]  # attributes
+    crossings: list[str]
+    present: tuple[str, ...]  # groups of the attribute that somebody belongs to
+    copies: int  # images left out, since a copy was fitted on or chosen by
+    about: dict[str, Any]
+    store: Store | None
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        faces: str | Faces,
+        asked: SweepOptions,
+        topics: Mapping[str, Any],
+        attribute: str,
+        tell: Progress,
+    ) -> _Parts:
+        place, strict = topics["compute"].store, topics["data"].strict
+        store = None if place is None else Store(Path(place))
+        data = seen(model, faces, store, strict, tell)
+        groups = data.attribute(attribute)  # an unknown one is named before the work begins
+        others = [seen(model, one, store, strict, tell) for one in asked.also]
+        parts = split(len(data), asked.shares, topics["resampling"].seed)
+        fit, validation, test = (data.only(rows) for rows in parts)
+        rows = Rows.of(fit)
+        # a copy of an image that was fitted on, or chosen by, is no judge
+        validation, *judging = (unseen(one, rows) for one in (validation, test, *others))
+        chosen_by = Rows.of(validation)
+        test, *others = (unseen(one, chosen_by) for one in judging)
+        return cls(
+            fit,
+            validation,
+            test,
+            others,
+            rows,
+            tuple(data.groups),
+            crossings(data, topics["data"].cross),
+            tuple(n for n, count in zip(groups.names, groups.counts, strict=True) if count),
+            sum(map(len, parts)) - len(fit) - len(validation) - len(test),
+            {"name": data.name, "images": len(data), **data.provenance},
+            store,
+        )
+
+    @property
+    def record(self) -> dict[str, Any]:
+        named = {"fit": self.fit, "validation": self.validation, "test": self.test}
+        return {
+            name: {"images": len(part), "ids": content_hash(list(part.ids))}
+            for name, part in named.items()
+        }
+
+
+@dataclass(eq=False)
+class _Sweep:
+    """What all candidates are given."""
+
+    model: Any
+    attribute: str
+    fit: Faces
+    validation: Judge
+    test: Judge
+    others: list[Judge]
+    tasks: Sequence[Task]
+    texts: Floats
+    seed: int
+    probes: bool
+    rows: Rows
+
+    def __post_init__(self) -> None:
+        self.first: dict[str, Draws] = {}  # of the model before, by part
+        self.start: dict[str, Mapping[tuple[str, str], float]] = {}
+        self.hits: dict[tuple[str, int], Floats] = {}
+        self.told: dict[str, dict[str, dict[str, Told]]] = {}  # by the images' vectors
+
+    def run(
+        self, asked: SweepOptions, present: Sequence[str], testbed: bool, tell: Progress
+    ) -> tuple[Judged, list[Judged], dict[str, str], list[Candidate]]:
+        """The model as it is, all candidates that could be tried, why others could not, and all."""
+        groups = self.fit.attribute(self.attribute)
+        sizes = dict(zip(groups.names, groups.counts.tolist(), strict=True))
+        texts = group_texts(self.model.encode_texts, asked.prompts, tuple(present), testbed=testbed)
+        tell("the model as it is", 0.0)
+        before = self.judged(BEFORE, _unchanged())
+        tried, not_run = [], {}
+        swept = candidates(asked.methods, asked.strengths, min(sizes[name] for name in present))
+        for at, one in enumerate(swept):
+            tell(one.name, (at + 1) / (len(swept) + 1))
+            try:
+                made = self.corrected(one, texts, asked.captions)
+                tried.append(self.judged(one, made))
+            except TiltmeterError as error:
+                if asked.methods is not None or asked.strengths is not None:
+                    raise InputError(f"{one.name}: {error}") from None
+                not_run[one.name] = str(error)
+        if not tried:
+            reasons = "; ".join(f"{name}: {why}" for name, why in list(not_run.items())[:3])
+            raise InputError(f"none of {len(swept)} candidates could be tried: {reasons}")
+        return before, tried, not_run, swept
+
+    def corrected(self, one: Candidate, texts: GroupTexts, captions: Any) -> Corrected:
+        """A fitted candidate; it remembers the rows that it was fitted on."""
+        made = made_from(one.method, one.settings, self.model, self.seed)
+        if isinstance(made, ModelEdit):
+            return self._trained(made, captions)
+        started = time.perf_counter()
+        groups = self.fit.attribute(self.attribute)
+        made.fit(self.fit.vectors, groups, texts=texts)  # type: ignore[attr-defined]
+        made.rows_ = self.rows
+        seconds = time.perf_counter() - started
+        if isinstance(made, Reranker):
+            return _unchanged(made, seconds)
+        map_texts, map_images = made.map_texts, made.map_images  # type: ignore[attr-defined]
+        return Corrected(
+            lambda vectors, said: map_texts(vectors, said, self.model.encode_texts),
+            lambda vectors, images: map_images(vectors),
+            None,
+            made.kind,
+            seconds,
+        )
+
+    def _trained(self, made: ModelEdit, captions: Any) -> Corrected:
+        """An edited model: all vectors are made anew."""
+        started = time.perf_counter()
+        fair = debias(made, self.model, self.fit, attribute=self.attribute, captions=captions,
+                      seed=self.seed)  # fmt: skip
+        seconds = time.perf_counter() - started
+        return Corrected(
+            lambda vectors, said: fair.encode_texts(list(said)),
+            lambda vectors, images: vectors if images is None else fair.encode_images(images),
+            None,
+            made.kind,
+            seconds,
+        )
+
+    def judged(self, one: Candidate, made: Corrected) -> Judged:
+        """All figures of a candidate."""
+        said = [prompt.text for prompt in self.test.prompts]
+        texts = _unit(made.texts(self.texts, said))
+        seen_ = {id(judge): _unit(made.images(judge.faces.vectors, judge.faces.images))
+                 for judge in (self.validation, self.test, *self.others)}  # fmt: skip
+
+        def shown(judge: Judge) -> Shown:
+            by_score = Shown.by_score(texts, seen_[id(judge)])
+            if made.reranker is None:
+                return by_score
+            by = getattr(made.reranker, "attribute_", None)
+            groups = None if by is None else judge.faces.attribute(by)
+            order = made.reranker.order(by_score.scores, groups, judge.k, vectors=seen_[id(judge)])
+            return Shown(np.asarray(order, np.int32), None)
+
+        validation = self.validation.means(shown(self.validation))
+        figures = []
+        for at, judge in enumerate((self.test, *self.others)):
+            found, drawn = judge.figures(
+                shown(judge), self.first.get(str(at)), self.start.get(str(at))
+            )
+            if one is BEFORE:
+                self.first[str(at)] = drawn
+                self.start[str(at)] = {key: figure.value for key, figure in found.items()}
+            figures.append(found)
+        useful, cost = ({}, np.nan) if made.reranker else self._useful(one, made)
+        return Judged(
+            one, made.kind, made.reranker is not None and _asks_labels(made.reranker),
+            made.seconds, validation, cost, figures[0], useful,
+            {} if made.reranker or not self.probes
+            else self._leaks(seen_[id(self.validation)], seen_[id(self.test)]),
+            {judge.faces.name: found
+             for judge, found in zip(self.others, figures[1:], strict=True)},
+        )  # fmt: skip
+
+    def _useful(self, one: Candidate, made: Corrected) -> tuple[dict[str, Figure], float]:
+        """What it is still good for, on the test half; and the largest loss on the other half."""
+        found: dict[str, Figure] = {}
+        losses: list[float] = []
+        for task in self.tasks:
+            texts = _unit(made.texts(task.encoded, task.texts))
+            images = _unit(made.images(task.vectors, task.images))
+            for half in (0, 1):
+                hits = task.hits(texts, images, half)
+                first = self.hits.setdefault((task.name, half), hits)  # of the model before
+                change = hits - first
+                if half == 0:
+                    losses += [-float(change.mean())] if task.counts else []
+                    continue
+                n = len(hits)
+                low, high = wilson(np.array(hits.sum()), np.array(n))
+                spread = Z * float(change.std(ddof=1)) / n**0.5
+                mean = float(change.mean())
+                same = one is BEFORE
+                found[task.name] = Figure(
+                    float(hits.mean()), n, float(low), float(high), "Wilson", change=mean,
+                    change_low=np.nan if same else mean - spread,
+                    change_high=np.nan if same else mean + spread,
+                    note=None if task.counts else "some pictures are told by their group alone",
+                )  # fmt: skip
+        return found, max(losses, default=np.nan)
+
+    def _leaks(self, learn: Floats, asked: Floats) -> dict[str, dict[str, Told]]:
+        """Probes learn from the validation part and are asked about the test part."""
+        key = content_hash(asked)
+        if key not in self.told:  # methods that change texts alone leave the images as they were
+            self.told[key] = {
+                name: leakage(learn, self.validation.faces.groups[name], asked,
+                              self.test.faces.groups[name], seed=self.seed)
+                for name in self.test.faces.groups
+            }  # fmt: skip
+        return self.told[key]
+
+
+def _unchanged(reranker: Reranker | None = None, seconds: float = 0.0) -> Corrected:
+    """Vectors as they are; a re-ranker changes none."""
+    return Corrected(
+        lambda vectors, said: vectors,
+        lambda vectors, images: vectors,
+        reranker,
+        "none" if reranker is None else reranker.kind,
+        seconds,
+    )
+
+
+def _asks_labels(reranker: Reranker) -> bool:
+    return getattr(reranker, "attribute_", None) is not None
+
+
+def _unit(vectors: Array) -> Floats:
+    return np.asarray(unit(np.asarray(to_numpy(vectors))), np.float32)

@@ -1,0 +1,312 @@
+"""Two models on the same images: is the second one's tilt larger, word by word and group by group?
+
+Every image has a standardised rank under each model, from -1.7 to 1.7 whatever the scores' scale.
+The statistic is the change in a figure's distance from its ideal. If the models are alike, either
+could have ranked an image: the two places of each image are swapped at random, many times, the same
+images for all words, attributes and metrics, and the largest change over all of them is what each
+one must beat (maxT). A figure that is a difference of means, or made of counts, needs for a swap
+only a sum over the images with signs: all swaps together are one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.engine.ranking.samples import samples_of
+from tiltmeter.judge.gate.evidence import Pair
+from tiltmeter.judge.gate.family import Key, Tests
+from tiltmeter.metrics import numpy_kernels as loops
+from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
+from tiltmeter.metrics.summary import in_top
+from tiltmeter.probes.ranking.tabulate import Unit, concepts
+from tiltmeter.stats import kernels
+from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.types import Floats, Groups, Ints, Progress, crossed
+
+BLOCK = 64  # prompts at one time
+HELD = 2**24  # signs at one time
+
+
+def swap_tests(
+    pair: Pair,
+    attributes: Sequence[str],
+    convention: Convention,
+    *,
+    draws: int,
+    bootstraps: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> Tests:
+    """C-ASC of ranks by group, and MaxSkew@k, for each word and on average, before and after."""
+    rng = np.random.default_rng(seed)
+    flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
+    units, tests = concepts(pair.prompts), Tests()
+    by = {name: crossed(pair.groups, name) for name in attributes}
+    for rows, groups in samples_of(by, pair.groups, convention, rng):
+        # a group may be too small in the sample: then nothing can be said of the attribute
+        groups = {name: one for name, one in groups.items() if one.counts.min() > 1}
+        if not groups:
+            continue
+        count = len(pair) if rows is None else len(rows)
+        ks = [k for k in convention.k if k <= count]
+        sample = _Sample.drawn(rows, groups, flips, len(pair), bootstraps, rng)
+        totals: dict[tuple[Any, ...], _Total] = {}
+        for done, (block, part) in enumerate(_blocks(units)):
+            if progress:
+                progress("swapping images between the models", BLOCK * done / len(pair.prompts))
+            scores = [s if rows is None else s[:, rows] for s in pair.scores(part)]
+            _near(tests, totals, sample, scores, block, part.start)
+            orders = [loops.rank(s) for s in scores] if ks else []
+            for k in ks:
+                ranked = list(zip(scores, orders, strict=True))
+                _tops(tests, totals, sample, ranked, block, part.start, k, convention)
+        for key, total in totals.items():
+            total.add_to(tests, dict(key))
+    return tests
+
+
+def standard_ranks(scores: Floats) -> Floats:
+    """Ranks of each row, ties at their mean rank, less their mean, over their spread.
+
+    >>> standard_ranks(np.array([[10.0, 30.0, 20.0]]))
+    array([[-1.,  1.,  0.]], dtype=float32)
+    """
+    ranks = loops.mean_ranks(scores) - (scores.shape[1] + 1) / 2
+    spread = ranks.std(axis=1, ddof=1, keepdims=True)
+    return np.asarray(ranks / np.where(spread > 0, spread, 1.0), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """The images that some attributes are measured on, their swaps and their resamples."""
+
+    groups: dict[str, Groups]
+    cells: Groups  # the finest partition: sums over its cells serve every attribute
+    of: dict[str, Ints]  # by attribute, the group of each cell
+    order: Ints  # images by cell
+    flips: Ints  # draws x images / 8
+    rows: Ints  # of all images, those of this sample, by cell
+    images: int
+    weights: dict[str, Ints]  # by attribute, bootstraps x images
+
+    @classmethod
+    def drawn(
+        cls,
+        rows: Ints | None,
+        groups: dict[str, Groups],
+        flips: Ints,
+        images: int,
+        bootstraps: int,
+        rng: np.random.Generator,
+    ) -> _Sample:
+        codes = np.stack([one.codes for one in groups.values()], axis=1)
+        kinds, cells = np.unique(codes, axis=0, return_inverse=True)
+        cells = cells.reshape(-1)
+        order = np.argsort(cells, kind="stable")
+        return cls(
+            groups,
+            Groups(cells, tuple(map(str, range(len(kinds)))), "cell"),
+            dict(zip(groups, kinds.T, strict=True)),
+            order,
+            flips,
+            order if rows is None else rows[order],
+            images,
+            {name: stratified_weights(one, bootstraps, rng) for name, one in groups.items()},
+        )
+
+    def signed_sums(self, values: Floats) -> Floats:
+        """Sums over each cell of values (images x columns) with each swap's signs."""
+        values = np.ascontiguousarray(values[self.order], np.float32)
+        ends = np.cumsum(self.cells.counts)
+        out = np.empty((len(self.flips), len(ends), values.shape[1]), np.float32)
+        step = max(1, HELD // max(len(values), 1))
+        for start in range(0, len(self.flips), step):
+            some = slice(start, start + step)
+            bits = np.unpackbits(self.flips[some], axis=1, count=self.images)[:, self.rows]
+            signs = bits.astype(np.float32) * 2 - 1
+            for cell, end in enumerate(ends):
+                own = slice(end - self.cells.counts[cell], end)
+                out[some, cell] = signs[:, own] @ values[own]
+        return out
+
+    def by_group(self, sums: Floats, attribute: str) -> Floats:
+        """Sums over cells, added up to groups: ... x columns x groups."""
+        count = len(self.groups[attribute].names)
+        member = np.eye(count, dtype=np.float32)[self.of[attribute]]  # cells x groups
+        return np.asarray(np.moveaxis(sums, 1, 2) @ member)
+
+
+@dataclass(eq=False)
+class _Total:
+    """The mean over words of some figure."""
+
+    before: float = 0.0
+    after: float = 0.0
+    excess: float = 0.0
+    swapped: Floats | float = 0.0
+    redrawn: Floats | float = 0.0
+    count: int = 0
+
+    def take(
+        self, before: Floats, after: Floats, excess: Floats, swapped: Floats, redrawn: Floats
+    ) -> None:
+        """More words; the first axis of values is over them, the second of draws."""
+        known = ~np.isnan(excess).reshape(len(excess), -1).any(axis=1)
+        self.count += int(known.sum())
+        self.before += float(_flat(before[known], 0).sum())
+        self.after += float(_flat(after[known], 0).sum())
+        self.excess += float(_flat(excess[known], 0).sum())
+        self.swapped = self.swapped + _flat(swapped[:, known], 1).sum(axis=1, dtype=float)
+        self.redrawn = self.redrawn + _flat(redrawn[:, known], 1).sum(axis=1, dtype=float)
+
+    def add_to(self, tests: Tests, key: Key) -> None:
+        if self.count > 1:
+            n = self.count
+            values = (np.array([x / n]) for x in (self.before, self.after, self.excess))
+            draws = (np.asarray(x)[:, None] / n for x in (self.swapped, self.redrawn))
+            tests.add([key], *values, *draws)
+
+
+def _flat(values: Floats, kept: int) -> Floats:
+    """Mean over what comes after the words, such as groups; `kept` axes stand before them."""
+    return np.asarray(values.reshape(*values.shape[: kept + 1], -1).mean(axis=-1))
+
+
+def _near(
+    tests: Tests,
+    totals: dict[tuple[Any, ...], _Total],
+    sample: _Sample,
+    scores: Sequence[Floats],
+    block: Sequence[Unit],
+    start: int,
+) -> None:
+    """C-ASC of standardised ranks: for each word and group, for each group, and over all."""
+    first, second = (_per_unit(standard_ranks(s), block, start).T for s in scores)
+    unlike, alike = (sample.signed_sums(x / 2) for x in (second - first, second + first))
+    for name, groups in sample.groups.items():
+        order = np.argsort(groups.codes, kind="stable")
+        sizes, ends = groups.counts, np.cumsum(groups.counts)
+
+        def c_asc(
+            weights: Floats,
+            z: Floats,
+            order: Ints = order,
+            ends: Ints = ends,
+            sizes: Ints = sizes,
+        ) -> Floats:
+            z = z[order]
+            parts = [
+                weights[:, end - size : end] @ z[end - size : end]
+                for size, end in zip(sizes, ends, strict=True)
+            ]
+            return kernels.c_asc_of_sums(np.stack(parts, axis=-1), sizes)
+
+        once = np.ones((1, len(order)), np.float32)
+        a, b = (c_asc(once, z)[0].astype(float) for z in (first, second))  # words x groups
+        # a tilt that went over to the other side is compared with its mirror image: there, what
+        # swaps change is the sum of the two, and what they leave is the difference
+        over = (a > 0) != (b > 0)
+        middle = np.where(over, b - a, b + a).astype(np.float32) / 2
+        half = np.where(over, *(
+            kernels.c_asc_of_sums(sample.by_group(sums, name), sizes) for sums in (alike, unlike)
+        ))  # swaps x words x groups  # fmt: skip
+        swapped = np.abs(middle + half) - np.abs(middle - half)
+        weights = sample.weights[name][:, order].astype(np.float32)
+        redrawn = np.abs(c_asc(weights, second)) - np.abs(c_asc(weights, first))
+        key = {"metric": "c_asc", "attribute": name, "experiment": "ranks"}
+        keys = [
+            {**key, "concept": unit.concept, "category": unit.category, "template": unit.template,
+             "group": group}
+            for unit in block for group in groups.names
+        ]  # fmt: skip
+        excess = np.abs(b) - np.abs(a)
+        tests.add(keys, a, b, excess, swapped, redrawn)
+        sizes_of = (np.abs(a), np.abs(b), excess, swapped, redrawn)
+        size = {**key, "metric": "mean_abs_c_asc"}
+        _total(totals, size).take(*sizes_of)
+        if len(groups.names) > 2:
+            for at, group in enumerate(groups.names):
+                _total(totals, {**size, "group": group}).take(*(x[..., at] for x in sizes_of))
+
+
+def _tops(
+    tests: Tests,
+    totals: dict[tuple[Any, ...], _Total],
+    sample: _Sample,
+    ranked: Sequence[tuple[Floats, Ints]],
+    block: Sequence[Unit],
+    start: int,
+    k: int,
+    convention: Convention,
+) -> None:
+    """MaxSkew@k: for each word, and over all; `ranked` are scores and orders, before and after."""
+    first, second = (in_top(*one, k, convention.ties).astype(np.float32) for one in ranked)
+    sums = sample.signed_sums((second - first).T / 2)
+    for name, groups in sample.groups.items():
+        q = target_shares(convention.target, groups)
+
+        def max_skew(counts: Floats, q: Floats = q) -> Floats:
+            shares = counts / counts.sum(axis=-1, keepdims=True)
+            found = max_skew_of_shares(shares, q, k=k, empty=convention.empty, skew=convention.skew)
+            return _per_unit(np.asarray(found), block, start, axis=-1)
+
+        member = np.eye(len(groups.names))[groups.codes]
+        a, b = (one @ member for one in (first, second))  # prompts x groups
+        half = sample.by_group(sums, name)
+        middle = (a + b) / 2
+        swapped = _clipped(max_skew, middle + half) - _clipped(max_skew, middle - half)
+        redrawn = np.diff(
+            [
+                max_skew(kernels.weighted_top_counts(
+                    order, groups.codes, sample.weights[name], k, len(groups.names)))
+                for _, order in ranked
+            ],
+            axis=0,
+        )[0]  # fmt: skip
+        before, after = max_skew(a), max_skew(b)
+        key = {"metric": "max_skew", "attribute": name, "k": k}
+        keys = [
+            {**key, "concept": unit.concept, "category": unit.category, "template": unit.template}
+            for unit in block
+        ]
+        excess = np.abs(after) - np.abs(before)
+        tests.add(keys, before, after, excess, swapped, redrawn)
+        _total(totals, key).take(before, after, excess, swapped, redrawn)
+
+
+def _clipped(function: Callable[[Floats], Floats], counts: Floats) -> Floats:
+    """A function of counts that rounding may have put below 0."""
+    return function(np.clip(counts.astype(float), 0.0, None))
+
+
+def _per_unit(values: Floats, block: Sequence[Unit], start: int, axis: int = 0) -> Floats:
+    """Means over the prompts of each word; prompts are on `axis`, the block's from `start` on."""
+    values = np.moveaxis(values, axis, 0)
+    if all(len(unit.prompts) == 1 for unit in block):
+        found = values
+    else:
+        found = np.stack([values[unit.prompts - start].mean(axis=0) for unit in block])
+    return np.asarray(np.moveaxis(found, 0, axis))
+
+
+def _blocks(units: Sequence[Unit]) -> Iterator[tuple[list[Unit], slice]]:
+    """Words whose prompts follow each other, about BLOCK prompts at a time."""
+    block: list[Unit] = []
+    start = end = 0
+    for unit in units:
+        if block and end - start + len(unit.prompts) > BLOCK:
+            yield block, slice(start, end)
+            block, start = [], end
+        block.append(unit)
+        end += len(unit.prompts)
+    if block:
+        yield block, slice(start, end)
+
+
+def _total(totals: dict[tuple[Any, ...], _Total], key: Key) -> _Total:
+    return totals.setdefault(tuple(key.items()), _Total())

@@ -1,0 +1,150 @@
+"""Where images cannot be paired: two values with their intervals, taken as independent.
+
+The same images were seen twice, so what two values share is not noise: these tests are careful, and
+find less than paired ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.judge.gate.family import Z90
+from tiltmeter.results import KEY, over_templates
+from tiltmeter.stats.intervals import Z
+from tiltmeter.stats.multiplicity import holm
+from tiltmeter.types import Floats
+
+Row = dict[str, Any]
+#: Figures that are judged, by probe: those with an ideal that everybody shares.
+JUDGED = {
+    "ranking": ("c_asc", "max_skew"),
+    "zero_shot": ("accuracy",),
+    "retrieval": ("recall",),
+    "harms": ("gaps",),
+}
+INNER = Z90 / Z  # a 90% interval is this much of a 95% one
+
+
+def interval_tests(
+    before: pa.Table, after: pa.Table, *, ranking: bool, done: Collection[tuple[Any, ...]] = ()
+) -> dict[str, Any]:
+    """Changes of what both runs have with an interval; of ranking too, if so asked.
+
+    Those whose keys are `done` were paired already.
+    """
+    first, second = (
+        [row for row in judged(table.to_pylist()) if ranking or row["probe"] != "ranking"]
+        for table in (before, after)
+    )
+    words, others = _words(first), _words(second)
+    old, new = (
+        {
+            _key(row): row
+            for row in rows
+            if row["ci_low"] is not None
+            and row["value"] is not None
+            # a mean over other words is another figure
+            and (row["concept"] or words.get(_over(row)) == others.get(_over(row)))
+        }
+        for rows in (first, second)
+    )
+    keys = [key for key in new if key in old and key not in done]
+    a, b = ([source[key] for key in keys] for source in (old, new))
+    excess, low, high = _difference(_folded(a), _folded(b))
+    arm = np.where(excess > 0, excess - low, high - excess)  # the one that points to 0
+    z = np.divide(Z * np.abs(excess), arm, out=np.zeros(len(excess)), where=arm > 0)
+    p = _two_sided(z)
+    p[np.isnan(excess)] = np.nan
+    columns: dict[str, Any] = {name: [row[name] for row in b] for name in KEY}
+    return {
+        **columns,
+        "before": _numbers(a, "value"),
+        "after": _numbers(b, "value"),
+        "ideal": _ideal(b),
+        "excess": excess,
+        "ci_low": low,
+        "ci_high": high,
+        "inner_low": excess - INNER * (excess - low),
+        "inner_high": excess + INNER * (high - excess),
+        "p": p,
+        "p_fwer": holm(p),
+        "method": ["unpaired"] * len(keys),
+        "n": [row["n"] for row in b],
+    }
+
+
+def judged(rows: list[Row]) -> list[Row]:
+    """Rows of words over all their templates, of all words, of usefulness and harm as a whole."""
+    found, _ = over_templates(
+        row
+        for row in rows
+        if row["metric"] in JUDGED.get(row["probe"], ()) and row["factor"] is None
+    )
+    return [
+        row
+        for row in found
+        if not (row["probe"] == "zero_shot" and row["target"])
+        and not (
+            row["probe"] == "harms" and (row["experiment"] or row["target"] != row["category"])
+        )
+        and not (row["probe"] == "ranking" and row["concept"] is None and row["category"])
+    ]
+
+
+def _words(rows: list[Row]) -> dict[tuple[Any, ...], set[tuple[Any, ...]]]:
+    """The words of each figure that may be averaged over them."""
+    found: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
+    for row in rows:
+        if row["concept"]:
+            found.setdefault(_over(row), set()).add((row["concept"], row["category"]))
+    return found
+
+
+def _over(row: Row) -> tuple[Any, ...]:
+    """What a word's row and the mean over words share."""
+    return tuple(row[name] for name in ("probe", "metric", "dataset", "attribute", "k"))
+
+
+def _folded(rows: list[Row]) -> tuple[Floats, Floats, Floats]:
+    """Distance from the ideal, with the interval that it then has."""
+    value, low, high = (_numbers(rows, name) for name in ("value", "ci_low", "ci_high"))
+    ideal = _ideal(rows)
+    away = np.stack([np.abs(low - ideal), np.abs(high - ideal)])
+    inside = (low <= ideal) & (ideal <= high)
+    return np.abs(value - ideal), np.where(inside, 0.0, away.min(axis=0)), away.max(axis=0)
+
+
+def _difference(
+    first: tuple[Floats, Floats, Floats], second: tuple[Floats, Floats, Floats]
+) -> tuple[Floats, Floats, Floats]:
+    """Second - first, with Newcombe's interval of the difference of two independent values."""
+    (a, a_low, a_high), (b, b_low, b_high) = first, second
+    change = b - a
+    return (
+        change,
+        change - np.hypot(b - b_low, a_high - a),
+        change + np.hypot(b_high - b, a - a_low),
+    )
+
+
+def _two_sided(z: Floats) -> Floats:
+    from scipy.special import ndtr
+
+    return np.asarray(2 * ndtr(-np.abs(z)))
+
+
+def _numbers(rows: list[Row], name: str) -> Floats:
+    return np.array([row[name] for row in rows], dtype=float)
+
+
+def _ideal(rows: list[Row]) -> Floats:
+    """What has no ideal of its own is a gap: none is best."""
+    return np.array([0.0 if row["ideal"] is None else row["ideal"] for row in rows], dtype=float)
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in KEY)

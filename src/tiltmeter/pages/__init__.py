@@ -1,0 +1,1 @@
+"""What users read: report, plots, terminal output."""

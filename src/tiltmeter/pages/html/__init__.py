@@ -1,0 +1,14 @@
+"""A run as a page that one can read and hand on.
+
+>>> from tiltmeter.pages.html import write
+>>> from tiltmeter.results import Run, rows
+>>> import tempfile
+>>> run = Run(rows(1, probe="mine", metric="gap", value=[0.2], ideal=0.0))
+>>> place = write(run, f"{tempfile.mkdtemp()}/report.html")
+>>> place.read_text().count("<table")
+1
+"""
+
+from tiltmeter.pages.html.page import page_of, write
+
+__all__ = ["page_of", "write"]

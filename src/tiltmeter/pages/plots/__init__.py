@@ -1,0 +1,1 @@
+"""Charts: what a plot shows, as data, and how it is drawn."""

@@ -1,0 +1,170 @@
+"""How figures look, and how they become SVG and PNG.
+
+A figure is drawn once, in the colours of the light page. On the page each colour gives way to its
+name (`var(--accent)`), so that light, dark and print share one drawing, without scripts.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from tiltmeter.pages.parts import Figure
+
+WIDTH = 760  # of every figure
+FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
+NEEDED = ("altair", "vl_convert")
+#: By name: on the light page, on the dark page. Groups: Okabe and Ito (2008), who chose colours
+#: that those who see no red or no green can tell apart; the heat map runs from blue to orange.
+PALETTE = {
+    "ink": ("#1c232b", "#e9ecf0"),
+    "muted": ("#59626d", "#a7b0bb"),
+    "grid": ("#e4e7eb", "#303841"),
+    "paper": ("#fffffe", "#14181d"),
+    "surface": ("#f6f7f9", "#1b2026"),
+    "rule": ("#d5dae0", "#3a434d"),
+    "accent": ("#0a66a0", "#62b5ea"),
+    "band": ("#d9dee5", "#3d4751"),
+    "warm": ("#b4480f", "#f29a5c"),
+    "soft": ("#8fb9d6", "#37688a"),
+    "group-1": ("#0072b2", "#1c7ab5"),
+    "group-2": ("#e69f00", "#e8ab2a"),
+    "group-3": ("#009e73", "#2bb58c"),
+    "group-4": ("#cc79a7", "#d68fb7"),
+    "group-5": ("#56b4e9", "#8accf0"),
+    "group-6": ("#d55e00", "#e5762a"),
+    "group-7": ("#f0e442", "#efe560"),
+    "group-8": ("#999999", "#9c9c9c"),
+    "heat-1": ("#1f6ea6", "#7cc0f2"),
+    "heat-2": ("#74acd1", "#356f9c"),
+    "heat-3": ("#b3d2e6", "#2c587b"),
+    "heat-4": ("#dfeaf2", "#25435b"),
+    "heat-5": ("#f3f3f1", "#232a31"),
+    "heat-6": ("#fae5d3", "#54402d"),
+    "heat-7": ("#f3c096", "#744821"),
+    "heat-8": ("#de8b4c", "#965a26"),
+    "heat-9": ("#ae5410", "#f7a45c"),
+}
+INK, MUTED, GRID, PAPER, ACCENT, BAND, WARM, SOFT = (
+    PALETTE[name][0] for name in ("ink", "muted", "grid", "paper", "accent", "band", "warm", "soft")
+)
+GROUPS = [light for name, (light, _) in PALETTE.items() if name.startswith("group")]
+HEAT = [light for name, (light, _) in PALETTE.items() if name.startswith("heat")]
+#: What can be read on each of GROUPS, on the light page and on the dark one.
+ON_GROUPS = ["#ffffff", "#111111", "#111111", "#111111", "#111111", "#111111", "#111111", "#111111"]
+_VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
+
+
+def missing() -> list[str]:
+    """Packages that figures need and that are not installed."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
+def variables() -> Markup:
+    """The colours as CSS: light, dark where the system or the reader wants it, light on paper."""
+    light, dark = (
+        "".join(f"--{name}:{pair[at]};" for name, pair in PALETTE.items()) for at in (0, 1)
+    )
+    return Markup(
+        f":root{{color-scheme:light;{light}}}"
+        f"@media screen and (prefers-color-scheme:dark){{:root{{color-scheme:dark;{dark}}}}}"
+        f"@media screen{{:root[data-theme=light]{{color-scheme:light;{light}}}"
+        f":root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
+    )
+
+
+def svg(figure: Figure) -> str:
+    """A drawing that stands for itself, on white."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(_spec(figure, "#ffffff"), vl_version=_version()))
+
+
+def png(figure: Figure) -> bytes:
+    """The same in pixels, twice the size."""
+    import vl_convert
+
+    spec = _spec(figure, "#ffffff")
+    return bytes(vl_convert.vegalite_to_png(spec, vl_version=_version(), scale=2))
+
+
+def inline(figure: Figure) -> Markup:
+    """A drawing for the page: its title and description are read aloud, its marks are not."""
+    import vl_convert
+
+    drawn = vl_convert.vegalite_to_svg(_spec(figure, None), vl_version=_version())
+    size = re.match(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
+    assert size is not None, "the renderer always says how large its drawing is"
+    inner = drawn[drawn.index(">") + 1 : drawn.rindex("</svg>")]
+    inner = re.sub(r"<[^>]*>", lambda tag: _slim(tag.group()), inner)
+    inner = _own_ids(inner, figure.name)
+    width, height = max(WIDTH, round(float(size[1]))), round(float(size[2]))
+    return Markup(
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{figure.name}-t" '
+        f'aria-describedby="{figure.name}-d"><title id="{figure.name}-t">{escape(figure.title)}'
+        f'</title><desc id="{figure.name}-d">{escape(figure.description)}</desc>{inner}</svg>'
+    )
+
+
+def _version() -> str:
+    import altair as alt
+
+    return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
+
+
+def _spec(figure: Figure, background: str | None) -> dict[str, Any]:
+    from altair.utils.schemapi import debug_mode
+
+    with debug_mode(False):  # checking every mark against the schema takes longer than drawing
+        spec: dict[str, Any] = figure.chart().to_dict(validate=False)
+    axis = {
+        "domain": False, "ticks": False, "grid": False, "gridColor": GRID, "labelColor": INK,
+        "titleColor": MUTED, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+        "labelPadding": 8, "titlePadding": 10, "labelLimit": 0, "titleLimit": 0,
+    }  # fmt: skip
+    # nothing is cut short by the renderer, which cuts through signs like 👩; see text.short
+    spec["background"] = background
+    spec["padding"] = 6
+    spec["config"] = {
+        "aria": False,  # the figure is described as a whole
+        "font": FONT.split(",")[0],
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisX": {"grid": True, "tickCount": 6},
+        "legend": {
+            "orient": "top", "direction": "horizontal", "title": None, "labelColor": INK,
+            "labelFontSize": 12, "symbolSize": 90, "columnPadding": 18, "labelLimit": 0,
+            "offset": 8, "columns": 5,
+        },
+        "header": {"labelColor": INK, "labelFontSize": 12, "title": None, "labelPadding": 4},
+        "text": {"color": INK, "fontSize": 12},
+    }  # fmt: skip
+    return spec
+
+
+#: What a browser needs no telling, or what only the renderer's own page needs.
+_NOISE = re.compile(
+    r' (?:class|role|aria-[a-z]+|pointer-events|font-family)="[^"]*"| opacity="1"| stroke-width="1"'
+)
+_COLOUR = re.compile(r'(fill|stroke)="(#[0-9a-f]{6})"')
+
+
+def _slim(tag: str) -> str:
+    tag = _NOISE.sub("", tag)
+    tag = re.sub(r"-?\d+\.\d{3,}", lambda found: f"{float(found.group()):.2f}", tag)
+    return _COLOUR.sub(lambda hit: f'{hit[1]}="{_VARIABLES.get(hit[2], hit[2])}"', tag)
+
+
+def _own_ids(inner: str, name: str) -> str:
+    """Ids that no other figure has, and that do not hang on what was drawn before."""
+    inner = re.sub(r'<text[^>]* opacity="0"[^>]*>[^<]*</text>', "", inner)
+    inner = re.sub(r"<path(?: [a-z]+=\"[^\"]*\")* d=\"\"[^>]*/>", "", inner)
+    inner = re.sub(r'<path d="M0,0h0v0h0Z"/>', "", inner)
+    found = dict.fromkeys(re.findall(r'id="([^"]+)"', inner))
+    for at, old in enumerate(found):
+        inner = inner.replace(f'id="{old}"', f'id="{name}-i{at}"')
+        inner = inner.replace(f"url(#{old})", f"url(#{name}-i{at})")
+    return inner

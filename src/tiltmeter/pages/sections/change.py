@@ -1,0 +1,238 @@
+"""Before and after: what a correction changed, and what it cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from markupsafe import Markup
+
+from tiltmeter.judge.gate import Comparison, compare
+from tiltmeter.pages import text
+from tiltmeter.pages.parts import Figure, Finding, Row, Section, by, slug
+from tiltmeter.pages.plots import charts, scatter
+from tiltmeter.pages.tables import Column, Table
+from tiltmeter.results import Run
+
+LEAD = (
+    "The same measurements of the same images, before and after. Better is nearer to the ideal, "
+    "beyond chance; worse is farther from it, beyond chance, all tests allowed for. A correction "
+    "for one attribute may tilt another, so every attribute is looked at."
+)
+ARROWS = 16
+WAYS = ("better", "equivalent", "no evidence", "worse")
+ORDER = {"worse": 0, "better": 1, "equivalent": 2, "no evidence": 3}
+USEFUL = ("recall", "accuracy")
+
+
+def change(before: Run, after: Run) -> Section:
+    """The section that compares a run with the one before it."""
+    compared = compare(before, after)
+    tests = [row for row in compared.tests.to_pylist() if row["verdict"] is not None]
+    tests.sort(key=lambda row: (ORDER.get(row["verdict"], 4), -abs(row["excess"]),
+                                str(row["concept"]), str(row["group"])))  # fmt: skip
+    for row in tests:
+        row["name"] = text.metric_name(row["metric"], row["k"])
+    words = [row for row in tests if row["metric"] == "c_asc" and row["concept"]]
+    figures = _counts(tests)
+    figures += [_arrows(attribute, mine) for attribute, mine in by(words, "attribute").items()]
+    figures += _fronts(before, after) + _price(after)
+    lead = (("name", "measure"), ("attribute", "attribute"), ("concept", "word"),
+            ("group", "group"), ("experiment", "between"))  # fmt: skip
+    table = Table(
+        "changes",
+        "Everything that was judged, what got worse first",
+        [
+            *(Column(head, (key,), "text") for key, head in lead
+              if any(row[key] is not None for row in tests)),
+            Column("before", ("before",), "signed"),
+            Column("after", ("after",), "signed"),
+            Column("farther from the ideal by", ("excess",), "signed"),
+            Column("95% interval", ("ci_low", "ci_high"), "span"),
+            Column("p adjusted", ("p_fwer",), "p"),
+            Column("verdict", ("verdict",), "text"),
+            Column("p", ("p",), "p"),
+            Column("n", ("n",), "count"),
+        ],
+        tests,
+    )  # fmt: skip
+    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, [table],
+                   _notes(compared))  # fmt: skip
+
+
+def _notes(compared: Comparison) -> list[str]:
+    if compared.untested is not None:
+        return [f"Nothing was tested: {text.short(compared.untested, 400)}."]
+    if compared.unpaired is None:
+        return []
+    return [
+        "The images of the two runs were not paired, so their intervals are compared as if the "
+        f"runs were independent, which finds less. Why: {text.short(compared.unpaired, 200)}."
+    ]
+
+
+def _findings(compared: Comparison, tests: list[Row]) -> list[Finding]:
+    if not tests:
+        return []
+    ways = Counter(row["verdict"] for row in tests)
+    before, after = (text.short(name, 60) for name in compared.names)
+    found = [
+        Finding(
+            f"Of {text.plural(len(tests), 'test')}, {ways['better']:,} say better, "
+            f"{ways['worse']:,} say worse"
+            + (f", {ways['equivalent']:,} equivalent" if ways["equivalent"] else "")
+            + f"; {ways['no evidence']:,} cannot tell.",
+            f"{before} before, {after} after; {compared.method}; adjusted p at most .05",
+            None,
+        )
+    ]
+    for verdict, way in (("worse", "farther from"), ("better", "nearer to")):
+        mine = [row for row in tests if row["verdict"] == verdict]
+        singles = [row for row in mine if row["metric"] == "c_asc" and row["concept"]]
+        for row in (singles or mine)[:1]:
+            found.append(_one(row, way))
+    return found
+
+
+def _one(row: Row, way: str) -> Finding:
+    what = f"“{text.clean(row['concept'])}”" if row["concept"] else row["name"]
+    of = row["group"] or row["experiment"] or "all groups"
+    said = Markup("{} moved {} its ideal by {} ({}).").format(
+        text.shown(what, 60), way, text.shown(row["attribute"] or "all", 60), text.shown(of, 60)
+    )
+    low, high = row["ci_low"], row["ci_high"]
+    if row["excess"] < 0:  # told as what it is: so much nearer
+        low, high = (None if one is None else -one for one in (high, low))
+    numbers = (
+        f"{row['name']} {text.number(row['before'], 2, signed=True)} before, "
+        f"{text.number(row['after'], 2, signed=True)} after; {way} the ideal by "
+        f"{text.number(abs(row['excess']), 2)}, 95% interval {text.span(low, high, 2)}; adjusted p "
+        f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
+    )
+    return Finding(said, numbers, None)
+
+
+def _counts(tests: list[Row]) -> list[Figure]:
+    """How many tests say what, by measure and attribute."""
+    shares: list[Row] = []
+    said = []
+    ordered = sorted(tests, key=lambda row: (str(row["attribute"]), row["name"]))
+    groups = by(ordered, "name", "attribute")
+    titles = charts.distinct([f"{name}, {attribute or 'all'}" for name, attribute in groups], 40)
+    for title, mine in zip(titles, groups.values(), strict=True):
+        ways = Counter(row["verdict"] for row in mine)
+        start = 0.0
+        for way in WAYS:
+            part = ways[way] / len(mine)
+            shares.append(
+                {"label": title, "group": way, "from": start, "to": start + part,
+                 "middle": start + part / 2, "text": f"{ways[way]:,}" if part >= 0.05 else ""}
+            )  # fmt: skip
+            start += part
+        said.append(f"{title}: {', '.join(f'{ways[w]} {w}' for w in WAYS if ways[w])}")
+    if not shares:
+        return []
+    used = [way for way in WAYS if any(s["group"] == way and s["to"] > s["from"] for s in shares)]
+    return [
+        Figure(
+            "change-counts",
+            "What got better, what got worse",
+            "Share of the tests of each measure and attribute; the numbers count them.",
+            f"{'; '.join(said)}.",
+            partial(charts.stacked, [s for s in shares if s["group"] in used], used,
+                    "share of tests"),
+        )
+    ]  # fmt: skip
+
+
+def _arrows(attribute: str, rows: list[Row]) -> Figure:
+    rows = sorted(rows, key=lambda row: (-abs(row["difference"]), row["concept"], row["group"]))
+    groups = {row["group"] for row in rows}
+    if len(groups) == 2:  # one mirrors the other
+        rows = [row for row in rows if row["group"] == min(groups)]
+    rows = rows[:ARROWS]
+    labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in rows], 40)
+    values = [
+        {"label": label, "before": row["before"], "after": row["after"], "way": row["verdict"]}
+        for row, label in zip(rows, labels, strict=True)
+    ]
+    said = "; ".join(
+        f"{v['label']} from {text.number(v['before'], 2, signed=True)} to "
+        f"{text.number(v['after'], 2, signed=True)}, {v['way']}"
+        for v in values
+    )
+    return Figure(
+        slug("arrows", attribute),
+        f"Words that changed most, by {text.short(attribute)}",
+        "Dot: C-ASC before. Arrow head: after. The line in the middle is the ideal.",
+        f"C-ASC before and after: {said}.",
+        partial(charts.arrows, values, "C-ASC"),
+    )
+
+
+def _fronts(before: Run, after: Run) -> list[Figure]:
+    """Bias against usefulness, where both runs measured both."""
+    places = [_places(run) for run in (before, after)]
+    found = []
+    for useful, biased in [key for key in places[0] if key in places[1]][:3]:
+        points: list[Row] = [
+            {"x": place[useful, biased][0], "y": place[useful, biased][1], "text": name}
+            for name, place in zip(("before", "after"), places, strict=True)
+        ]
+        said = "; ".join(
+            f"{p['text']}: usefulness {text.number(p['x'])}, bias {text.number(p['y'])}"
+            for p in points
+        )
+        found.append(
+            Figure(
+                slug("front", useful, biased),
+                f"Bias against usefulness: {biased}",
+                "Lower is less tilted, farther right more useful: a correction should move down "
+                "and not left. The dashed line is the Pareto front: nothing beats what is on it.",
+                f"{said}.",
+                partial(scatter.front, points, useful, biased),
+            )
+        )
+    return found
+
+
+def _places(run: Run) -> dict[tuple[str, str], tuple[float, float]]:
+    """Usefulness and bias of a run, by their names."""
+    rows = [row for row in run.where(concept=None, category=None, factor=None, target=None,
+                                     group=None) if row["value"] is not None]  # fmt: skip
+    useful: dict[str, Any] = {
+        f"{text.metric_name(r['metric'], r['k'])} {r['experiment'] or ''}".strip(): r["value"]
+        for r in rows
+        if r["metric"] in USEFUL
+    }
+    biased = {
+        f"{text.metric_name(r['metric'], r['k'])} by {text.short(r['attribute'])}": r["value"]
+        for r in rows
+        if r["metric"] == "max_skew"
+    }
+    return {(use, name): (useful[use], value) for use in list(useful)[:1]
+            for name, value in biased.items()}  # fmt: skip
+
+
+def _price(after: Run) -> list[Figure]:
+    """What the correction cost, as it was measured when it was made."""
+    prices = (after.meta.get("model", {}).get("debiaser") or {}).get("price") or []
+    nothing = dict.fromkeys(("null_lo", "null_hi", "null_mean", "truth"))
+    points = [
+        {"label": label, "kind": "value", "value": one["change"], "ci_low": one["change_low"],
+         "ci_high": one["change_high"], "ideal": 0.0, **nothing}
+        for one, label in zip(prices, charts.distinct([p["metric"] for p in prices]), strict=True)
+    ]  # fmt: skip
+    if not points:
+        return []
+    said = "; ".join(f"{p['label']} {text.number(p['value'], 3, signed=True)}" for p in points)
+    return [
+        Figure(
+            "price",
+            "What the correction cost",
+            "Mark: change of a figure of usefulness on held-out data. Line: 95% interval.",
+            f"Changes: {said}.",
+            partial(charts.lines, points, "change"),
+        )
+    ]

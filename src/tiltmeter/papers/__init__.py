@@ -1,0 +1,1 @@
+"""Tables and figures of published papers, and the numbers that these papers report."""

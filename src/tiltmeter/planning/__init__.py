@@ -1,0 +1,1 @@
+"""Before an audit: the smallest effect it could find, and what it costs."""

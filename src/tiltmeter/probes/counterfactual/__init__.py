@@ -1,0 +1,1 @@
+"""CounterBias: masked prediction on an image and its counterfactual."""

@@ -1,0 +1,1 @@
+"""Bias propagation: intrinsic association against retrieval."""

@@ -1,0 +1,1 @@
+"""Association and ranking metrics of words over images."""

@@ -1,0 +1,1 @@
+"""VLStereoSet: choice between stereotypical, anti-stereotypical and unrelated captions."""

@@ -1,0 +1,195 @@
+"""Shares and means over captions: what chance would give, and what other captions would have given.
+
+Images that share their captions are not independent cases, so whole sets of captions are resampled
+and permuted. Intervals resample sets within their category. There are two nulls:
+
+- A model without a bias may see badly, but it errs as often, and in the same way, where an image
+  goes against the stereotype as where it fits. What each set adds to the difference of the two
+  sides is given a random sign (the wild bootstrap, with the null imposed), which holds for sides of
+  any size.
+- A model that picks by chance may prefer some captions to others, but not for what they say: the
+  three captions of a set are exchangeable. Each set's captions are permuted, all images of the set
+  in the same way, and the picks stay. This is exact; without shared captions it is the binomial.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from tiltmeter.probes.stereotype.caption_choice import KINDS, Cases
+from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
+from tiltmeter.stats.significance import Interval, columns
+from tiltmeter.types import Floats, Groups, Ints
+
+#: Columns in the unit of the value.
+SCALED = ("value", "null_mean", "null_lo", "null_hi", "ci_low", "ci_high")
+RESAMPLED = "bootstrap over sets of captions"
+ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
+
+
+@dataclass(frozen=True, eq=False)
+class Sets:
+    """Sets of captions, resampled, given signs or permuted: the same draws for every metric."""
+
+    of_case: Ints
+    count: int
+    weights: Ints | None  # draws x sets: how often each is drawn
+    signs: Floats | None  # draws x sets: 1 and -1
+    orders: Ints | None  # draws x sets: which of ORDERS a set's captions are in
+
+    @classmethod
+    def of(cls, cases: Cases, bootstraps: int, draws: int, rng: np.random.Generator) -> Sets:
+        first = np.unique(cases.sets, return_index=True)[1]
+        category = Groups(cases.categories.codes[first], cases.categories.names, "category")
+        weights = stratified_weights(category, bootstraps, rng) if bootstraps else None
+        signs = 2.0 * rng.integers(0, 2, (draws, len(first))) - 1 if draws else None
+        orders = rng.integers(0, len(ORDERS), (draws, len(first)), np.uint8) if draws else None
+        return cls(cases.sets, len(first), weights, signs, orders)
+
+    def sums(self, values: Floats, rows: Ints) -> Floats:
+        """Sum over the `rows` (a mask) of each set."""
+        return np.bincount(self.of_case, np.where(rows, values, 0.0), self.count)
+
+    def picked_by_chance(self, chosen: Floats, rows: Ints, kind: int) -> Floats | None:
+        """How many of the `rows` (a mask) pick a kind of caption, with each draw of orders."""
+        if self.orders is None:
+            return None
+        picked = np.stack([self.sums(column, rows) for column in chosen.T], axis=1)  # sets x 3
+        return np.asarray(picked[np.arange(self.count), ORDERS[self.orders, kind]].sum(axis=1))
+
+    def permuted(self, rng: np.random.Generator, draws: int) -> Ints:
+        """Sets in random order, draws x sets."""
+        return rng.permuted(np.tile(np.arange(self.count), (draws, 1)), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratio:
+    """sum of values / sum of weights over the pictures that go against the stereotype.
+
+    `value` and `weight` are given for all cases: those of a picture that fits the stereotype are
+    what they would be if its two captions changed roles.
+    """
+
+    value: Floats  # one a case, already times its weight
+    weight: Floats
+    against: Ints  # a mask
+    rows: Ints  # a mask: the cases that this is about
+    sets: Sets
+
+    @cached_property
+    def parts(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """By set: values and weights of pictures against the stereotype, and of the others."""
+        sides = (self.rows & self.against, self.rows & ~self.against)
+        both = [(self.sets.sums(self.value, side), self.sets.sums(self.weight, side))
+                for side in sides]  # fmt: skip
+        return both[0][0], both[0][1], both[1][0], both[1][1]
+
+    @property
+    def observed(self) -> float:
+        value, weight, _, _ = self.parts
+        return float(_divided(value.sum(), weight.sum()))
+
+    @property
+    def other_side(self) -> float:
+        """The same for the pictures that fit the stereotype, in the other roles."""
+        _, _, value, weight = self.parts
+        return float(_divided(value.sum(), weight.sum()))
+
+    @cached_property
+    def resampled(self) -> Floats | None:
+        """Both sides under each draw of sets: 2 x draws."""
+        weights = self.sets.weights
+        if weights is None:
+            return None
+        a, b, c, d = (weights @ part for part in self.parts)
+        return np.stack([_divided(a, b), _divided(c, d)])
+
+    @cached_property
+    def null(self) -> Floats | None:
+        """Differences of the two sides that chance gives; None where one side is empty."""
+        signs, (a, b, c, d) = self.sets.signs, self.parts
+        if signs is None or b.sum() == 0 or d.sum() == 0:
+            return None
+        residual = (a - self.pooled * b) / b.sum() - (c - self.pooled * d) / d.sum()
+        sets = max(int((b + d > 0).sum()), 2)
+        return np.asarray(signs @ residual * np.sqrt(sets / (sets - 1)))
+
+    @property
+    def pooled(self) -> float:
+        """The figure over both sides: what either would have without a tilt."""
+        a, b, c, d = (part.sum() for part in self.parts)
+        return float((a + c) / (b + d))
+
+    def row(self, *, share: bool, times: float = 1.0) -> dict[str, Any]:
+        """Value, interval, null and p for a row of results; `share`: it is one, from 0 to 1."""
+        value, drawn = self.observed, None if self.resampled is None else self.resampled[0]
+        weight = float(self.parts[1].sum())
+        interval = None
+        if np.isfinite(value) and share:
+            interval = share_interval(value, weight, drawn)
+        elif drawn is not None and (sets := (self.parts[1] > 0).sum()) > 1:
+            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+        null = None
+        if self.null is not None:  # this side's part of the difference
+            others = self.parts[3].sum()
+            null = self.pooled + self.null * others / (weight + others)
+        n = int((self.rows & self.against & (self.weight > 0)).sum())
+        return {**row_of(value, times, null=null, interval=interval), "n": n}
+
+    def excess_row(self, times: float) -> dict[str, Any]:
+        """One side less the other: errors towards the stereotype beyond those the other way."""
+        value, interval = self.observed - self.other_side, None
+        if self.resampled is not None:
+            drawn = self.resampled[0] - self.resampled[1]
+            sets = (self.parts[1] + self.parts[3] > 0).sum()
+            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+        n = int((self.rows & (self.weight > 0)).sum())
+        return {**row_of(value, times, null=self.null, interval=interval), "n": n}
+
+
+def share_interval(share: float, n: float, drawn: Floats | None) -> Interval:
+    """Wilson's interval, with as many trials as the bootstrap's variance says."""
+    if drawn is None or not np.isfinite(drawn).any():
+        return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
+    usable = drawn[np.isfinite(drawn)]
+    trials = max(round(n), 1)
+    edges = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
+    return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
+
+
+def row_of(
+    value: float,
+    times: float = 1.0,
+    *,
+    null: Floats | None = None,
+    interval: Interval | None = None,
+) -> dict[str, Any]:
+    """`significance.columns` of one value, all of it times so much."""
+    if null is not None and not (np.isfinite(value) and np.isfinite(null).any()):
+        null = None
+    side = None if null is None else "two"
+    draws = None if null is None else null[:, None]
+    found = columns([value], side=side, null=draws, interval=interval)
+    row = {name: one if isinstance(one, str) else one[0] for name, one in found.items()}
+    return {name: times * float(one) if name in SCALED else one for name, one in row.items()}
+
+
+def student_stretch(units: int) -> float:
+    """How much longer an interval from `units` resampled things must be than its percentiles."""
+    from scipy.special import stdtrit
+
+    if units < 2:
+        return 1.0
+    return float(stdtrit(units - 1, 0.975) / Z * np.sqrt(units / (units - 1)))
+
+
+def _divided(a: Floats | float, b: Floats | float) -> Floats:
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    none = np.full(np.broadcast(a, b).shape, np.nan)
+    return np.asarray(np.divide(a, b, out=none, where=b > 0))

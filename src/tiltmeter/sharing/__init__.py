@@ -1,0 +1,1 @@
+"""Hand results to others: bundles, model cards, experiment trackers."""

@@ -1,0 +1,125 @@
+"""Photographs on the command line: embed, store, and an audit that reads what was kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
+from tests.engine.test_embedding import MODEL
+
+TEXTS = """
+    def encode_texts(self, texts):
+        import hashlib
+        seeds = [int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) for text in texts]
+        return np.stack([np.random.default_rng(seed).normal(size=27) for seed in seeds])
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A model of one's own, and forty pictures in two folders; one of them is none."""
+    (tmp_path / "mine.py").write_text(MODEL + TEXTS)
+    rng = np.random.default_rng(0)
+    for group in ("dark", "light"):
+        (tmp_path / "photos" / group).mkdir(parents=True)
+        for at in range(20):
+            level = rng.integers(0, 128, (8, 8, 3)) + 127 * (group == "light")
+            picture = Image.fromarray(level.astype(np.uint8))
+            picture.save(tmp_path / "photos" / group / f"{at}.png")
+    (tmp_path / "photos/dark/7.png").write_bytes(b"no picture")
+    return tmp_path
+
+
+MINE = ("python:mine.py:Colours", "--images", "folder:photos", "--store", "store")
+
+
+def test_embed_says_what_it_found_and_goes_on_where_it_stopped(home: Path) -> None:
+    done = tiltmeter("embed", *MINE, cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "40 rows" in done.stdout
+    assert "39 pictures embedded" in done.stdout
+    assert "photos/dark/7.png: not a picture" in done.stdout
+    again = tiltmeter("embed", *MINE, "--json", cwd=home)
+    found = json.loads(again.stdout)
+    assert (found["images"], found["embedded"], len(found["unreadable"])) == (39, 0, 1)
+    strict = tiltmeter("embed", *MINE, "--strict", cwd=home)
+    assert strict.returncode == 2
+    assert "7.png" in strict.stderr
+
+
+def test_an_audit_reads_the_store(home: Path) -> None:
+    tiltmeter("embed", *MINE, cwd=home)
+    stored = {path: path.stat().st_mtime_ns for path in (home / "store").rglob("*")}
+    done = tiltmeter("audit", *MINE, "--words", "berg", "--k", "5", *FEW[2:], cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert "39 images" in done.stdout
+    assert "1 could" in " ".join(done.stdout.split())
+    assert "Not run: retrieval needs data: --data captions=SPEC" in " ".join(done.stdout.split())
+    assert stored == {path: path.stat().st_mtime_ns for path in (home / "store").rglob("*")}
+
+
+def test_looking_after_a_store(home: Path) -> None:
+    tiltmeter("embed", *MINE, cwd=home)
+    assert "mine:Colours" in tiltmeter("store", "info", "store", cwd=home).stdout
+    [about] = json.loads(tiltmeter("store", "info", "store", "--json", cwd=home).stdout)
+    assert (about["pictures"], about["dimensions"]) == (39, 27)
+    assert "1 shards taken" in tiltmeter("store", "merge", "other", "store", cwd=home).stdout
+    assert "0 files removed" in tiltmeter("store", "gc", "other", cwd=home).stdout
+    assert tiltmeter("store", "verify", "other", cwd=home).returncode == 0
+    next((home / "other").rglob("*.npy")).write_bytes(b"")
+    broken = tiltmeter("store", "verify", "other", cwd=home)
+    assert broken.returncode == 1
+    assert "checksum differs" in broken.stdout
+    nothing = tiltmeter("store", "verify", "nowhere", cwd=home)
+    assert nothing.returncode == 2
+    assert "no store at nowhere" in nothing.stderr
+
+
+def test_damaged_embeddings_are_made_again_and_that_is_said(home: Path) -> None:
+    tiltmeter("embed", *MINE, cwd=home)
+    audit = ("audit", *MINE, "--k", "5", *FEW[2:], "--probe", "ranking", "--out")
+    assert tiltmeter(*audit, "before", cwd=home).returncode == 0
+    [shard] = (home / "store").rglob("*.npy")
+    whole = shard.read_bytes()
+    shard.write_bytes(
+        whole[:128] + bytes(byte ^ (at % 4 == 0) for at, byte in enumerate(whole[128:]))
+    )
+    done = tiltmeter(*audit, "after", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(f"warning: {shard} ")
+    assert shard.read_bytes() == whole
+    before, after = (pq.read_table(home / name / "results.parquet") for name in ("before", "after"))
+    assert after.equals(before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("embed", "testbed:dual", "--images", "testbed:", "--store", "s"), "no picture files"),
+        (("embed", "testbed:stream", *MINE[1:4], "s"), "no encode_images"),
+        (("embed", "python:mine.py:Colours", "--images", "folder:none", "--store", "s"), "none"),
+        (("audit", *MINE, "--data", "captions"), "--data takes ROLE=SPEC"),
+        (("audit", *MINE, "--probe", "rankings"), "did you mean 'ranking'"),
+        (("audit", "testbed:dual", "--device", "tpu"), "unknown device 'tpu'"),
+    ],
+)  # fmt: skip
+def test_bad_input(home: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = tiltmeter(*arguments, cwd=home)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+    assert not (home / "s").exists()
+
+
+def test_without_torch_the_testbed_says_what_it_needs(home: Path) -> None:
+    (home / "torch.py").write_text(
+        "raise ModuleNotFoundError('No module named torch', name='torch')"
+    )
+    done = in_a_process_of_its_own("audit", cwd=home)
+    assert done.returncode == 2
+    assert "pip install 'tiltmeter[models]'" in " ".join(done.stderr.split())

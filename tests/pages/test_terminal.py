@@ -1,0 +1,162 @@
+"""What users name is text wherever it is shown: in the terminal, in Markdown, in messages."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.pages.report.making import HOSTILE, hostile_run
+from tiltmeter.cli import app as cli
+from tiltmeter.pages.summary import _sentence
+from tiltmeter.pages.terminal import run as show_run
+from tiltmeter.pages.terminal.audit import _counts
+from tiltmeter.pages.terminal.closing import closing, in_short
+from tiltmeter.pages.text import TURNING
+from tiltmeter.results import Run, combined, rows
+from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+
+#: What moves a cursor, colours a terminal or turns the direction of what follows.
+WILD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{''.join(TURNING)}]")
+LONG = "x" * 400  # of a label that has 10,000
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two saved audits of labels as the world writes them, and worse; the second leans more."""
+    home = tmp_path_factory.mktemp("hostile")
+    runs = {name: hostile_run(home / name / "v", lean=lean)
+            for name, lean in (("before", 0.2), ("after", 2.5))}  # fmt: skip
+    return runs["before"].save(home / "run-before"), runs["after"].save(home / "run-after")
+
+
+def said(*given: object, code: int = 0) -> str:
+    done = CliRunner().invoke(cli.app, [str(one) for one in given], env={"COLUMNS": "100"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def is_text(shown: str) -> None:
+    assert WILD.findall(shown) == []
+    assert LONG not in shown.replace("\n", "").replace(" ", "")
+
+
+def test_the_labels_are_as_bad_as_they_should_be(places: tuple[Path, Path]) -> None:
+    kept = "".join(str(row["concept"]) for row in Run.load(places[0]).where(metric="c_asc"))
+    assert {"\x1b", "\u202e"} <= set(WILD.findall(kept))
+    assert LONG in kept
+    assert HOSTILE[0] in kept
+
+
+def test_an_audit_in_the_terminal(
+    places: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run.load(places[1])
+    show_run(run)
+    closing(run, None, "no \x1b[31mroom")
+    shown = capsys.readouterr().out
+    is_text(shown)
+    assert "<script>document" in shown  # as it was written
+
+
+@pytest.mark.parametrize("command", ["words", "card", "bundle", "verify"])
+def test_other_commands(command: str, places: tuple[Path, Path], tmp_path: Path) -> None:
+    given: tuple[object, ...] = (places[1],)
+    if command in ("bundle", "verify"):
+        bundle = tmp_path / "b.tiltmeter.zip"
+        shown = said("bundle", places[1], "--out", bundle)
+        given = (bundle,)
+    if command != "bundle":
+        shown = said(command, *given)
+    is_text(shown)
+    if command == "card":
+        prose = re.sub(r"^(`{3,})sh\n.*?^\1$", "", shown, flags=re.S | re.M)
+        assert "<script" not in prose.replace("\\<script", "")
+
+
+def test_a_gate_in_the_terminal_and_as_markdown(places: tuple[Path, Path]) -> None:
+    asked = ("compare", *places, "--swaps", "199", "--bootstraps", "99", "--fail-on", "worse")
+    shown = said(*asked, code=1)
+    is_text(shown)
+    assert "<script>document" in shown
+    page = said(*asked, "--markdown", "-", code=1)
+    is_text(page)
+    assert "&lt;script&gt;document" in page
+    assert "<" not in re.sub(r"</?(details|summary)>", "", page)  # no tag but our own
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) > 10
+    widths = {len(re.split(r"(?<!\\)\|", line)) for line in rows}
+    assert widths == {8, 9}  # of the tables' heads: a bar in a label makes no cell
+
+
+def test_messages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["tiltmeter", "report", "no\x1b[31m\u202erun"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2
+    told = capsys.readouterr().err
+    assert "[31m" in told
+    assert WILD.findall(told) == []
+
+
+def test_in_short_counts_mirrors_once_and_names_the_strongest_of_either_sign() -> None:
+    same = {"probe": "ranking", "metric": "c_asc", "model": "m", "dataset": "d", "n": 100}
+    table = combined([
+        rows(4, **same, attribute="gender", group=["man", "woman"] * 2,
+             concept=["a", "a", "b", "b"], value=[-0.3, 0.3, 0.5, -0.5],
+             verdict=[ESTABLISHED] * 2 + [NOT_ESTABLISHED] * 2),
+        rows(3, **same, attribute="age", group=["0-2", "3-9", "10-19"], concept="a",
+             value=[0.2, -0.6, 0.4], verdict=ESTABLISHED),
+    ])  # fmt: skip
+    told = [list(column.cells) for column in in_short(Run(table)).columns]
+    assert list(zip(*told, strict=True)) == [
+        ("gender", "2", "1", "0", "a · woman +0.30"),
+        ("age", "3", "3", "0", "a · 3-9 -0.60"),
+    ]
+
+
+def test_harms_come_first_in_short_with_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": 1000}
+    kinds = [("ape", [0.1, 0.8, 0.3], 0.001), ("thief", [0.1, 0.1, 0.2], 0.4)]
+    tables = [
+        rows(3, **same, metric="group_rates", group=["0-2", "3-9", "10-19"], category=name,
+             target=name, value=rates, n_group=[500, 52, 448])
+        for name, rates, _ in kinds
+    ] + [
+        rows(1, **same, metric="gaps", category=name, target=name, value=[np.ptp(rates)], p_fwer=p)
+        for name, rates, p in kinds
+    ]  # fmt: skip
+    word = rows(3, probe="ranking", metric="c_asc", model="m", dataset="d", attribute="age",
+                group=["0-2", "3-9", "10-19"], concept="a", value=[0.2, -0.6, 0.4],
+                verdict=ESTABLISHED)  # fmt: skip
+    closing(Run(combined([*tables, word])), None, "")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    harm = ["age", "ape", "3-9", "80.0%", "52", "0-2", "10.0%", "500"]
+    assert harm in lines
+    assert not any("thief" in line for line in lines)  # not beyond chance
+    assert lines.index(harm) < next(at for at, line in enumerate(lines) if "established" in line)
+
+
+@pytest.mark.parametrize("many", [0, 1, 2])
+def test_one_is_and_two_are(many: int) -> None:
+    rows = [
+        {"metric": "c_asc", "verdict": verdict}
+        for verdict in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED)
+        for _ in range(many)
+    ]
+    counts = {ESTABLISHED: many, PERMUTATION_ONLY: many, NOT_ESTABLISHED: 7}
+    told = _counts(rows) + _sentence(counts, [])
+    assert ("1 is established" in told) == ("1 (11%) is established" in told) == (many == 1)
+    assert ("2 are established" in told) == ("2 (18%) are established" in told) == (many == 2)
+    assert not re.search(r"\b1 (more \(\d+%\) )?(are|beat|do)\b", told)
+
+
+def test_what_was_not_tested_is_not_called_nothing() -> None:
+    none = dict.fromkeys((ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED), 0)
+    assert "stands out from its null" in _sentence(none, [])
+    assert "no p-values" in _sentence(none, [], tested=False)
