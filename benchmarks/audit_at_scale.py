@@ -148,7 +148,7 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
     """Seconds by step, seconds of processor time, and GB at the most."""
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.models.embeddings import StoredTexts
-    from tiltmeter.probes.ranking.probe import Where, ranking
+    from tiltmeter.probes.ranking.probe import RankingBackend, ranking
     from tiltmeter.results import Run
     from tiltmeter.stats.resampling import Resampling
     from tiltmeter.types import Faces, Groups
@@ -177,7 +177,7 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
             resampling=resampling,
-            where=Where(device=device),
+            where=RankingBackend(device=device),
         )
 
     run(2000, Resampling(2, 2))  # compile

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 import tiltmeter as tm
-from tiltmeter.probes.stereotype.caption_choice import Cases
+from tiltmeter.probes.stereotype.caption_choice import CaptionCases
 from tiltmeter.probes.stereotype.probe import stereotype
 from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import Run
 from tiltmeter.testbed.triplets import OracleMatcher
-from tiltmeter.testbed.valence import Perfect
+from tiltmeter.testbed.valence import OptimalModel
 from tiltmeter.testbed.world import World
 
 READINGS = (
@@ -99,7 +99,7 @@ def worlds() -> Iterator[str]:
     for where in ("words", "images", "both"):
         world = World.plant(1.0, where=where)
         data = tm.load_data(f"testbed:triplets?images=300&cells=0&where={where}")
-        cases = Cases.of(data, neutral_captions(data))
+        cases = CaptionCases.of(data, neutral_captions(data))
         run = Run(stereotype(OracleMatcher(world), cases)[0])
         head = Run(stereotype(OracleMatcher(world, "matching"), cases)[0])
         heads.append(overall(head, "lmss", "matching", split="all")["value"])
@@ -152,10 +152,10 @@ def propagation() -> Iterator[str]:
     runs = {
         "dual": propagated("testbed:dual", 1),
         "fusion": propagated("testbed:fusion", 1),
-        "oracle": propagated(Perfect(World.plant(1.0), noise=0.3), 1),
+        "oracle": propagated(OptimalModel(World.plant(1.0), noise=0.3), 1),
         "dual, fair": propagated("testbed:dual?twin=fair", 0),
         "fusion, fair": propagated("testbed:fusion?twin=fair", 0),
-        "oracle, no tilt": propagated(Perfect(World.plant(0.0), noise=0.3), 0),
+        "oracle, no tilt": propagated(OptimalModel(World.plant(0.0), noise=0.3), 0),
     }
     yield line(["mean rho", *runs])
     for name in EXPERIMENTS:

@@ -29,14 +29,14 @@ import numpy as np
 import tiltmeter as tm
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Utility
-from tiltmeter.debiasers.rows import Rows
+from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.judge.frontier import Frontier, frontier
-from tiltmeter.judge.frontier.material import split, unseen
+from tiltmeter.judge.frontier.inputs import split, unseen
 from tiltmeter.judge.frontier.strengths import untrained
-from tiltmeter.judge.frontier.table import Judged
+from tiltmeter.judge.frontier.table import CandidateResult
 from tiltmeter.judge.frontier.utility import of_testbed
 from tiltmeter.models import load_model
-from tiltmeter.pages.parts import Figure
+from tiltmeter.pages.parts import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.testbed.evaluate import captions
@@ -80,7 +80,7 @@ def number(value: float, digits: int = 3) -> str:
     return "" if value is None or np.isnan(value) else f"{value:.{digits}f}"
 
 
-def bias_table(found: Frontier, shown: Sequence[Judged]) -> None:
+def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
     """MaxSkew, NDKL and |C-ASC| by every attribute; arrows for changes beyond chance."""
     keys = [(metric, name) for metric in ("max_skew", "ndkl", "c_asc_size")
             for name in found.before.test_attributes]  # fmt: skip
@@ -103,7 +103,7 @@ def bias_table(found: Frontier, shown: Sequence[Judged]) -> None:
     print(f"| labels dealt out anew | 95% of the mean | {' | '.join(bands)} |")
 
 
-def other_table(found: Frontier, shown: Sequence[Judged]) -> None:
+def other_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
     """Usefulness, leakage, null band and seconds."""
     tasks, attributes = list(found.before.useful), list(found.before.leaks)
     heads = [*tasks, *(f"{probe} probe, {name}" for name in attributes
@@ -176,7 +176,7 @@ def picture(found: Frontier) -> str:
     ]  # fmt: skip
     biased = f"mean MaxSkew@{found.k} by {found.attribute}"
     drawn = partial(clouds.front, places, "points against before", biased)
-    return drawing.svg(Figure("frontier", "Bias against usefulness", "", "", drawn))
+    return drawing.svg(Plot("frontier", "Bias against usefulness", "", "", drawn))
 
 
 def printed(found: Frontier, name: str) -> None:
@@ -269,7 +269,9 @@ def beside_icons(world: World, images: int, seed: int) -> Faces:
     )
 
 
-def percent(one: Judged, before: Judged, key: tuple[str, str], where: str | None = None) -> str:
+def percent(
+    one: CandidateResult, before: CandidateResult, key: tuple[str, str], where: str | None = None
+) -> str:
     after, first = (x.test if where is None else x.others[where] for x in (one, before))
     mark = ARROW.get(after[key].verdict() or "", "")
     return f"{100 * (after[key].value / first[key].value - 1):+.0f}%{mark}"
@@ -355,7 +357,7 @@ def scenes() -> Utility:
 def harms(model: Any, faces: Faces, found: Frontier) -> None:
     """How often each race is taken for a criminal or an animal, before and after (Table 6)."""
     fit, *rest = split(len(faces), HALVES, 0)
-    others = unseen(faces.only(sorted(rest[0] + rest[1])), Rows.of(faces.only(fit)))
+    others = unseen(faces.only(sorted(rest[0] + rest[1])), FittedRows.of(faces.only(fit)))
     shown: dict[str, Any] = {"before": model}
     for one in found.chosen.values():
         if one.kind == "vectors":

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.embed import Tower, photographs
-from tiltmeter.engine.embedding.loader import Pace, embed
+from tiltmeter.engine.embedding.loader import LoaderConfig, embed
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
         pictures.paths[6].write_bytes(broken[:400] + broken[-2:])
         tower, found = Tower("B/32").to("cuda"), {}
         for decode in ("cpu", "gpu"):
-            (chunk,) = embed(tower, pictures, pace=Pace(decode=decode, precision="float32"))
+            (chunk,) = embed(tower, pictures, pace=LoaderConfig(decode=decode, precision="float32"))
             found[decode] = chunk
             print(decode, chunk.vectors.shape, chunk.unreadable)
         same = set(found["cpu"].new) & set(found["gpu"].new)

@@ -21,11 +21,18 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from tiltmeter.engine.embedding import jpeg
-from tiltmeter.engine.embedding.jpeg import LeftAlone
-from tiltmeter.engine.embedding.loader import Pace, _Encoder, _Prepare, _prepared, decoder_of, embed
+from tiltmeter.engine.embedding.jpeg import KeepsSize
+from tiltmeter.engine.embedding.loader import (
+    LoaderConfig,
+    _Encoder,
+    _Prepare,
+    _prepared,
+    decoder_of,
+    embed,
+)
 from tiltmeter.engine.embedding.workers import embed_on
-from tiltmeter.engine.engines import Local
-from tiltmeter.io.image_files import Pictures
+from tiltmeter.engine.engines import LocalEngine
+from tiltmeter.io.image_files import ImageFiles
 from tiltmeter.models.network import Network
 from tiltmeter.store import Store
 
@@ -57,7 +64,7 @@ class Tower(Network):
         return self.run(lambda x: self.network(pixel_values=x).image_embeds, images, None)
 
 
-def photographs(root: Path, count: int) -> Pictures:
+def photographs(root: Path, count: int) -> ImageFiles:
     """JPEG files of blurred noise, of about the size of a photograph's, no two alike."""
     rng = np.random.default_rng(0)
     different = []
@@ -69,7 +76,7 @@ def photographs(root: Path, count: int) -> Pictures:
     for at in range(count):
         one, comment = different[at % 64], b"\xff\xfe\x00\x0a%08d" % at
         (root / f"{at:06d}.jpg").write_bytes(one[:2] + comment + one[2:])
-    return Pictures(tuple(root / f"{at:06d}.jpg" for at in range(count)), root)
+    return ImageFiles(tuple(root / f"{at:06d}.jpg" for at in range(count)), root)
 
 
 def bare(tower: Tower, count: int, batch: int, device: str) -> float:
@@ -95,7 +102,7 @@ def from_arrays(tower: Tower, count: int, batch: int, device: str) -> float:
     """Pictures a second from decoded pictures in main memory, bytes as the workers give them."""
     rng = np.random.default_rng(0)
     arrays = [rng.integers(0, 256, (3, 224, 224), dtype=np.uint8) for _ in range(batch)]
-    encode = _Encoder(tower, device, batch, Pace().precision_on(device))
+    encode = _Encoder(tower, device, batch, LoaderConfig().precision_on(device))
     warm = 8 if device == "cuda" else 2
     for turn in range(max(1, count // batch) + warm):
         if turn == warm:
@@ -107,7 +114,9 @@ def from_arrays(tower: Tower, count: int, batch: int, device: str) -> float:
     return max(1, count // batch) * batch / (time.perf_counter() - started)
 
 
-def as_worker(tower: Tower, pictures: Pictures, pace: Pace, device: str, cores: int) -> float:
+def as_worker(
+    tower: Tower, pictures: ImageFiles, pace: LoaderConfig, device: str, cores: int
+) -> float:
     """Pictures a second of what a Ray worker with so many cores does, with writing to a store."""
     precision, decoder = pace.precision_on(device), decoder_of(tower, pace)
     decode = "gpu" if decoder == "nvjpeg" else "cpu"
@@ -115,13 +124,15 @@ def as_worker(tower: Tower, pictures: Pictures, pace: Pace, device: str, cores: 
     with tempfile.TemporaryDirectory() as folder:
         space = Store(Path(folder)).space(tower, precision, decoder)
         started = time.perf_counter()
-        for chunk in embed_on(Local(), lambda: tower, pictures, space, pace, device):
+        for chunk in embed_on(LocalEngine(), lambda: tower, pictures, space, pace, device):
             assert None not in chunk.hashes, chunk.unreadable
         seconds = time.perf_counter() - started
     return len(pictures) / seconds
 
 
-def sharing(name: str, pictures: Pictures, pace: Pace, device: str, workers: int) -> float:
+def sharing(
+    name: str, pictures: ImageFiles, pace: LoaderConfig, device: str, workers: int
+) -> float:
     """Pictures a second of several such workers of one core each, which share the GPU."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(workers + 1)
@@ -141,7 +152,9 @@ def sharing(name: str, pictures: Pictures, pace: Pace, device: str, workers: int
     return len(pictures) / seconds
 
 
-def _one_of_them(name: str, pictures: Pictures, pace: Pace, device: str, ready: Any) -> None:
+def _one_of_them(
+    name: str, pictures: ImageFiles, pace: LoaderConfig, device: str, ready: Any
+) -> None:
     torch.set_num_threads(1)
     tower = Tower(name).to(device)
     as_worker(tower, pictures[:64], pace, device, 1)  # warm
@@ -150,10 +163,10 @@ def _one_of_them(name: str, pictures: Pictures, pace: Pace, device: str, ready: 
     ready.wait()
 
 
-def parts(tower: Tower, pictures: Pictures, pace: Pace, device: str) -> dict[str, float]:
+def parts(tower: Tower, pictures: ImageFiles, pace: LoaderConfig, device: str) -> dict[str, float]:
     """Pictures a second of each part by itself."""
     pixels, gpu = tower.pixels, decoder_of(tower, pace) == "nvjpeg"
-    made = _Prepare(pictures, pixels, lambda item: False, LeftAlone(pixels) if gpu else None)
+    made = _Prepare(pictures, pixels, lambda item: False, KeepsSize(pixels) if gpu else None)
     known = _Prepare(pictures, pixels, lambda item: True, None)
 
     def rate(prepare: _Prepare) -> float:
@@ -196,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="and as many such workers do it that share the GPU, a core each",
     )  # fmt: skip
     given = parser.parse_args(arguments)
-    pace = Pace(workers=given.workers, decode=given.decode, compiled=given.compile)
+    pace = LoaderConfig(workers=given.workers, decode=given.decode, compiled=given.compile)
     batch, workers = pace.batch_on(given.device), pace.workers_on(given.device)
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder), given.images)

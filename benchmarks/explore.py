@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.explorer import serving
-from tiltmeter.explorer.gathering import Scene, Tower, choosable
+from tiltmeter.explorer import server as serving
+from tiltmeter.explorer.data import ExplorerData, ExplorerModel, choosable
 from tiltmeter.explorer.neutral import neutral
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
@@ -57,7 +57,7 @@ class TextTower:
         return np.asarray(found.numpy())
 
 
-def scene(images: int, dimensions: int, place: Path, text: bool) -> Scene:
+def scene(images: int, dimensions: int, place: Path, text: bool) -> ExplorerData:
     rng = np.random.default_rng(0)
     gender, race = rng.integers(0, 2, images), rng.integers(0, 7, images)
     vectors = rng.normal(size=(images, dimensions)).astype(np.float32)
@@ -72,8 +72,8 @@ def scene(images: int, dimensions: int, place: Path, text: bool) -> Scene:
     stored = np.ascontiguousarray(unit(space.vectors(ids)), np.float32)
     choices = choosable(faces)
     plain = neutral(tower.encode_texts, stored, choices, [f"neutral {at:02d}" for at in range(60)])
-    shown = Tower(tower.name, tower.encode_texts, stored, neutral=plain)
-    return Scene((shown,), faces.ids, choices, "drawn", get_convention("tiltmeter"))
+    shown = ExplorerModel(tower.name, tower.encode_texts, stored, neutral=plain)
+    return ExplorerData((shown,), faces.ids, choices, "drawn", get_convention("tiltmeter"))
 
 
 class _Random:

@@ -15,9 +15,9 @@ import time
 import numpy as np
 from scipy.stats import binom
 
-from tiltmeter.judge.gate.comparing import BETTER, WORSE, verdicts
-from tiltmeter.judge.gate.evidence import Pair
+from tiltmeter.judge.gate.comparison import BETTER, WORSE, verdicts
 from tiltmeter.judge.gate.exchange import swap_tests
+from tiltmeter.judge.gate.run_scores import PairedRuns
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.testbed.language import GROUPS
@@ -41,9 +41,9 @@ def embedded(
     return made.texts[chosen], made.images, made.groups, rng
 
 
-def pair_of(texts: Floats, first: Floats, second: Floats, groups) -> Pair:
+def pair_of(texts: Floats, first: Floats, second: Floats, groups) -> PairedRuns:
     prompts = [Prompt(f"word {at}", f"word {at}", "{}") for at in range(len(texts))]
-    return Pair(prompts, groups, (texts, texts), (first, second))
+    return PairedRuns(prompts, groups, (texts, texts), (first, second))
 
 
 def noisy(images: Floats, rng: np.random.Generator, size: float) -> Floats:
@@ -51,13 +51,13 @@ def noisy(images: Floats, rng: np.random.Generator, size: float) -> Floats:
     return unit(images + size * rng.normal(size=images.shape) / np.sqrt(images.shape[1]), "images")
 
 
-def alike(seed: int, *, size: float = 0.3, **world: float) -> Pair:
+def alike(seed: int, *, size: float = 0.3, **world: float) -> PairedRuns:
     """Two draws of noise on the same embeddings."""
     texts, images, groups, rng = embedded(seed, **world)
     return pair_of(texts, noisy(images, rng, size), noisy(images, rng, size), groups)
 
 
-def moved(seed: int, *, size: float = 0.3, share: float = 1.0) -> Pair:
+def moved(seed: int, *, size: float = 0.3, share: float = 1.0) -> PairedRuns:
     """Noise on both; in the second model a word's tilt by shape is gone, and stands on hue.
 
     Scores are moved, not vectors: an image gets a dimension of its own for every word. What a word
@@ -76,7 +76,7 @@ def moved(seed: int, *, size: float = 0.3, share: float = 1.0) -> Pair:
     return pair_of(np.eye(len(texts)), scores[0].T, scores[1].T, groups)
 
 
-def mirrored(seed: int, *, size: float = 0.3) -> Pair:
+def mirrored(seed: int, *, size: float = 0.3) -> PairedRuns:
     """Noise on both; in the second model every tilt by shape is as large, and points the other way.
 
     Shapes are as many as each other, so that the ideal is the same for both.
@@ -89,7 +89,7 @@ def mirrored(seed: int, *, size: float = 0.3) -> Pair:
     return pair_of(texts, noisy(images, rng, size), noisy(images[:, axes], rng, size), groups)
 
 
-def judged(pair: Pair, seed: int, attributes=ATTRIBUTES) -> dict[str, set[str]]:
+def judged(pair: PairedRuns, seed: int, attributes=ATTRIBUTES) -> dict[str, set[str]]:
     """By attribute, the verdicts that the gate gives."""
     convention = get_convention("tiltmeter").with_(k=K)
     tests = swap_tests(pair, attributes, convention, draws=SWAPS, bootstraps=BOOTSTRAPS, seed=seed)

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tiltmeter.debiasers.adversary import Contest, Course, Sides
-from tiltmeter.debiasers.prompt_array_material import (
+from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryConfig, AdversaryData
+from tiltmeter.debiasers.prompt_array_data import (
     least_ndkl,
     made_once,
     of_rows,
@@ -102,13 +102,13 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     if both:
         texts = prompts_and_captions(tower, laid, tower.lay(said), tokens)
     images = made_once(vectors, device)
-    sides = Sides(
+    sides = AdversaryData(
         torch.as_tensor(codes, device=device), 2, images, texts,
         of_rows(made_once(pictures, device)) if both else None, given.pairs if both else 0,
         model.logit_scale, [tokens],
     )  # fmt: skip
-    contest = Contest(
-        Course(given.epochs, given.warmup, batch=given.batch, seed=given.seed,
+    contest = AdversarialObjective(
+        AdversaryConfig(given.epochs, given.warmup, batch=given.batch, seed=given.seed,
                learning_rate=given.learning_rate),
         itc=0.05 if both else 0.0, half=device.type == "cuda",
     )  # fmt: skip

@@ -17,7 +17,7 @@ import sys
 import numpy as np
 
 from benchmarks.cases import DIMENSIONS, best_of, peak_memory, unit_vectors
-from tiltmeter.probes.propagation.experiments import Choices, Side, measure
+from tiltmeter.probes.propagation.experiments import ExperimentInput, PropagationConfig, measure
 from tiltmeter.probes.propagation.rows import references
 from tiltmeter.types import Groups
 
@@ -28,7 +28,7 @@ BUDGET, PEAK_BUDGET = 2.0, 1.5
 WAYS = ("pooled", "per_template", "pooled with references", "per_template with references")
 
 
-def sides(rng: np.random.Generator, cuda: bool) -> tuple[Side, Side]:
+def sides(rng: np.random.Generator, cuda: bool) -> tuple[ExperimentInput, ExperimentInput]:
     faces = [unit_vectors(rng, FACES)]
     texts = [unit_vectors(rng, WORDS) for _ in range(TEMPLATES)]
     if cuda:
@@ -41,8 +41,8 @@ def sides(rng: np.random.Generator, cuda: bool) -> tuple[Side, Side]:
     ids = tuple(map(str, range(FACES))), tuple(map(str, range(WORDS)))
     valence = rng.uniform(size=WORDS)
     return (
-        Side("faces", ids[0], faces, None, groups),
-        Side("lexicon", ids[1], texts, valence, None),
+        ExperimentInput("faces", ids[0], faces, None, groups),
+        ExperimentInput("lexicon", ids[1], texts, valence, None),
     )
 
 
@@ -54,10 +54,10 @@ def timed(way: str, cuda: bool, rounds: int) -> dict[str, float]:
         return {"seconds": _other(way, queries, items, cuda, rounds), "peak": peak_memory()}
     faces, lexicon = sides(rng, cuda)
     templates, _, more = way.partition(" ")
-    choices = Choices(k=(K,), templates=templates)
+    choices = PropagationConfig(k=(K,), templates=templates)
 
     def once(some: int = FACES) -> None:
-        shown = Side("faces", faces.ids[:some], [faces.vectors[0][:some]], None,
+        shown = ExperimentInput("faces", faces.ids[:some], [faces.vectors[0][:some]], None,
                      None if faces.groups is None else faces.groups[:some])  # fmt: skip
         found = measure("1-a", shown, lexicon, choices, np.random.default_rng(0))
         if more:

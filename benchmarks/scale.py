@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count_files
 from tiltmeter.corpus.auditing import count_files_on
-from tiltmeter.engine.engines import Engine, Parts
+from tiltmeter.engine.engines import Engine, PartsEngine
 from tiltmeter.engine.named import engine_of
-from tiltmeter.engine.vectors import Mapped
+from tiltmeter.engine.vectors import FileVectors
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.ranking.probe import Where, ranking
+from tiltmeter.probes.ranking.probe import RankingBackend, ranking
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.types import Faces, Groups, Prompt
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=512)
     given = parser.parse_args()
     os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to all others
-    engines: dict[str, Engine] = {"local": Parts()}
+    engines: dict[str, Engine] = {"local": PartsEngine()}
     engines |= {f"ray, {n} workers": engine_of(f"ray:workers={n}") for n in given.workers}
     prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(given.texts)]
     starts = {}
@@ -191,7 +191,7 @@ def main() -> None:
                 return ranking(
                     Random(given.dimensions), faces, prompts=prompts, attributes=["cell"],
                     convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
-                    where=Where(engine, images=Mapped(file, 0, len(faces))),
+                    where=RankingBackend(engine, images=FileVectors(file, 0, len(faces))),
                 ).table  # fmt: skip
 
             row(f"{count:,} vectors", audit, lambda one, other: one.equals(other))

@@ -33,15 +33,15 @@ import pyarrow.parquet as pq
 from benchmarks.scale import Random
 from tiltmeter.corpus import audit_captions
 from tiltmeter.engine.embedding.embed import Workers, embed
-from tiltmeter.engine.embedding.loader import Pace
-from tiltmeter.engine.engines import Engine, Parts
+from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.engines import Engine, PartsEngine
 from tiltmeter.engine.named import engine_of
-from tiltmeter.engine.vectors import Mapped
+from tiltmeter.engine.vectors import FileVectors
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Pictures
+from tiltmeter.io.image_files import ImageFiles
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes.ranking.probe import Where, ranking
+from tiltmeter.probes.ranking.probe import RankingBackend, ranking
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups, Prompt
@@ -148,13 +148,13 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
     paths = tuple(place / "album" / f"{at}.png" for at in range(PICTURES))
     for path in paths:
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(path)
-    pictures = Pictures(paths, place / "album")
+    pictures = ImageFiles(paths, place / "album")
     (place / "colours.py").write_text(MODEL)
     load = partial(load_model, f"python:{place / 'colours.py'}:Colours")
 
     def embedding(engine: Engine) -> dict[str, bytes]:
         with tempfile.TemporaryDirectory(dir=place) as folder:
-            pace = Pace(batch=8, chunk=16)
+            pace = LoaderConfig(batch=8, chunk=16)
             embed(
                 load(), pictures, [path.name for path in paths],
                 store=Store(Path(folder)), pace=pace, workers=Workers(engine, load),
@@ -179,7 +179,7 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
         found = ranking(
             Random(), faces, prompts=prompts, attributes=["cell"],
             convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
-            where=Where(engine, images=Mapped(file, 0, VECTORS)),
+            where=RankingBackend(engine, images=FileVectors(file, 0, VECTORS)),
         )  # fmt: skip
         assert not found.record["parts_not_read"]
         return packed(found.table)
@@ -219,7 +219,7 @@ def main() -> None:
     lost, done, again = 0, Counter[str](), 0
     try:
         jobs = material(place)
-        expected = {name: job(Parts()) for name, job in jobs.items()}
+        expected = {name: job(PartsEngine()) for name, job in jobs.items()}
         cluster = Cluster(initialize_head=True, head_node_args=node)
         rng = random.Random(given.seed)
         killer = Killer(cluster, node, rng)

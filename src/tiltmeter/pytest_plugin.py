@@ -34,7 +34,7 @@ def pytest_runtest_makereport(
     """Adds to a test that failed what its gates found."""
     report = yield
     # a session that compares nothing does not load the gate
-    gates = sys.modules.get("tiltmeter.judge.gate.deciding")
+    gates = sys.modules.get("tiltmeter.judge.gate.decision")
     if gates is not None and call.when == "call":
         shut = list(gates.SHUT)
         gates.SHUT.clear()

@@ -185,7 +185,7 @@ class Run:
     meta: dict[str, Any] = field(default_factory=dict)
     instances: dict[str, pa.Table] = field(default_factory=dict)
     #: `texts` and `faces` that were ranked, with their vectors or the names that a store has for
-    #: them: see `tiltmeter.judge.gate.evidence`.
+    #: them: see `tiltmeter.judge.gate.run_scores`.
     vectors: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

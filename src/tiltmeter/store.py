@@ -46,7 +46,7 @@ _SOUND: set[tuple[object, ...]] = set()  # shards that this process has checked,
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class EmbeddingSpace:
     """The vectors of one model: one set of weights, one way to make pixels."""
 
     path: Path
@@ -272,7 +272,9 @@ class Store:
 
     root: Path
 
-    def space(self, model: Any, precision: str = "float32", decoder: str = "pillow") -> Space:
+    def space(
+        self, model: Any, precision: str = "float32", decoder: str = "pillow"
+    ) -> EmbeddingSpace:
         """The space of a model's vectors, computed in some precision from pictures that were
         decoded in some way; made if it is not there.
         """
@@ -282,7 +284,7 @@ class Store:
             "precision": precision,
             **({} if decoder == "pillow" else {"decoder": decoder}),
         }
-        space = Space(self.root / _folder(about))
+        space = EmbeddingSpace(self.root / _folder(about))
         space.path.mkdir(parents=True, exist_ok=True)
         try:
             space.about()
@@ -295,10 +297,10 @@ class Store:
             _atomically(error.path, lambda to: to.write_text(text, encoding="utf-8"))
         return space
 
-    def spaces(self) -> list[Space]:
+    def spaces(self) -> list[EmbeddingSpace]:
         if not self.root.is_dir():
             raise InputError(f"no store at {self.root}: tiltmeter embed makes one")
-        found = [Space(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
+        found = [EmbeddingSpace(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
         if not found:
             raise InputError(f"{self.root} is no store: no {SPACE_FILE} is in any folder of it")
         return found
@@ -309,7 +311,7 @@ class Store:
         for theirs in other.spaces():
             for _, problem in theirs.problems():
                 raise InputError(f"{theirs.path}: {problem}; nothing was merged from it")
-            mine = Space(self.root / theirs.path.name)
+            mine = EmbeddingSpace(self.root / theirs.path.name)
             mine.path.mkdir(parents=True, exist_ok=True)
             lacking = {name for name, _ in mine.problems()}
             had = set(mine.shards()) - lacking

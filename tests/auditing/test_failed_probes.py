@@ -15,7 +15,7 @@ import tiltmeter as tm
 from tests.command_line import tiltmeter
 from tests.conftest import brought_embeddings
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.bundle.packing import bundle
+from tiltmeter.judge.bundle.pack import bundle
 from tiltmeter.pages.html import write
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import CannotRunError

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tiltmeter.corpus import Tally, Vocabulary, count
+from tiltmeter.corpus import CaptionCounts, Vocabulary, count
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import load
 
@@ -95,7 +95,7 @@ def tabulated(held: list[list[bool]]) -> list[int]:
     return [len(held), *signs, *alone, *(sum(any(row[axis]) for row in held) for axis in axes)]
 
 
-def check(captions: list[str], terms: list[tuple[str, str]]) -> Tally:
+def check(captions: list[str], terms: list[tuple[str, str]]) -> CaptionCounts:
     words = [word for word in load("sobit").words if (word.text, word.pos) in terms]
     vocabulary = Vocabulary.of(words)
     tally = count(pa.array(captions), vocabulary)
@@ -148,7 +148,7 @@ def test_made_up_captions_are_counted_exactly() -> None:
     assert (tally.captions[:-1] > 0).mean() > 0.9
 
 
-def shown(tally: Tally) -> tuple[object, ...]:
+def shown(tally: CaptionCounts) -> tuple[object, ...]:
     arrays = (tally.captions, tally.holding, tally.only, tally.named)
     return (*(array.tolist() for array in arrays), sorted(tally.samples.items()))
 
@@ -161,7 +161,7 @@ def test_blocks_add_up_in_any_order() -> None:
     for _ in range(3):
         mixed = [captions[at] for at in rng.permutation(len(captions))]
         cuts = [0, *sorted(rng.integers(0, 3000, 5).tolist()), 3000]
-        merged = Tally(vocabulary)
+        merged = CaptionCounts(vocabulary)
         for start, stop in pairwise(cuts):
             block = pa.array(mixed)[start:stop]  # a slice: offsets that do not begin at 0
             merged.add(count(block, vocabulary, seed=3, limits=merged.limits()))
@@ -225,4 +225,4 @@ def test_missing_and_empty_captions_count_as_none() -> None:
 
 def test_counts_of_other_words_are_not_added() -> None:
     with pytest.raises(InputError, match="different words"):
-        Tally(Vocabulary.of(["nurse"])).add(Tally(Vocabulary.of(["pilot"])))
+        CaptionCounts(Vocabulary.of(["nurse"])).add(CaptionCounts(Vocabulary.of(["pilot"])))

@@ -11,7 +11,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photos, text
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Faces

@@ -12,7 +12,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photos, text
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.datasets.roles import Captions, Triplets
 from tiltmeter.errors import InputError
 

@@ -11,7 +11,7 @@ import tiltmeter as tm
 from tests.conftest import write_csv
 from tests.datasets.making import photos
 from tiltmeter.datasets import DATASETS
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.datasets.roles import ROLES, Lexicon
 from tiltmeter.errors import InputError, UnknownNameError
 

@@ -10,7 +10,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photos, text
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.errors import InputError, UnknownNameError
 
 HEADER = "file,age,gender,race,service_test"

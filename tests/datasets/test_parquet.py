@@ -16,9 +16,9 @@ import pytest
 import tiltmeter as tm
 from tests import s3_server
 from tests.engine.test_embedding import Colours, album
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.engine.embedding.embed import embed
-from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.store import Store
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
     found = tm.load_data(f"parquet:{place}")
     assert any("malformed" in line and "1.parquet" in line for line in describe(found))
     done = embed(
-        Colours(), found.images, found.ids, store=Store(tmp_path / "s"), pace=Pace(batch=4)
+        Colours(), found.images, found.ids, store=Store(tmp_path / "s"), pace=LoaderConfig(batch=4)
     )
     assert len(done.rows) == 8
     assert list(done.unreadable) == ["0/3", "0/4"]

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 import tiltmeter as tm
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Pictures
+from tiltmeter.io.image_files import ImageFiles
 
 
 def shard(path: Path, count: int, seed: int, loose: Path | None = None) -> None:
@@ -51,7 +51,7 @@ def test_pictures_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
         assert found.groups["gender"].counts.tolist() == [5, 5]
         assert set(found.groups) == {"gender"}
     paths = tuple(tmp_path / "loose" / f"{at}.png" for at in range(6))
-    files = Pictures(paths, tmp_path / "loose")
+    files = ImageFiles(paths, tmp_path / "loose")
     images = pickle.loads(pickle.dumps(found.images))  # as it travels to a worker
     for at in range(6):
         assert images.hash(at) == files.hash(at)

@@ -18,8 +18,8 @@ from tests.debiasers.speaking import texts_of  # noqa: E402
 from tiltmeter.debiasers import DEBIASERS  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased, lasting  # noqa: E402
 from tiltmeter.debiasers.debiaser import Debiaser, GroupTexts, VectorMap  # noqa: E402
+from tiltmeter.debiasers.fitted_rows import FittedRows  # noqa: E402
 from tiltmeter.debiasers.fitting import debias, made_from  # noqa: E402
-from tiltmeter.debiasers.rows import Rows  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.metrics import METRICS  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
@@ -147,7 +147,7 @@ def test_it_knows_the_rows_that_it_was_fitted_on(made: Debiased) -> None:
 def test_rows_are_known_by_what_they_show(tmp_path: Path) -> None:
     from PIL import Image
 
-    from tiltmeter.io.image_files import Pictures
+    from tiltmeter.io.image_files import ImageFiles
     from tiltmeter.types import Faces, Groups
 
     rng = np.random.default_rng(0)
@@ -158,16 +158,16 @@ def test_rows_are_known_by_what_they_show(tmp_path: Path) -> None:
     (tmp_path / "copy.png").write_bytes((tmp_path / "a.png").read_bytes())
 
     def faces(*names: str) -> Faces:
-        files = Pictures(tuple(tmp_path / f"{name}.png" for name in names), tmp_path)
+        files = ImageFiles(tuple(tmp_path / f"{name}.png" for name in names), tmp_path)
         groups = {"kind": Groups(np.arange(len(names)) % 2, ("x", "y"), "kind")}
         return Faces(ids=names, groups=groups, images=files)
 
-    rows = Rows.of(faces("a", "b"))
+    rows = FittedRows.of(faces("a", "b"))
     assert rows.among(faces("c", "copy", "b")) == [1, 2]
     vectors = rng.normal(size=(3, 4)).astype(np.float32)
     groups = {"kind": Groups(np.array([0, 1, 0]), ("x", "y"), "kind")}
     brought = Faces(ids=("1", "2", "3"), groups=groups, vectors=vectors)
-    assert Rows.of(brought.only([0, 2])).among(brought) == [0, 2]
+    assert FittedRows.of(brought.only([0, 2])).among(brought) == [0, 2]
 
 
 def test_nothing_changes_nothing_to_the_bit(fusion) -> None:

@@ -15,7 +15,7 @@ from tests.debiasers.making import planted  # noqa: E402
 from tests.models import tiny_dual  # noqa: E402
 from tests.random_clip import random_clip  # noqa: E402
 from tiltmeter import stimuli  # noqa: E402
-from tiltmeter.debiasers.adversary import Adversary, Course  # noqa: E402
+from tiltmeter.debiasers.adversary import Adversary, AdversaryConfig  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fitting import debias  # noqa: E402
 from tiltmeter.debiasers.prompt_array import PromptArray  # noqa: E402
@@ -242,7 +242,7 @@ def test_the_adversary_is_the_papers() -> None:
 
 
 def test_turns() -> None:
-    course = Course(epochs=3, warmup=2, block=4, batch=10, seed=1)
+    course = AdversaryConfig(epochs=3, warmup=2, block=4, batch=10, seed=1)
     turns = list(course.turns(95, adversarial=True))
     assert [epoch for epoch, _, _ in turns] == [e for e in range(-2, 3) for _ in range(10)]
     for epoch in range(-2, 3):

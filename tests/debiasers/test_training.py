@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from tests.conftest import ROOT  # noqa: E402
-from tiltmeter.debiasers.training import CHECKPOINT, Course, train  # noqa: E402
+from tiltmeter.debiasers.training import CHECKPOINT, TrainingConfig, train  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 
 torch.set_num_threads(1)
@@ -50,13 +50,13 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
-def trained(course: Course, noise: float = 0.1, **how):
+def trained(course: TrainingConfig, noise: float = 0.1, **how):
     net = network()
     log = train(net, Regression(net, noise), course, rows=40, key="k", **how)
     return torch.cat([one.detach().ravel() for one in net.parameters()]), log
 
 
-COURSE = Course(steps=30, batch=16, learning_rate=1e-2, checkpoint=4, precision="float32")
+COURSE = TrainingConfig(steps=30, batch=16, learning_rate=1e-2, checkpoint=4, precision="float32")
 
 
 def test_it_learns() -> None:
@@ -88,12 +88,12 @@ def test_the_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("parts", [2, 4])
 def test_parts_add_up_to_the_whole_batch(parts: int) -> None:
     whole, _ = trained(COURSE, noise=0.0)
-    course = Course(30, 16, parts, 1e-2, checkpoint=4, precision="float32")
+    course = TrainingConfig(30, 16, parts, 1e-2, checkpoint=4, precision="float32")
     assert (trained(course, noise=0.0)[0] - whole).abs().max() < 1e-4
 
 
 def test_every_row_comes_once_before_any_comes_again() -> None:
-    course = Course(steps=1, batch=16, seed=3)
+    course = TrainingConfig(steps=1, batch=16, seed=3)
     seen = np.concatenate([course.rows(step, 40) for step in range(5)])  # two epochs
     assert sorted(seen[:40]) == sorted(seen[40:]) == list(range(40))
     assert list(seen[:40]) != list(seen[40:])
@@ -102,18 +102,18 @@ def test_every_row_comes_once_before_any_comes_again() -> None:
 
 
 def test_seeds_differ() -> None:
-    other = Course(30, 16, 1, 1e-2, checkpoint=4, precision="float32", seed=1)
+    other = TrainingConfig(30, 16, 1, 1e-2, checkpoint=4, precision="float32", seed=1)
     assert not torch.equal(trained(COURSE)[0], trained(other)[0])
     assert torch.equal(trained(COURSE)[0], trained(COURSE)[0])
 
 
 def test_what_it_refuses() -> None:
     with pytest.raises(InputError, match="cannot be parted evenly into 3"):
-        trained(Course(steps=1, batch=16, accumulate=3))
+        trained(TrainingConfig(steps=1, batch=16, accumulate=3))
     with pytest.raises(InputError, match="steps must be 1 or more"):
-        trained(Course(steps=0, batch=16))
+        trained(TrainingConfig(steps=0, batch=16))
     with pytest.raises(UnknownNameError, match="bfloat16"):
-        trained(Course(steps=1, batch=16, precision="float16"))
+        trained(TrainingConfig(steps=1, batch=16, precision="float16"))
 
 
 def test_progress_tells_losses_and_time_left() -> None:

@@ -23,12 +23,12 @@ from PIL import Image
 from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding import loader as local
 from tiltmeter.engine.embedding.embed import Workers, embed
-from tiltmeter.engine.embedding.loader import REQUESTS, Pace
+from tiltmeter.engine.embedding.loader import REQUESTS, LoaderConfig
 from tiltmeter.engine.embedding.loader import embed as chunks
-from tiltmeter.engine.engines import Local
+from tiltmeter.engine.engines import LocalEngine
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Pictures
-from tiltmeter.io.places import Far
+from tiltmeter.io.image_files import ImageFiles
+from tiltmeter.io.places import RemoteImages
 from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups
@@ -67,7 +67,7 @@ def album(root: Path, count: int, seed: int = 0) -> Faces:
     return Faces(
         ids=tuple(path.name for path in paths),
         groups={"half": Groups(np.arange(count) % 2, ("even", "odd"), "half")},
-        images=Pictures(tuple(paths), root),
+        images=ImageFiles(tuple(paths), root),
     )
 
 
@@ -82,7 +82,7 @@ class Beside:
     def run(self, make: Any, parts: Any) -> Iterator[Any]:
         before = use_cores(self.cores)
         try:
-            yield from Local().run(make, parts)
+            yield from LocalEngine().run(make, parts)
         finally:
             use_cores(before)
 
@@ -92,14 +92,14 @@ def shards(store: Path) -> dict[str, bytes]:
 
 
 def embedded(model, faces: Faces, *, engine=None, load=None, read=True, **options):
-    workers = Workers(engine or Local(), load, read)
+    workers = Workers(engine or LocalEngine(), load, read)
     return embed(model, faces.images, faces.ids, workers=workers, **options)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_vectors_are_the_models_own_in_order(tmp_path: Path, workers: int) -> None:
     faces = album(tmp_path / "a", 90)
-    done = embedded(Colours(), faces, pace=Pace(batch=7, workers=workers))
+    done = embedded(Colours(), faces, pace=LoaderConfig(batch=7, workers=workers))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert done.of(faces).ids == faces.ids
     assert done.new == 90
@@ -158,7 +158,7 @@ def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> N
             return super().encode_images(images)
 
     faces = album(tmp_path / "a", 60)
-    done = embedded(model := Small(), faces, pace=Pace(batch=32, workers=0))
+    done = embedded(model := Small(), faces, pace=LoaderConfig(batch=32, workers=0))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert model.sizes[:4] == [32, 16, 8, 4]
     assert set(model.sizes[3:]) <= {4}
@@ -178,10 +178,12 @@ def test_a_real_checkpoint_gives_what_it_gives_alone(tmp_path: Path) -> None:
         noisy = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
         paths.append(tmp_path / f"{at:02d}.png")
         Image.fromarray(flat if at % 3 == 0 else noisy).save(paths[-1])
-    pictures = Pictures(tuple(paths), tmp_path)
+    pictures = ImageFiles(tuple(paths), tmp_path)
     expected = model.encode_images(list(pictures))
     for workers in (0, 2):
-        done = embed(model, pictures, [p.name for p in paths], pace=Pace(batch=7, workers=workers))
+        done = embed(
+            model, pictures, [p.name for p in paths], pace=LoaderConfig(batch=7, workers=workers)
+        )
         assert np.abs(done.vectors - expected).max() < 1e-5
 
 
@@ -212,7 +214,7 @@ def test_half_precision_is_another_space_and_still_of_length_one(tmp_path: Path)
 
     faces, model, store = album(tmp_path / "a", 12), tm.load_model("testbed:dual"), tmp_path / "s"
     whole = embedded(model, faces, store=Store(store))
-    half = embedded(model, faces, store=Store(store), pace=Pace(precision="bfloat16"))
+    half = embedded(model, faces, store=Store(store), pace=LoaderConfig(precision="bfloat16"))
     assert whole.new == half.new == 12
     assert 0 < np.abs(whole.vectors - half.vectors).max() < 0.05
     assert np.allclose(np.linalg.norm(half.vectors, axis=1), 1, atol=1e-6)
@@ -228,7 +230,7 @@ def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
             os._exit(1)
 
     with pytest.raises(InputError, match="a process that decodes pictures died"):
-        embedded(Deadly(), album(tmp_path / "a", 40), pace=Pace(workers=1))
+        embedded(Deadly(), album(tmp_path / "a", 40), pace=LoaderConfig(workers=1))
 
 
 def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
@@ -243,7 +245,9 @@ def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
 def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:
     faces = album(tmp_path / "a", 50)
     known = {faces.images.hash(at) for at in range(10, 20)}
-    found = list(chunks(Colours(), faces.images, known=known.__contains__, pace=Pace(chunk=10)))
+    found = list(
+        chunks(Colours(), faces.images, known=known.__contains__, pace=LoaderConfig(chunk=10))
+    )
     assert [chunk.start for chunk in found] == [0, 10, 20, 30, 40]
     assert [len(chunk.new) for chunk in found] == [10, 0, 10, 10, 10]
     assert found[1].vectors is None
@@ -254,7 +258,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, str(Path(sys.argv[1])))
 from tests.engine.test_embedding import Colours, album, embedded
-from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.store import Store
 root = Path(sys.argv[2])
 embedded(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
@@ -290,7 +294,7 @@ def check_killed(root: Path, times: int) -> None:
     assert list(kept.problems()) == []
     items = [faces.images.hash(at) for at in range(320)]
     whole = Store(root / "whole")
-    for chunk in chunks(Colours(), faces.images, pace=Pace(batch=8, workers=0, chunk=16)):
+    for chunk in chunks(Colours(), faces.images, pace=LoaderConfig(batch=8, workers=0, chunk=16)):
         whole.space(Colours()).add([items[at] for at in chunk.new], chunk.vectors)
     undisturbed = whole.space(Colours())
     assert np.array_equal(kept.vectors(items), undisturbed.vectors(items))
@@ -349,7 +353,7 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
     exif = Image.Exif()
     exif[0x0112] = 6
     Image.open(tmp_path / "10.jpg").save(tmp_path / "10.jpg", exif=exif)
-    pictures = Pictures(tuple(sorted(tmp_path.glob("*.jpg"))), tmp_path)
+    pictures = ImageFiles(tuple(sorted(tmp_path.glob("*.jpg"))), tmp_path)
     seen = []
 
     def decode_some(files):
@@ -367,7 +371,10 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
     monkeypatch.setattr(jpeg, "decode", nvjpeg)
     monkeypatch.setattr(local, "FILES", 8)  # so that there are several blocks
     found, ids = {}, [path.name for path in pictures.paths]
-    pace, store = Pace(batch=7, workers=2, chunk=8, precision="float32"), Store(tmp_path / "store")
+    pace, store = (
+        LoaderConfig(batch=7, workers=2, chunk=8, precision="float32"),
+        Store(tmp_path / "store"),
+    )
     for decode in ("cpu", "gpu"):
         done = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode))
         found[decode] = done
@@ -391,7 +398,7 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
 
 def test_a_gpu_to_decode_on_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--device cuda"):
-        embedded(Tensors(), album(tmp_path, 3), pace=Pace(decode="gpu"))
+        embedded(Tensors(), album(tmp_path, 3), pace=LoaderConfig(decode="gpu"))
 
 
 @pytest.mark.parametrize("gpus", [0, 1])  # with one, several chunks are a part
@@ -404,7 +411,7 @@ def test_threads_of_a_worker_write_the_same_shards(tmp_path: Path, gpus: int) ->
     faces = album(tmp_path / "a", 150)
     faces.images.paths[70].write_bytes(b"no picture at all")
     faces.images.paths[120].unlink()
-    pace = Pace(batch=8, chunk=32, workers=0, precision="float32", decode="cpu")
+    pace = LoaderConfig(batch=8, chunk=32, workers=0, precision="float32", decode="cpu")
     here = embedded(tm.load_model(spec), faces, store=Store(tmp_path / "here"), pace=pace)
     assert list(here.unreadable) == ["0070.png", "0120.png"]
     seen: set[int] = set()
@@ -429,7 +436,7 @@ def test_threads_of_a_worker_write_the_same_shards(tmp_path: Path, gpus: int) ->
 
 
 def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
-    class Odd(Pictures):
+    class Odd(ImageFiles):
         def read(self, at: int) -> bytes:
             if at == 50:
                 raise ZeroDivisionError("a mistake of ours")
@@ -438,7 +445,7 @@ def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
     faces, before = album(tmp_path / "a", 90), list(warnings.filters)
     odd = Odd(faces.images.paths, faces.images.root)
     with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
-        embed(Colours(), odd, faces.ids, pace=Pace(workers=3, cores=2))
+        embed(Colours(), odd, faces.ids, pace=LoaderConfig(workers=3, cores=2))
     assert warnings.filters == before  # which decoding changes, in all threads at once
 
 
@@ -447,9 +454,9 @@ def test_a_worker_has_as_many_threads_as_keep_it_busy(tmp_path: Path) -> None:
 
     def threads(pictures: Any, device: str, **given: int) -> int:
         prepare = local._Prepare(pictures, Tensors().pixels, lambda item: False, None)
-        return local._workers(prepare, device, Pace(**{"cores": 1, **given}))
+        return local._workers(prepare, device, LoaderConfig(**{"cores": 1, **given}))
 
-    far = Far.at([("s3://bucket/a.jpg", 0, -1)])
+    far = RemoteImages.at([("s3://bucket/a.jpg", 0, -1)])
     assert threads(faces.images, "cuda") == threads(faces.images, "cuda", cores=8) == 1
     assert [threads(faces.images, "cpu", cores=cores) for cores in (1, 8)] == [0, 1]
     assert threads(far, "cuda") == threads(far, "cpu") == REQUESTS
@@ -466,12 +473,12 @@ def test_a_worker_decodes_as_its_space_is_named_or_not_at_all(tmp_path: Path, mo
     monkeypatch.setattr(jpeg, "find_spec", lambda name: None)
     assert work(engine=gpu).record["decoder"] == "pillow"  # there is no torchvision here
     with pytest.raises(InputError, match="torchvision"):
-        work(engine=gpu, pace=Pace(decode="gpu"))
+        work(engine=gpu, pace=LoaderConfig(decode="gpu"))
     monkeypatch.setattr(jpeg, "find_spec", lambda name: name)
     with pytest.raises(InputError, match=r"ray:gpus=1"):
-        work(engine=Beside(), pace=Pace(decode="gpu"))
+        work(engine=Beside(), pace=LoaderConfig(decode="gpu"))
     assert work(engine=Beside()).record["decoder"] == "pillow"
-    assert work(engine=gpu, pace=Pace(decode="cpu")).record["decoder"] == "pillow"
+    assert work(engine=gpu, pace=LoaderConfig(decode="cpu")).record["decoder"] == "pillow"
     plain = embedded(Colours(), faces, store=Store(tmp_path / "store"), load=Colours, engine=gpu)
     assert plain.record["decoder"] == "pillow"  # it takes no tensors
     with pytest.raises(InputError, match="where workers are: --decode cpu"):

@@ -36,8 +36,8 @@ from tiltmeter.corpus import audit_captions
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine import ray_engine
 from tiltmeter.engine.embedding.embed import Workers, embed
-from tiltmeter.engine.embedding.loader import Pace
-from tiltmeter.engine.engines import Failed, Local
+from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.engines import FailedPart, LocalEngine
 from tiltmeter.engine.named import engine_of
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.numpy_kernels import cores, in_rows, use_cores
@@ -70,15 +70,15 @@ def test_unknown_engines_and_settings_are_refused() -> None:
 def test_a_part_that_fails_does_not_touch_the_others(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("3")
     read = [tmp_path / "here", tmp_path / "gone", tmp_path / "here"]
-    found = list(Local().run(lambda: Path.read_text, read))
+    found = list(LocalEngine().run(lambda: Path.read_text, read))
     assert [found[0], found[2]] == ["3", "3"]
-    assert isinstance(found[1], Failed)
+    assert isinstance(found[1], FailedPart)
     assert "gone" in found[1].reason
 
 
 def test_a_mistake_in_the_work_is_raised() -> None:
     with pytest.raises(ZeroDivisionError):
-        list(Local().run(lambda: lambda part: 1 // part, [0]))
+        list(LocalEngine().run(lambda: lambda part: 1 // part, [0]))
 
 
 def test_loops_keep_to_the_cores_that_a_worker_has() -> None:
@@ -244,7 +244,7 @@ def pictures_are_those_of_the_local_engine_though_a_node_dies(
     with (bucket / file.removeprefix("s3://bucket/")).open("rb+") as first:
         first.seek(offset)
         first.write(bytes(16))
-    pace, load = Pace(batch=8, chunk=8), partial(load_model, spec)
+    pace, load = LoaderConfig(batch=8, chunk=8), partial(load_model, spec)
     local = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "local"), pace=pace)
     assert cluster.alive == 2
     killed: list[float] = []
@@ -309,7 +309,7 @@ def many_parts_share_tasks_and_keep_their_order(cluster: Cluster) -> None:
         patch.setattr(ray_engine, "TASKS", 3)
         read = [Path(f"/nowhere/{at}") if at % 7 == 3 else at for at in range(20)]
         found = list(cluster.engine().run(lambda: twice, read))
-    whole = [one for one in found if not isinstance(one, Failed)]
+    whole = [one for one in found if not isinstance(one, FailedPart)]
     assert whole == [2 * at for at in range(20) if at % 7 != 3]
     assert ["/nowhere/3" in found[3].reason, "/nowhere/10" in found[10].reason] == [True, True]
 
@@ -359,7 +359,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         "import sys; from pathlib import Path; from functools import partial\n"
         "from tests.engine.test_embedding import album\n"
         "from tiltmeter.engine.embedding.embed import Workers, embed\n"
-        "from tiltmeter.engine.embedding.loader import Pace\n"
+        "from tiltmeter.engine.embedding.loader import LoaderConfig\n"
         "from tiltmeter.engine.named import engine_of; from tiltmeter.models import load_model\n"
         "from tiltmeter.store import Store\n"
         "spec, root, store, engine = sys.argv[1:]\n"
@@ -388,7 +388,11 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     assert all(path.stat().st_mtime_ns == then for path, then in before.items())
     local = tmp_path / "local"
     embed(
-        load_model(spec), faces.images, faces.ids, store=Store(local), pace=Pace(batch=4, chunk=10)
+        load_model(spec),
+        faces.images,
+        faces.ids,
+        store=Store(local),
+        pace=LoaderConfig(batch=4, chunk=10),
     )
     assert shards(store) == shards(local)
     assert len(shards(store)) == 30

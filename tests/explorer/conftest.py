@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.explorer.making import two_models
-from tiltmeter.explorer.gathering import Scene
+from tiltmeter.explorer.data import ExplorerData
 
 
 @pytest.fixture(scope="session")
-def scene() -> Scene:
+def scene() -> ExplorerData:
     return two_models()

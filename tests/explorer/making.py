@@ -11,13 +11,13 @@ import numpy as np
 from PIL import Image
 
 from tests.conftest import write_csv
-from tiltmeter.explorer.gathering import Scene, gather
+from tiltmeter.explorer.data import ExplorerData, gather
 
 DUAL = ("testbed:dual", "testbed:dual?twin=fair")
 FIGURES = "testbed:?images=700&strength=1"
 
 
-def two_models(*, show_images: bool = True) -> Scene:
+def two_models(*, show_images: bool = True) -> ExplorerData:
     """A model that leans, and its twin that does not, on figures of the built-in world."""
     return gather(None, DUAL, FIGURES, show_images=show_images)
 
@@ -39,11 +39,11 @@ def photographs(place: Path, count: int = 40) -> Path:
 
 
 @contextmanager
-def served(scene: Scene) -> Iterator[str]:
+def served(scene: ExplorerData) -> Iterator[str]:
     """The address of a real server on a scene, in a thread of this process."""
     import uvicorn
 
-    from tiltmeter.explorer import serving
+    from tiltmeter.explorer import server as serving
 
     taken = serving.bound(None)
     port, token = taken.getsockname()[1], "token-of-the-test"

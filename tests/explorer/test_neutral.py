@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.errors import UnknownNameError
-from tiltmeter.explorer.asking import Asker
-from tiltmeter.explorer.gathering import Scene
+from tiltmeter.explorer.data import ExplorerData
 from tiltmeter.explorer.neutral import FEWEST, MOST_WORDS, chosen, neutral
+from tiltmeter.explorer.queries import QueryRunner
 from tiltmeter.explorer.ranking import answer
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.types import Groups, Prompt
@@ -15,7 +15,7 @@ from tiltmeter.types import Groups, Prompt
 HOUSE = get_convention("tiltmeter")
 
 
-def test_against_one_word_at_a_time(scene: Scene) -> None:
+def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
     """The same figures, from an answer to each neutral word by itself."""
     tower, groups = scene.towers[0], scene.groups["shape"]
     texts = ["a photo of a lamp", "a photo of a spoon"] * FEWEST
@@ -43,8 +43,8 @@ def test_against_one_word_at_a_time(scene: Scene) -> None:
     )
 
 
-def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: Scene) -> None:
-    asker, groups = Asker(scene), scene.groups["shape"]
+def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: ExplorerData) -> None:
+    asker, groups = QueryRunner(scene), scene.groups["shape"]
     known = scene.towers[0].neutral
     assert known is not None
     assert len(known) == MOST_WORDS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 from tiltmeter.errors import InputError
-from tiltmeter.explorer.ranking import Answer, answer
+from tiltmeter.explorer.ranking import QueryResult, answer
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.ranking import max_skew, skew
@@ -144,7 +144,7 @@ def test_what_a_reranker_shows_is_what_counts() -> None:
 def test_other_conventions(name: str) -> None:
     convention = get_convention(name)
     scores, groups = drawn(300, 4.0, seed=6)
-    found: Answer = answer(scores, groups, k=20, convention=convention)
+    found: QueryResult = answer(scores, groups, k=20, convention=convention)
     how = {"target": convention.target, "empty": convention.empty, "ties": convention.ties}
     expected = max_skew(scores[None], groups, k=20, absolute=convention.skew == "absolute", **how)
     assert found.max_skew.value == pytest.approx(expected[0])

@@ -13,7 +13,14 @@ import pytest
 from PIL import Image, ImageFile
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Pictures, Unreadable, all_within, decode, within
+from tiltmeter.io.image_files import (
+    GeneratedImages,
+    ImageFiles,
+    Unreadable,
+    all_within,
+    decode,
+    within,
+)
 
 
 def noise(height: int = 24, width: int = 32) -> Image.Image:
@@ -222,8 +229,8 @@ def test_links_that_lead_out_are_refused(tmp_path: Path) -> None:
 def test_pictures_by_row_slice_and_array(tmp_path: Path) -> None:
     for at in range(4):
         Image.new("RGB", (2, 2), (at, 0, 0)).save(tmp_path / f"{at}.png")
-    files = Pictures(tuple(tmp_path / f"{at}.png" for at in range(4)), tmp_path)
-    made = Made(lambda row: files[row], range(4))
+    files = ImageFiles(tuple(tmp_path / f"{at}.png" for at in range(4)), tmp_path)
+    made = GeneratedImages(lambda row: files[row], range(4))
     for pictures in (files, made):
         assert len(pictures) == 4
         assert [p.getpixel((0, 0))[0] for p in pictures] == [0, 1, 2, 3]

@@ -20,7 +20,7 @@ from tests.engine.test_embedding import Colours, album
 from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.engine.embedding.embed import embed
-from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError
 from tiltmeter.io import places as sources
 from tiltmeter.store import Store
@@ -101,7 +101,7 @@ def test_tables_with_pictures(bucket: Path, url: str, table: str, tmp_path: Path
     assert there.ids == here.ids
     assert there.groups["side"].names == here.groups["side"].names
     assert there.provenance["labels"] == here.provenance["labels"]
-    pace = Pace(batch=4, chunk=4, workers=1)  # decoded by a process that was forked
+    pace = LoaderConfig(batch=4, chunk=4, workers=1)  # decoded by a process that was forked
     ours, theirs = (
         embed(Colours(), one.images, one.ids, store=Store(tmp_path / str(at)), pace=pace)
         for at, one in enumerate((here, there))
@@ -116,7 +116,7 @@ def test_a_picture_that_is_not_there_is_named_and_the_rest_goes_on(
     table = tmp_path / "t.csv"
     table.write_text("file,side\n0000.png,l\ngone.png,r\n0002.png,l\n")
     data = tm.load_data(f"table:{table}?path=file&attributes=side&root={url}/photos")
-    done = embed(Colours(), data.images, data.ids, pace=Pace(workers=0))
+    done = embed(Colours(), data.images, data.ids, pace=LoaderConfig(workers=0))
     assert done.rows == [0, 2]
     assert list(done.unreadable) == ["gone.png"]
     assert f"{url}/photos/gone.png cannot be read" in done.unreadable["gone.png"]

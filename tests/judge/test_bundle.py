@@ -30,11 +30,11 @@ from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError
-from tiltmeter.judge.bundle import verifying
-from tiltmeter.judge.bundle.packing import bundle, described, headline, run_hash, sealed
-from tiltmeter.judge.bundle.recomputing import METRICS
-from tiltmeter.judge.bundle.verifying import Verified, verify
-from tiltmeter.judge.bundle.zipping import packed, unpacked
+from tiltmeter.judge.bundle import verify as verifying
+from tiltmeter.judge.bundle.pack import bundle, described, headline, run_hash, sealed
+from tiltmeter.judge.bundle.recompute import METRICS
+from tiltmeter.judge.bundle.verify import VerificationResult, verify
+from tiltmeter.judge.bundle.zip_file import packed, unpacked
 from tiltmeter.judge.panel import panel
 from tiltmeter.models import load_model
 from tiltmeter.results import Run, rows
@@ -247,7 +247,7 @@ def test_it_needs_no_torch(whole: Path) -> None:
         "        if name.partition('.')[0] in ('torch', 'transformers', 'huggingface_hub'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Gone())\n"
-        "from tiltmeter.judge.bundle.verifying import verify\n"
+        "from tiltmeter.judge.bundle.verify import verify\n"
         f"found = verify({str(whole)!r})\n"
         "print(found.ok, sum(found.recomputed.compared.values()))"
     )
@@ -672,5 +672,5 @@ def test_exit_codes_of_the_real_command(whole: Path, tmp_path: Path) -> None:
 
 def test_names_of_the_shape() -> None:
     """A check that found nothing wrong is not one that found nothing."""
-    assert Verified(Path("x"), "0").ok
-    assert not Verified(Path("x"), "0", wrong=[("a", "b")]).ok
+    assert VerificationResult(Path("x"), "0").ok
+    assert not VerificationResult(Path("x"), "0", wrong=[("a", "b")]).ok

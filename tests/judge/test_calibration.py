@@ -13,11 +13,11 @@ from tests.command_line import tiltmeter
 from tests.conftest import ROOT
 from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.calibration import Calibration, calibrate, measuring
+from tiltmeter.judge.calibration import Calibration, calibrate, measurement
 from tiltmeter.judge.calibration.settings import (
     SCALE,
     SETTINGS,
-    Reading,
+    MetricReading,
     Readings,
     Setting,
     leaning,
@@ -150,19 +150,21 @@ def test_a_figure_is_the_same_whatever_else_is_asked_for() -> None:
 TRUTH = np.linspace(-1, 1, 40)[:, None]
 
 
-def toy(change: Callable[[Reading], Reading]) -> Setting:
+def toy(change: Callable[[MetricReading], MetricReading]) -> Setting:
     """A metric that reads the dose times the truth, with a fair test, changed as told."""
     from scipy.special import ndtr
 
     def setting(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
         values = world.strength * TRUTH + noise * rng.normal(size=TRUTH.shape) / np.sqrt(n)
         p = 2 * ndtr(-np.abs(values) * np.sqrt(n) / noise)
-        return {"c_asc": change(Reading(values, 0.0, TRUTH, p))}
+        return {"c_asc": change(MetricReading(values, 0.0, TRUTH, p))}
 
     return setting
 
 
-def verdict(monkeypatch: pytest.MonkeyPatch, change: Callable[[Reading], Reading]) -> str:
+def verdict(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[MetricReading], MetricReading]
+) -> str:
     monkeypatch.setitem(SETTINGS, "c_asc", toy(change))
     return calibrate(["c_asc"], **FEW).summaries[0].verdict
 
@@ -191,7 +193,7 @@ def test_a_sound_metric_is_called_sound(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_broken_one_is_called_what_it_is(
-    change: Callable[[Reading], Reading], said: str, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[MetricReading], MetricReading], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert said in verdict(monkeypatch, change)
 
@@ -205,7 +207,7 @@ def test_a_broken_one_is_called_what_it_is(
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(
-    change: Callable[[Reading], Reading], message: str, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[MetricReading], MetricReading], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match=message):
         verdict(monkeypatch, change)
@@ -319,7 +321,7 @@ def test_the_documents_show_the_calibration_of_every_metric() -> None:
     assert {file.stem for file in pictures} == set(METRICS)
     assert sum(file.stat().st_size for file in pictures) < 400_000
     doses = [row["dose"] for row in found.table.to_pylist() if row["figure"] == "response"]
-    assert set(doses) == set(measuring.DOSES)
+    assert set(doses) == set(measurement.DOSES)
 
 
 # --- the command -------------------------------------------------------------------------------

@@ -22,11 +22,11 @@ from tiltmeter.cli.app import app
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.frontier import Frontier, frontier
-from tiltmeter.judge.frontier.judging import Judge, Shown
+from tiltmeter.judge.frontier.evaluation import CandidateEvaluator, CandidateRanking
+from tiltmeter.judge.frontier.inputs import split
 from tiltmeter.judge.frontier.leakage import leakage
-from tiltmeter.judge.frontier.material import split
 from tiltmeter.judge.frontier.strengths import COMPOSITIONS, GRIDS, Candidate, candidates, untrained
-from tiltmeter.judge.frontier.table import Judged
+from tiltmeter.judge.frontier.table import CandidateResult
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.results import Run
 from tiltmeter.types import Faces, Groups, Prompt
@@ -86,7 +86,9 @@ def test_the_choice_keeps_within_the_loss_and_sees_no_labels() -> None:
 def swept(points: list[tuple[float, float]]) -> Frontier:
     """A sweep of given bias and cost, beginning with the model before."""
     one = [
-        Judged(Candidate(f"m{at}", {}), "vectors", False, 0.0, {("max_skew", "a"): bias}, cost, {})
+        CandidateResult(
+            Candidate(f"m{at}", {}), "vectors", False, 0.0, {("max_skew", "a"): bias}, cost, {}
+        )
         for at, (bias, cost) in enumerate([(1.0, 0.0), *points])
     ]
     return Frontier("a", one[0], one[1:], 0.01, {})
@@ -97,16 +99,16 @@ def test_words_that_lean_together_widen_the_null() -> None:
     rng = np.random.default_rng(0)
     groups = Groups(np.arange(600) % 2, ("a", "b"), "kind")
     faces = faces_of(rng.normal(size=(600, 40)), kind=groups)
-    judge = Judge(faces, ("kind",), words(20), HOUSE.with_(k=(100,)), permutations=400)
+    judge = CandidateEvaluator(faces, ("kind",), words(20), HOUSE.with_(k=(100,)), permutations=400)
     one = rng.normal(size=(1, 40))
     others = np.linalg.qr(rng.normal(size=(40, 20)))[0].T
     spread = {}
     for name, texts in {"same": np.repeat(one, 20, axis=0), "others": others}.items():
-        found = judge.null(Shown.by_score(texts, faces.vectors), "max_skew", "kind")
+        found = judge.null(CandidateRanking.by_score(texts, faces.vectors), "max_skew", "kind")
         assert found is not None
         spread[name] = found[1].std()
-    single = Judge(faces, ("kind",), words(1), HOUSE.with_(k=(100,)), permutations=400)
-    alone = single.null(Shown.by_score(one, faces.vectors), "max_skew", "kind")
+    single = CandidateEvaluator(faces, ("kind",), words(1), HOUSE.with_(k=(100,)), permutations=400)
+    alone = single.null(CandidateRanking.by_score(one, faces.vectors), "max_skew", "kind")
     assert alone is not None
     assert spread["same"] == pytest.approx(alone[1].std(), rel=1e-9)
     assert spread["others"] < 0.5 * spread["same"]
@@ -118,8 +120,10 @@ def test_the_null_band_holds_where_nothing_leans() -> None:
         rng = np.random.default_rng(seed)
         groups = Groups(rng.permutation(np.arange(300) % 3), ("a", "b", "c"), "kind")
         faces = faces_of(rng.normal(size=(300, 8)), kind=groups)
-        judge = Judge(faces, ("kind",), words(10), HOUSE.with_(k=(50,)), 199, seed=seed)
-        shown = Shown.by_score(rng.normal(size=(10, 8)), faces.vectors)
+        judge = CandidateEvaluator(
+            faces, ("kind",), words(10), HOUSE.with_(k=(50,)), 199, seed=seed
+        )
+        shown = CandidateRanking.by_score(rng.normal(size=(10, 8)), faces.vectors)
         figures, _ = judge.figures(shown)
         inside += figures["max_skew", "kind"].within_null
     assert inside >= 54  # 97.5% are expected below the upper edge
@@ -132,8 +136,10 @@ def test_means_are_those_of_plain_loops() -> None:
     rng = np.random.default_rng(3)
     x, groups = planted(n=90, groups=3)
     texts = rng.normal(size=(6, x.shape[1]))
-    judge = Judge(faces_of(x, kind=groups), ("kind",), words(3, 2), HOUSE.with_(k=(20,)))
-    found = judge.means(Shown.by_score(texts, x))
+    judge = CandidateEvaluator(
+        faces_of(x, kind=groups), ("kind",), words(3, 2), HOUSE.with_(k=(20,))
+    )
+    found = judge.means(CandidateRanking.by_score(texts, x))
     per_word: dict[int, list[float]] = {}
     sizes: dict[int, list[float]] = {}
     scores = (texts @ x.T).astype(np.float32)

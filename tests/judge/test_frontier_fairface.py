@@ -18,7 +18,7 @@ pytest.importorskip("sklearn")
 import tiltmeter as tm
 from tiltmeter.errors import InputError
 from tiltmeter.judge.frontier import frontier
-from tiltmeter.judge.frontier.material import split, unseen
+from tiltmeter.judge.frontier.inputs import split, unseen
 from tiltmeter.types import Faces
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from tiltmeter.judge.frontier import frontier
-from tiltmeter.judge.frontier.judging import Judge, Shown
+from tiltmeter.judge.frontier.evaluation import CandidateEvaluator, CandidateRanking
 from tiltmeter.judge.frontier.utility import of_captions
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
@@ -34,14 +34,19 @@ def test_words_lean_together_here() -> None:
     world = World.plant(model.provenance["strength"])
     faces = figures(world, 560, np.random.default_rng(3))
     prompts = leaning(world)
-    judge = Judge(faces, ("shape",), tuple(prompts), get_convention("tiltmeter").with_(k=(50,)),
-                  permutations=200)  # fmt: skip
+    judge = CandidateEvaluator(
+        faces,
+        ("shape",),
+        tuple(prompts),
+        get_convention("tiltmeter").with_(k=(50,)),
+        permutations=200,
+    )
     images = np.asarray(model.encode_images(faces.images))
     texts = np.asarray(model.encode_texts([prompt.text for prompt in prompts]))
-    mine = judge.null(Shown.by_score(texts, images), "max_skew", "shape")
+    mine = judge.null(CandidateRanking.by_score(texts, images), "max_skew", "shape")
     rng = np.random.default_rng(4)
     order = np.array([rng.permutation(560) for _ in prompts], np.int32)
-    random = judge.null(Shown(order, None), "max_skew", "shape")
+    random = judge.null(CandidateRanking(order, None), "max_skew", "shape")
     assert mine is not None
     assert random is not None
     assert mine[1].std() > 3 * random[1].std()

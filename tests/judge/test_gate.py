@@ -15,8 +15,9 @@ from benchmarks import gate as worlds
 from tests.conftest import brought_embeddings
 from tiltmeter.debiasers.debiaser import VectorMap
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.gate import Gate, compare, evidence, gate
-from tiltmeter.judge.gate.comparing import compared_by, verdicts
+from tiltmeter.judge.gate import Gate, compare, gate
+from tiltmeter.judge.gate import run_scores as evidence
+from tiltmeter.judge.gate.comparison import compared_by, verdicts
 from tiltmeter.judge.gate.exchange import standard_ranks, swap_tests
 from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.metrics.arrays import unit
@@ -28,7 +29,7 @@ QUICK = {"permutations": 0, "bootstraps": 0, "k": [20]}
 FEW = {"swaps": 199, "bootstraps": 99}
 
 
-def small(seed: int = 0, templates: int = 1) -> evidence.Pair:
+def small(seed: int = 0, templates: int = 1) -> evidence.PairedRuns:
     """Two noisy models of 120 images and a few words, in some templates each."""
     texts, images, groups, rng = worlds.embedded(seed, images=120, words=4 * templates)
     prompts = [
@@ -37,10 +38,12 @@ def small(seed: int = 0, templates: int = 1) -> evidence.Pair:
         for t in range(templates)
     ]
     seen = (worlds.noisy(images, rng, 0.5), worlds.noisy(images, rng, 0.5))
-    return evidence.Pair(prompts, groups, (texts, texts), seen)
+    return evidence.PairedRuns(prompts, groups, (texts, texts), seen)
 
 
-def measured(pair: evidence.Pair, *, k: int = 30, draws: int = 19, name: str = "tiltmeter", seed=3):
+def measured(
+    pair: evidence.PairedRuns, *, k: int = 30, draws: int = 19, name: str = "tiltmeter", seed=3
+):
     convention = get_convention(name).with_(k=(k,))
     return swap_tests(pair, ["shape", "hue"], convention, draws=draws, bootstraps=39, seed=seed)
 
@@ -143,7 +146,7 @@ def test_other_scales_change_nothing() -> None:
 
 def test_before_and_after_change_places() -> None:
     pair = small()
-    turned = evidence.Pair(pair.prompts, pair.groups, pair.texts[::-1], pair.images[::-1])
+    turned = evidence.PairedRuns(pair.prompts, pair.groups, pair.texts[::-1], pair.images[::-1])
     one, other = measured(pair).columns(), measured(turned).columns()
     np.testing.assert_allclose(one["excess"], -other["excess"], atol=1e-5)
     np.testing.assert_allclose(one["p"], other["p"])
@@ -152,7 +155,7 @@ def test_before_and_after_change_places() -> None:
 
 def test_the_same_model_twice() -> None:
     pair = small()
-    same = evidence.Pair(pair.prompts, pair.groups, pair.texts, (pair.images[0],) * 2)
+    same = evidence.PairedRuns(pair.prompts, pair.groups, pair.texts, (pair.images[0],) * 2)
     found = measured(same).columns()
     assert not found["excess"].any()
     assert (found["p_fwer"] == 1).all()
@@ -163,7 +166,7 @@ def test_the_same_model_twice() -> None:
 def test_same_seed_same_answer_and_conventions_that_balance() -> None:
     pair = small()
     groups = {**pair.groups, "gender": pair.groups["hue"]}
-    pair = evidence.Pair(pair.prompts, groups, pair.texts, pair.images)
+    pair = evidence.PairedRuns(pair.prompts, groups, pair.texts, pair.images)
     one, other = (measured(pair, name="berg2022").columns() for _ in range(2))
     for name, values in one.items():
         np.testing.assert_array_equal(values, other[name])

@@ -13,7 +13,13 @@ from tests import reference
 from tiltmeter import metrics
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import Digest, digest, finest, merged
-from tiltmeter.metrics.histogram import LISTED, Grid, Histogram, discounts, ndkl_of_histogram
+from tiltmeter.metrics.histogram import (
+    LISTED,
+    Histogram,
+    HistogramGrid,
+    discounts,
+    ndkl_of_histogram,
+)
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.types import Groups
 
@@ -37,7 +43,7 @@ cuts = st.lists(st.integers(1, 299), max_size=5, unique=True).map(sorted)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 10**6]), cuts, st.integers(0, 5))
 def test_merged_digests_equal_the_whole(seed: int, levels: int, at: list[int], split: int) -> None:
     scores, codes = case(seed, levels)
-    grid = Grid.around(scores[:, :10], bins=32)
+    grid = HistogramGrid.around(scores[:, :10], bins=32)
     parts = [
         Digest.of(scores[:, a:b], codes[a:b], 4, K, grid, a)
         for a, b in itertools.pairwise([0, *at, 300])
@@ -64,7 +70,7 @@ def test_a_digest_gives_the_slow_reference(levels: int) -> None:
     scores, codes = case(3, levels, items=60)
     found = digest(
         np.eye(3, dtype=np.float32), scores.T, codes,
-        groups=4, k=K, grid=Grid.around(scores), block=17,
+        groups=4, k=K, grid=HistogramGrid.around(scores), block=17,
     )  # fmt: skip
     q = np.bincount(codes, minlength=4) / 60
     for row, one in enumerate(scores.tolist()):
@@ -94,7 +100,7 @@ def test_whole_ndkl_lies_within_its_bounds(
     scores, codes = case(seed, levels, tilt=tilt)
     shares = np.bincount(codes, minlength=4) / 300 if target == "prior" else np.full(4, 0.25)
     groups = Groups(codes, tuple("abcd"))
-    grid = Grid.around(scores[:, :20], bins)
+    grid = HistogramGrid.around(scores[:, :20], bins)
     found = ndkl_of_histogram(
         Histogram.of(scores, codes, 4, grid), shares, TopItems.of(scores, groups, k)
     )
@@ -112,7 +118,7 @@ def test_bounds_hold_for_the_worst_orders_within_bins() -> None:
     for order in itertools.permutations(range(3)):
         codes = np.concatenate([[0], np.repeat(order, [3, 5, 9]), np.repeat(order, [8, 2, 4])])
         scores = -np.arange(len(codes), dtype=float)[None]
-        grid = Grid(np.array([-34.5]), np.array([1 / 17.0]), bins=2)
+        grid = HistogramGrid(np.array([-34.5]), np.array([1 / 17.0]), bins=2)
         groups = Groups(codes, tuple("abc"))
         shares = np.array([0.2, 0.5, 0.3])
         found = ndkl_of_histogram(
@@ -130,7 +136,7 @@ def test_narrow_bins_bring_the_bounds_together() -> None:
     exact = metrics.ndkl(scores, groups, target="prior")
     wide = []
     for bins in (64, 512, 4096):
-        grid = Grid.around(scores[:, :1000], bins)
+        grid = HistogramGrid.around(scores[:, :1000], bins)
         found = ndkl_of_histogram(
             Histogram.of(scores, codes, 2, grid), groups.shares, TopItems.of(scores, groups, 100)
         )
@@ -151,15 +157,15 @@ def test_discounts_beyond_the_list_are_the_sums() -> None:
 
 
 def test_scores_beyond_the_grid_are_counted() -> None:
-    grid = Grid(np.array([0.0]), np.array([10.0]), bins=10)
+    grid = HistogramGrid(np.array([0.0]), np.array([10.0]), bins=10)
     scores = np.array([[-1e30, -0.1, 0.05, 0.95, 1.0, 1e30]])
     found = Histogram.of(scores, np.zeros(6, int), 1, grid)
     assert found.counts[0, :, 0].tolist() == [3, 0, 0, 0, 0, 0, 0, 0, 0, 3]
 
 
 def test_histograms_of_other_bins_are_refused() -> None:
-    one = Histogram.empty(Grid(np.zeros(1), np.ones(1), 4), 2)
-    other = Histogram.empty(Grid(np.zeros(1), np.ones(1) * 2, 4), 2)
+    one = Histogram.empty(HistogramGrid(np.zeros(1), np.ones(1), 4), 2)
+    other = Histogram.empty(HistogramGrid(np.zeros(1), np.ones(1) * 2, 4), 2)
     with pytest.raises(InputError, match="one grid"):
         one.merge(other)
 
@@ -169,7 +175,7 @@ def test_attributes_come_from_their_crossing() -> None:
     gender = Groups(codes % 2, ("man", "woman"), "gender")
     race = Groups(np.arange(300) % 3, tuple("abc"), "race")
     cells, kinds = finest([gender, race])
-    grid = Grid.around(scores)
+    grid = HistogramGrid.around(scores)
     fine = Digest.of(scores, cells, len(kinds), K, grid, 0)
     for at, groups in enumerate((gender, race)):
         found = fine.regroup(kinds[:, at], len(groups.names))
@@ -184,7 +190,7 @@ def test_attributes_come_from_their_crossing() -> None:
 
 def test_images_are_numbered_beyond_32_bits() -> None:
     scores, codes = case(1, 10**6)
-    grid = Grid.around(scores)
+    grid = HistogramGrid.around(scores)
     far = Digest.of(scores, codes, 4, K, grid, 5 * 10**9)
     near = Digest.of(scores, codes, 4, K, grid, 0)
     np.testing.assert_array_equal(far.top.ids - 5 * 10**9, near.top.ids)

@@ -18,7 +18,7 @@ import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_dual  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.probes.probe import Resampling  # noqa: E402
-from tiltmeter.probes.stereotype.caption_choice import Cases  # noqa: E402
+from tiltmeter.probes.stereotype.caption_choice import CaptionCases  # noqa: E402
 from tiltmeter.probes.stereotype.probe import stereotype  # noqa: E402
 from tiltmeter.types import DualEncoder, Groups, Matcher, TextEncoder  # noqa: E402
 
@@ -123,7 +123,7 @@ def test_blip_has_the_librarys_cosines_and_matches(built: Callable[[str], Built]
 
 def test_blip_without_a_scale_has_no_rows_at_its_own_scale(built: Callable[[str], Built]) -> None:
     """The same cases through CLIP, which has a scale, do have them."""
-    cases = Cases(
+    cases = CaptionCases(
         ids=("a", "b"),
         captions=(tuple(TEXTS), tuple(TEXTS[::-1])),
         neutral=(None, None),

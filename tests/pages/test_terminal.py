@@ -15,7 +15,7 @@ from tiltmeter.cli import app as cli
 from tiltmeter.pages.summary import _sentence
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.pages.terminal.audit import _counts
-from tiltmeter.pages.terminal.closing import closing, in_short
+from tiltmeter.pages.terminal.audit_summary import closing, in_short
 from tiltmeter.pages.text import TURNING
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY

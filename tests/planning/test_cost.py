@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tiltmeter.cli.app import app
 from tiltmeter.errors import InputError
 from tiltmeter.planning import cost as scaling
-from tiltmeter.planning.cost import Step, scale
+from tiltmeter.planning.cost import CostStep, scale
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "PICTURES", 8)
 
 
-def by_job(steps: list[Step]) -> dict[str, Step]:
+def by_job(steps: list[CostStep]) -> dict[str, CostStep]:
     return {step.job: step for step in steps}
 
 

@@ -12,9 +12,9 @@ import tiltmeter as tm
 from tests.conftest import write_csv
 from tiltmeter.engine.ranking.samples import balanced_rows
 from tiltmeter.errors import ConventionError
-from tiltmeter.judge.bundle.packing import ENDING, bundle
-from tiltmeter.judge.bundle.verifying import verify
-from tiltmeter.judge.gate.comparing import compare
+from tiltmeter.judge.bundle.pack import ENDING, bundle
+from tiltmeter.judge.bundle.verify import verify
+from tiltmeter.judge.gate.comparison import compare
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.papers.top_composition import composition
 from tiltmeter.planning.power import plan

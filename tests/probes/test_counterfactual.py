@@ -17,10 +17,16 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.counterfactual import directed_bias
 from tiltmeter.models import load_model
-from tiltmeter.probes.counterfactual.measuring import Asked, Measured, measure, text_bias
-from tiltmeter.probes.counterfactual.probe import OPTIONS, Reading, Sources, counterfactual, fewer
+from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores, measure, text_bias
+from tiltmeter.probes.counterfactual.probe import (
+    OPTIONS,
+    CounterfactualSources,
+    ProbabilityReading,
+    counterfactual,
+    fewer,
+)
 from tiltmeter.probes.counterfactual.rows import means
-from tiltmeter.probes.counterfactual.sources.parallel import Parallel, Redrawn
+from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages, RedrawnScenes
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.texts import counterfactual_words
 from tiltmeter.results import Run
@@ -43,17 +49,17 @@ def figures():
 @pytest.fixture(scope="module")
 def asked(figures):
     words = counterfactual_words(figures, OPTIONS)
-    return Asked(SHAPE, tuple(words["targets"]), tuple(words["targets"].values()), TEMPLATES)
+    return MaskedQuery(SHAPE, tuple(words["targets"]), tuple(words["targets"].values()), TEMPLATES)
 
 
 @pytest.fixture(scope="module", params=["fusion", "stream"])
 def redrawn(request, figures, asked):
     """A model, its fair twin's measurements, and its own."""
     models = [load_model(f"testbed:{request.param}{twin}") for twin in ("?twin=fair", "")]
-    return models[1], *(measure(model, figures, asked, Redrawn()) for model in models)
+    return models[1], *(measure(model, figures, asked, RedrawnScenes()) for model in models)
 
 
-def by_target(found: Measured, asked: Asked, kind: str, reading: str = "vocabulary"):
+def by_target(found: MaskedScores, asked: MaskedQuery, kind: str, reading: str = "vocabulary"):
     """Equation 7 for every target, templates averaged: a plain loop."""
     values = found.biases(asked, reading, 0.05)[kind]
     return np.array(
@@ -67,9 +73,9 @@ def by_target(found: Measured, asked: Asked, kind: str, reading: str = "vocabula
 # the formulas
 
 
-def by_hand() -> tuple[Measured, Asked]:
+def by_hand() -> tuple[MaskedScores, MaskedQuery]:
     """One picture of a man, one of a woman; two targets, one template."""
-    asked = Asked(
+    asked = MaskedQuery(
         replace(GENDER, words=("man", "woman")), ("a", "b"), ("x", "x"), ("The {g} is [MASK]",)
     )
     p = np.array([  # 4 inputs x 2 instances x 2 targets
@@ -77,7 +83,7 @@ def by_hand() -> tuple[Measured, Asked]:
         [[0.50, 0.1], [0.3, 0.5]], [[0.30, 0.1], [0.6, 0.5]],
     ])  # fmt: skip
     b = np.array([[[0.8, 0.1], [0.5, 0.4]], [[0.3, 0.5], [0.48, 0.5]]])  # own word, other word
-    found = Measured(
+    found = MaskedScores(
         "hand", "", np.arange(2), np.array([True, False]), np.arange(2), np.ones((2, 2)),
         np.log(p)[:, :, None], np.log(b),
     )  # fmt: skip
@@ -120,8 +126,8 @@ def test_against_a_plain_loop(figures):
     """Every probability asked for one at a time, straight from the model."""
     model = load_model("testbed:stream")
     some = figures.only([0, 1, 2, 3])
-    asked = Asked(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
-    got = measure(model, some, asked, Redrawn()).biases(asked, "vocabulary", 0.05)
+    asked = MaskedQuery(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
+    got = measure(model, some, asked, RedrawnScenes()).biases(asked, "vocabulary", 0.05)
 
     def p(scene, text, word):
         return float(np.exp(model.mask_logprobs(scene, [text])[0, 0, model.pieces(word)[0]]))
@@ -158,7 +164,7 @@ def test_other_order_of_groups_other_sign(figures, asked):
     turned = replace(
         asked, swap=replace(SHAPE, groups=("square", "round"), words=("block", "ball"))
     )
-    here, there = (measure(model, some, one, Redrawn()) for one in (asked, turned))
+    here, there = (measure(model, some, one, RedrawnScenes()) for one in (asked, turned))
     for kind in ("VL", "V", "L"):
         a, b = by_target(here, asked, kind), by_target(there, turned, kind)
         assert a == pytest.approx(-b, abs=1e-9)
@@ -273,8 +279,8 @@ def test_parallel_photographs_give_what_redrawing_gives(figures, asked, tmp_path
     some = figures.only(range(6))
     data = load_data(f"pairs:{photographs(tmp_path, some)}", role="pairs")
     words = replace(asked, swap=replace(GENDER))
-    parallel = measure(model, data, words, Parallel())
-    drawn = measure(model, some, asked, Redrawn())
+    parallel = measure(model, data, words, ParallelImages())
+    drawn = measure(model, some, asked, RedrawnScenes())
     # each redrawn picture is one of the parallel ones
     known = {tuple(np.round(row, 6)) for row in parallel.targets[1][:, 0, :4]}
     assert all(tuple(np.round(row, 6)) in known for row in drawn.targets[1][:, 0, :4])
@@ -288,11 +294,15 @@ def test_parallel_photographs_give_what_redrawing_gives(figures, asked, tmp_path
 def test_any_two_concepts_in_templates_of_their_own(figures):
     """As the paper's Figure 9 does with horse and cow against grass and ground."""
     model = load_model("testbed:fusion")
-    asked = Asked(replace(SHAPE, prompt="this is a [MASK]"), ("fishing", "sewing"), ("x", "x"),
-                  ("A photo of a {g} who is [MASK]",))  # fmt: skip
+    asked = MaskedQuery(
+        replace(SHAPE, prompt="this is a [MASK]"),
+        ("fishing", "sewing"),
+        ("x", "x"),
+        ("A photo of a {g} who is [MASK]",),
+    )
     table, _ = counterfactual(model, figures.only(range(12)), asked=asked, convention=CONVENTION,
-                              sources=Sources(Redrawn()), resampling=QUICK,
-                              reading=Reading(["candidates"]))  # fmt: skip
+                              sources=CounterfactualSources(RedrawnScenes()), resampling=QUICK,
+                              reading=ProbabilityReading(["candidates"]))  # fmt: skip
     listed = table.to_pylist()
     [flip] = [r for r in listed if (r["metric"], r["experiment"]) == ("flip_rate", "redrawn")]
     assert (flip["value"], flip["n"]) == (1.0, 12)
@@ -332,14 +342,16 @@ def test_texts_alone(tmp_path, asked):
         (tmp_path / kind).mkdir()
         getattr(tiny_fused, kind)(tmp_path / kind)
     bert, bridge = (load_model(f"hf:{tmp_path / kind}") for kind in ("bert", "bridgetower"))
-    few = Asked(replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES)
+    few = MaskedQuery(
+        replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES
+    )
     table, instances = counterfactual(
         bert,
         None,
         asked=few,
         convention=CONVENTION,
         resampling=QUICK,
-        reading=Reading(beside=[bert]),
+        reading=ProbabilityReading(beside=[bert]),
     )
     assert table.num_rows == 2 * 3
     assert set(table["metric"].to_pylist()) == {"text_bias", "abs_text_bias"}
@@ -400,7 +412,7 @@ def test_bad_input_is_told(figures):
     def ask(**how):
         given = {"swap": SHAPE, "targets": ("cooking",), "categories": ("x",),
                  "templates": TEMPLATES} | how  # fmt: skip
-        return Asked(**given)
+        return MaskedQuery(**given)
 
     with pytest.raises(InputError, match=r"hides no word: put \[MASK\]"):
         ask(templates=("The {g} is tall",))
@@ -412,10 +424,10 @@ def test_bad_input_is_told(figures):
         ask(swap=replace(SHAPE, prompt="a figure"))
     model = load_model("testbed:stream")
     with pytest.raises(InputError, match=r"'zebra' is not in the vocabulary"):
-        measure(model, figures, ask(targets=("zebra",)), Redrawn())
+        measure(model, figures, ask(targets=("zebra",)), RedrawnScenes())
     with pytest.raises(InputError, match=r"no masked head.*use a model that guesses words"):
         counterfactual(load_model("testbed:dual"), figures, asked=ask(), convention=CONVENTION,
-                       sources=Sources(Redrawn()))  # fmt: skip
+                       sources=CounterfactualSources(RedrawnScenes()))  # fmt: skip
     with pytest.raises(InputError, match="guesses hidden words"):
         tm.audit("testbed:dual", figures, probes=["counterfactual"])
 

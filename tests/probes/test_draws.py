@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tiltmeter.probes.ranking.tabulate import Unit, drawn_means, means
+from tiltmeter.probes.ranking.tabulate import RowUnit, drawn_means, means
 from tiltmeter.stats import null
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 
 
 @pytest.fixture(params=[null.AT_ONCE, 7], ids=["at once", "in parts"], autouse=True)
@@ -28,7 +28,7 @@ def spread(counts: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("prompts", [[0, 1, 2, 3, 4, 5], [2, 3], [4], [5, 0, 3]])
 def test_some_prompts_and_some_draws(counts: np.ndarray, prompts: list[int]) -> None:
     whole = spread(counts).swapaxes(0, 1)
-    draws = Draws(counts, spread)
+    draws = BootstrapDraws(counts, spread)
     np.testing.assert_array_equal(draws.at(np.array(prompts)), whole[:, prompts])
     rows = slice(1, 4)
     np.testing.assert_array_equal(draws.at(np.array(prompts), rows), whole[rows][:, prompts])
@@ -36,20 +36,20 @@ def test_some_prompts_and_some_draws(counts: np.ndarray, prompts: list[int]) -> 
 
 
 def test_neighbours_are_not_copied(counts: np.ndarray) -> None:
-    assert np.shares_memory(Draws(counts).at(np.array([2, 3, 4])), counts)
-    assert not np.shares_memory(Draws(counts).at(np.array([2, 4, 3])), counts)
+    assert np.shares_memory(BootstrapDraws(counts).at(np.array([2, 3, 4])), counts)
+    assert not np.shares_memory(BootstrapDraws(counts).at(np.array([2, 4, 3])), counts)
 
 
 def test_means_of_units(counts: np.ndarray) -> None:
-    def unit(prompts: list[int], words: list[int]) -> Unit:
-        return Unit(np.array(prompts), np.array(words), np.arange(len(prompts)))
+    def unit(prompts: list[int], words: list[int]) -> RowUnit:
+        return RowUnit(np.array(prompts), np.array(words), np.arange(len(prompts)))
 
     values = np.where(counts == 8, np.nan, counts)
     assert np.isnan(values).any()
     level = [unit([0, 1, 2], [0, 0, 1]), unit([5, 3], [2, 3]), unit([4], [4])]
     expected = means(values.swapaxes(0, 1), level)
-    np.testing.assert_array_equal(drawn_means(Draws(values), level), expected)
+    np.testing.assert_array_equal(drawn_means(BootstrapDraws(values), level), expected)
     singles = [unit([4], [0]), unit([1], [1])]
     np.testing.assert_array_equal(
-        drawn_means(Draws(values), singles), values.swapaxes(0, 1)[:, [4, 1]]
+        drawn_means(BootstrapDraws(values), singles), values.swapaxes(0, 1)[:, [4, 1]]
     )

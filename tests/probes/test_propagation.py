@@ -33,9 +33,9 @@ from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.propagation import experiments as propagation_experiments
 from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
-    Choices,
-    Measured,
-    Side,
+    ExperimentInput,
+    ExperimentResult,
+    PropagationConfig,
     measure,
     permuted,
 )
@@ -47,16 +47,18 @@ from tiltmeter.results import Run
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.data import figures
-from tiltmeter.testbed.valence import Perfect, lexicon, pictures, valences
+from tiltmeter.testbed.valence import OptimalModel, lexicon, pictures, valences
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Faces, Groups
 
 HOUSE = get_convention("tiltmeter")
-SMALL = Choices(k=(7,), extremes=4, members=5)
+SMALL = PropagationConfig(k=(7,), extremes=4, members=5)
 GROUPS = ("x", "y", "z")
 
 
-def scattered(seed: int = 0, *, templates: int = 2, lean: float = 0.0) -> dict[str, Side]:
+def scattered(
+    seed: int = 0, *, templates: int = 2, lean: float = 0.0
+) -> dict[str, ExperimentInput]:
     """Random vectors in every role; with `lean`, group x lies where pleasant items lie."""
     rng = np.random.default_rng(seed)
     pleasant = rng.normal(size=12)
@@ -70,16 +72,22 @@ def scattered(seed: int = 0, *, templates: int = 2, lean: float = 0.0) -> dict[s
     for role, v in rated.items():
         times = templates if role == "lexicon" else 1
         vectors = [cloud(len(v), 2 * v - 1) for _ in range(times)]
-        sides[role] = Side(role, tuple(f"{role} {i}" for i in range(len(v))), vectors, v, None, "d")
+        sides[role] = ExperimentInput(
+            role, tuple(f"{role} {i}" for i in range(len(v))), vectors, v, None, "d"
+        )
     for role, c in codes.items():
         times = templates if role == "groups" else 1
         vectors = [cloud(len(c), lean * (c == 0)) for _ in range(times)]
         groups = Groups(c, GROUPS, "kind")
-        sides[role] = Side(role, tuple(f"{role} {i}" for i in range(len(c))), vectors, None, groups)
+        sides[role] = ExperimentInput(
+            role, tuple(f"{role} {i}" for i in range(len(c))), vectors, None, groups
+        )
     return sides
 
 
-def measured(sides: dict[str, Side], choices: Choices = SMALL, **given: Any) -> Run:
+def measured(
+    sides: dict[str, ExperimentInput], choices: PropagationConfig = SMALL, **given: Any
+) -> Run:
     given = {"resampling": Resampling(10, 50), **given}
     table, single = propagation(sides, model="m", convention=HOUSE, choices=choices, **given)
     return Run(table, {}, {"propagation": single})
@@ -155,7 +163,7 @@ def test_more_and_other_templates_do_not_matter_when_they_are_copies() -> None:
 
 
 def slow(
-    sides: dict[str, Side], name: str, k: int, extremes: int, members: np.ndarray | None
+    sides: dict[str, ExperimentInput], name: str, k: int, extremes: int, members: np.ndarray | None
 ) -> tuple[list[list[float]], list[list[float]]]:
     """Both numbers of each query, one after the other: queries x columns."""
     e = EXPERIMENTS[name]
@@ -217,7 +225,9 @@ def test_rhos_of_rows_are_those_of_each_row(seed: int, n: int, levels: int) -> N
     np.testing.assert_allclose(spearman_rows(x, y), expected, atol=1e-12)
 
 
-def relabelled(true: Measured, many: int, rng: np.random.Generator) -> list[Side]:
+def relabelled(
+    true: ExperimentResult, many: int, rng: np.random.Generator
+) -> list[ExperimentInput]:
     """The items, `many` times, with their labels permuted as the probe permutes them."""
     items = true.items
     if items.groups is None:
@@ -272,9 +282,9 @@ def test_by_default_six_groups_can_pass_holm_also_with_all_36_tests_together() -
     faces = rng.normal(size=(240, 12)) + rng.normal(size=(240, 1)) * pleasant
     words = rng.normal(size=(100, 12)) + 4 * (valence[:, None] - 0.5) * pleasant
     sides = {
-        "faces": Side("faces", tuple(map(str, range(240))), [faces], None,
+        "faces": ExperimentInput("faces", tuple(map(str, range(240))), [faces], None,
                       Groups(codes, tuple("abcdef"), "kind")),
-        "lexicon": Side("lexicon", tuple(map(str, range(100))), [words], valence),
+        "lexicon": ExperimentInput("lexicon", tuple(map(str, range(100))), [words], valence),
     }  # fmt: skip
     run = measured(sides, replace(SMALL, extremes=10, k=(20,)), resampling=Resampling(bootstraps=0))
     told = run.where(metric="rho", experiment="1-a")
@@ -298,12 +308,19 @@ def test_no_published_mean_stands_beside_other_models_and_data() -> None:
     rng, n = np.random.default_rng(0), 600
     ids = tuple(map(str, range(n)))
     sides = {
-        "faces": Side("faces", ids, [rng.normal(size=(n, 3))], None,
-                      Groups(np.arange(n) % 2, ("x", "y"), "kind"), "mine"),
-        "lexicon": Side("lexicon", ids, [rng.normal(size=(n, 3))], rng.uniform(size=n), None,
-                        "mine"),
-    }  # fmt: skip
-    run = measured(sides, Choices(), resampling=Resampling(0, 0))
+        "faces": ExperimentInput(
+            "faces",
+            ids,
+            [rng.normal(size=(n, 3))],
+            None,
+            Groups(np.arange(n) % 2, ("x", "y"), "kind"),
+            "mine",
+        ),
+        "lexicon": ExperimentInput(
+            "lexicon", ids, [rng.normal(size=(n, 3))], rng.uniform(size=n), None, "mine"
+        ),
+    }
+    run = measured(sides, PropagationConfig(), resampling=Resampling(0, 0))
     assert run.where(metric="rho_mean", k=500)
     assert run.table["published"].null_count == run.table.num_rows
 
@@ -370,11 +387,11 @@ def test_means_over_the_studys_models_stand_beside_no_single_model() -> None:
     """With the study's own choices too: whose model and data these are, nobody knows."""
     rng = np.random.default_rng(0)
     sides = {
-        role: Side(role, tuple(map(str, range(520))), [rng.normal(size=(520, 8))],
+        role: ExperimentInput(role, tuple(map(str, range(520))), [rng.normal(size=(520, 8))],
                    rng.uniform(size=520), None, role)
         for role in ("valence", "lexicon")
     }  # fmt: skip
-    run = measured(sides, Choices(), resampling=Resampling(0, 0))
+    run = measured(sides, PropagationConfig(), resampling=Resampling(0, 0))
     assert [row["k"] for row in run.where(metric="rho_mean", experiment="1*-a")] == [500]
     assert run.table["published"].null_count == len(run.table)
 
@@ -468,20 +485,24 @@ def test_valence_off_its_scale_is_refused() -> None:
     for wrong in (-0.1, 1.2, np.nan):
         valence = np.append(np.linspace(0, 1, 9), wrong)
         with pytest.raises(InputError, match=r"expected 0 \(unpleasant\) to 1"):
-            Side("lexicon", tuple(map(str, range(10))), [np.ones((10, 2))], valence)
+            ExperimentInput("lexicon", tuple(map(str, range(10))), [np.ones((10, 2))], valence)
 
 
 def test_k_of_the_items_is_fine_and_more_is_an_error() -> None:
     rng = np.random.default_rng(0)
-    faces = Side("faces", ("a", "b"), [rng.normal(size=(2, 3))], None, Groups([0, 1], ("x", "y")))
+    faces = ExperimentInput(
+        "faces", ("a", "b"), [rng.normal(size=(2, 3))], None, Groups([0, 1], ("x", "y"))
+    )
     for n in (900, 300):
-        valence = Side("valence", ("",) * n, [rng.normal(size=(n, 3))], rng.uniform(size=n))
+        valence = ExperimentInput(
+            "valence", ("",) * n, [rng.normal(size=(n, 3))], rng.uniform(size=n)
+        )
         words = replace(valence, role="lexicon")
         if n == 900:
-            assert measure("1-a", faces, words, Choices(), rng).k == [500]
+            assert measure("1-a", faces, words, PropagationConfig(), rng).k == [500]
         else:
             with pytest.raises(CannotRunError, match="the top 500 of 300 lexicon sentences"):
-                measure("1-a", faces, words, Choices(), rng)
+                measure("1-a", faces, words, PropagationConfig(), rng)
 
 
 def test_a_group_of_fewer_items_makes_all_sets_as_small() -> None:
@@ -492,7 +513,13 @@ def test_a_group_of_fewer_items_makes_all_sets_as_small() -> None:
     assert found.notes == ("sets of 3 faces a group, not 5: 'x' has 3",)
     assert measured({**sides, "faces": few}).where(experiment="2-b", metric="rho")[0]["note"]
     with pytest.raises(CannotRunError, match="26 most pleasant"):
-        measure("1-a", few, sides["lexicon"], Choices(k=(5,), extremes=26), np.random.default_rng())
+        measure(
+            "1-a",
+            few,
+            sides["lexicon"],
+            PropagationConfig(k=(5,), extremes=26),
+            np.random.default_rng(),
+        )
 
 
 class Told:
@@ -626,7 +653,7 @@ def test_same_seed_same_bytes_and_curves_over_k() -> None:
         named.table["experiment"].to_pylist()
     )
     with pytest.raises(UnknownNameError, match="'mixed'"):
-        Choices(mixed="some")
+        PropagationConfig(mixed="some")
 
 
 def test_table_over_models_with_size() -> None:
@@ -655,7 +682,7 @@ def test_table_over_models_with_size() -> None:
 def world_run(strength: float, *, seed: int = 0, noise: float = 0.3, images: int = 700) -> Run:
     world, rng = World.plant(strength), np.random.default_rng(seed)
     return tm.audit(
-        Perfect(world, noise=noise, seed=seed),
+        OptimalModel(world, noise=noise, seed=seed),
         figures(world, images, rng),
         data={"valence": pictures(world, 400, rng), "lexicon": lexicon(world)},
         probes=["propagation"],
@@ -711,7 +738,7 @@ def test_valence_is_the_worlds_own_whatever_its_strength() -> None:
 
 def test_a_perfect_model_gives_cosines_affine_in_the_posterior() -> None:
     world = World.plant(1.0)
-    model, rng = Perfect(world), np.random.default_rng(0)
+    model, rng = OptimalModel(world), np.random.default_rng(0)
     scenes = figures(world, 28, rng).images
     images = model.encode_images(scenes)
     np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1)

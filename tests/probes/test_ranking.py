@@ -13,7 +13,7 @@ from tiltmeter import metrics
 from tiltmeter.engine.ranking import estimates as ranking_estimates
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import CONVENTIONS
-from tiltmeter.probes.ranking.tabulate import Layout
+from tiltmeter.probes.ranking.tabulate import RowLayout
 from tiltmeter.results import RESULTS, Run
 from tiltmeter.stats import null
 from tiltmeter.stats.null import top_count_p
@@ -195,7 +195,7 @@ def templated(words: int, templates: int) -> list[Prompt]:
 
 
 def test_concepts_are_means_over_their_templates() -> None:
-    layout = Layout.of(templated(50, 4))
+    layout = RowLayout.of(templated(50, 4))
     singles, concepts, overall = layout.levels
     assert (len(singles), len(concepts), len(overall)) == (12, 3, 1)
     assert concepts[0].prompts.tolist() == [0, 1, 2, 3]
@@ -352,7 +352,7 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
 
 
 def test_counts_are_kept_in_as_few_bytes_as_they_need() -> None:
-    parts = ranking_estimates.Parts(prompts=3, words=2)
+    parts = ranking_estimates.PromptBlocks(prompts=3, words=2)
     drawn = np.array([[[300, 0], [17, 283]]], np.uint32)
     parts.draw("top 300 null", 0, drawn, np.min_scalar_type(300), words=True)
     kept = parts.draws("top 300 null")

@@ -10,21 +10,21 @@ import pytest
 
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing.audit import audit
-from tiltmeter.engine.engines import Local, Parts
+from tiltmeter.engine.engines import LocalEngine, PartsEngine
 from tiltmeter.engine.ranking import parts as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
-from tiltmeter.engine.vectors import Held, Mapped, Stored, sample, vectors_of
+from tiltmeter.engine.vectors import FileVectors, InMemoryVectors, StoreVectors, sample, vectors_of
 from tiltmeter.errors import InputError
-from tiltmeter.judge.gate.evidence import seen
+from tiltmeter.judge.gate.run_scores import seen
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes import PROBES
-from tiltmeter.probes.ranking.probe import Where, ranking
+from tiltmeter.probes.ranking.probe import RankingBackend, ranking
 from tiltmeter.results import Run
 from tiltmeter.sharing.card import command
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.store import Space
+from tiltmeter.store import EmbeddingSpace
 from tiltmeter.types import Faces, Groups, Prompt
 
 KEY = ("metric", "attribute", "group", "concept", "category", "template", "k")
@@ -172,10 +172,10 @@ def faces(vectors: np.ndarray) -> Faces:
 def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(600, 8)).astype(np.float32)
-    space = Space(tmp_path)
+    space = EmbeddingSpace(tmp_path)
     items = [f"item {at}" for at in range(600)]
     names = [space.add(items[at : at + 200], vectors[at : at + 200]) for at in (0, 200, 400)]
-    stored = Stored.of(Space(tmp_path), items)
+    stored = StoreVectors.of(EmbeddingSpace(tmp_path), items)
     np.testing.assert_array_equal(stored.read(), vectors)
     np.testing.assert_array_equal(stored.part(150, 450).read(), vectors[150:450])
     asked: dict[str, Any] = {
@@ -183,7 +183,7 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
         "convention": get_convention("tiltmeter").with_(k=(20,)),
     }  # fmt: skip
     data = faces(vectors)
-    where = Where(Parts(size=200), images=stored)
+    where = RankingBackend(PartsEngine(size=200), images=stored)
     whole = ranking(Known(), data, where=where, **asked)
     assert set(whole.table["n"].to_pylist()) == {600}
     assert whole.record == {"images": 600, "parts_not_read": {}}
@@ -196,7 +196,7 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     rest = np.r_[0:200, 400:600]
     expected = ranking(
         Known(), data.only(rest.tolist()), **asked,
-        where=Where(Parts(size=400), images=Held(vectors[rest])),
+        where=RankingBackend(PartsEngine(size=400), images=InMemoryVectors(vectors[rest])),
     )  # fmt: skip
     assert found.record["images"] == 400
     assert found.table["n"].to_pylist() == expected.table["n"].to_pylist()
@@ -209,14 +209,14 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
     vectors = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
     np.save(tmp_path / "x.npy", vectors)
     mapped = vectors_of(np.ascontiguousarray(np.load(tmp_path / "x.npy", mmap_mode="r")))
-    assert isinstance(mapped, Mapped)
+    assert isinstance(mapped, FileVectors)
     np.testing.assert_array_equal(mapped.part(30, 60).part(5, 99).read(), vectors[35:60])
-    assert isinstance(vectors_of(vectors[::2]), Held)
+    assert isinstance(vectors_of(vectors[::2]), InMemoryVectors)
     rows, some = sample(mapped, 128)
     np.testing.assert_array_equal(some, vectors[rows])
     assert len(set(rows)) == 128
     with pytest.raises(InputError, match="500 rows, but 600"):
-        Mapped(tmp_path / "x.npy", 0, 600).read()
+        FileVectors(tmp_path / "x.npy", 0, 600).read()
 
 
 def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -> None:
@@ -311,9 +311,13 @@ def tables() -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
     }  # fmt: skip
     whole, again, parts = (
         ranking(
-            Words(), data, resampling=Resampling(1000, 1000, seed), where=Where(engine), **asked
+            Words(),
+            data,
+            resampling=Resampling(1000, 1000, seed),
+            where=RankingBackend(engine),
+            **asked,
         )
-        for seed, engine in ((1, Local()), (2, Local()), (3, Parts(size=700)))
+        for seed, engine in ((1, LocalEngine()), (2, LocalEngine()), (3, PartsEngine(size=700)))
     )
     assert parts.instances.equals(whole.instances)  # the images that come up, one by one
     named = {"whole": whole, "again": again, "parts": parts}

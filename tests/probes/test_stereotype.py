@@ -35,8 +35,8 @@ from tiltmeter.probes.stereotype.across_models import (
 from tiltmeter.probes.stereotype.caption_choice import (
     KINDS,
     PICTURES,
-    Cases,
-    Reference,
+    CaptionCases,
+    LookupMatcher,
     at_random,
     biased,
     fingerprint,
@@ -44,9 +44,9 @@ from tiltmeter.probes.stereotype.caption_choice import (
     other_rows,
     readings,
 )
-from tiltmeter.probes.stereotype.estimates import Choice
+from tiltmeter.probes.stereotype.estimates import CaptionScores
 from tiltmeter.probes.stereotype.probe import stereotype
-from tiltmeter.probes.stereotype.statistics import Ratio, Sets
+from tiltmeter.probes.stereotype.statistics import CaptionSets, Ratio
 from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import Run
 from tiltmeter.stats.resampling import Resampling
@@ -57,13 +57,13 @@ from tiltmeter.types import Groups
 FEW = Resampling(permutations=199, bootstraps=100)
 
 
-def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True) -> Cases:
+def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True) -> CaptionCases:
     """Cases whose pictures are small arrays; `sets` of captions are shared out among them."""
     rng = np.random.default_rng(seed)
     at = np.arange(n) % (sets or n)
     captions = tuple(tuple(f"{kind} {one}" for kind in ("s", "a", "irrelevant")) for one in at)
     pair = tuple((f"s' {one}", f"a' {one}") if neutral else None for one in at)
-    return Cases(
+    return CaptionCases(
         ids=tuple(f"c{row}" for row in range(n)),
         captions=captions,
         neutral=pair,
@@ -74,7 +74,7 @@ def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True
     )
 
 
-def measured(model: Any, cases: Cases, resampling: Resampling = FEW, seed: int = 0) -> Run:
+def measured(model: Any, cases: CaptionCases, resampling: Resampling = FEW, seed: int = 0) -> Run:
     table, instances = stereotype(model, cases, resampling=resampling, seed=seed)
     return Run(table, {}, {"stereotype": instances})
 
@@ -85,9 +85,9 @@ def one(run: Run, metric: str, experiment: str = "matching", **where: Any) -> di
     return row
 
 
-def planted(world: World, n: int, cells: int, seed: int = 0) -> tuple[Any, Cases]:
+def planted(world: World, n: int, cells: int, seed: int = 0) -> tuple[Any, CaptionCases]:
     made = triplets(world, n, np.random.default_rng(seed), cells=cells)
-    return made, Cases.of(made, neutral_captions(made))
+    return made, CaptionCases.of(made, neutral_captions(made))
 
 
 class Noise:
@@ -95,7 +95,9 @@ class Noise:
 
     name = "noise"
 
-    def __init__(self, cases: Cases, seed: int, sees: float = 1.0, tilt: float = 0.0) -> None:
+    def __init__(
+        self, cases: CaptionCases, seed: int, sees: float = 1.0, tilt: float = 0.0
+    ) -> None:
         self.ideal, self.seed, self.sees, self.tilt = ideal(cases), seed, sees, tilt
 
     def match(self, images: Any, texts: list[str]) -> np.ndarray:
@@ -111,7 +113,7 @@ class Noise:
 # --- by hand -------------------------------------------------------------------------------------
 
 
-def by_hand() -> tuple[Cases, Reference]:
+def by_hand() -> tuple[CaptionCases, LookupMatcher]:
     """Four pictures; those of c0, c1 and c3 go against the stereotype."""
     cases = replace(made(4), against=np.array([True, True, False, True]))
     logits = {"c0": (2, 1, 0, 0.5, 0.5), "c1": (0, 1, 0, 0, 1), "c2": (1, 0, 3, 1, 0),
@@ -120,7 +122,9 @@ def by_hand() -> tuple[Cases, Reference]:
     told = {name.format(row[1]): x for row, xs in logits.items()
             for name, x in zip(names, xs, strict=True)}  # fmt: skip
     seen = {fingerprint(image) for image in cases.images}
-    return cases, Reference("told", lambda picture, text: told[text] if picture in seen else 0.0)
+    return cases, LookupMatcher(
+        "told", lambda picture, text: told[text] if picture in seen else 0.0
+    )
 
 
 def test_by_hand() -> None:
@@ -178,8 +182,10 @@ def test_against_a_slow_reference(drawn: list[tuple[int, int, int, bool]]) -> No
     """Counting one by one, with parts for ties; the same in each category."""
     cases = replace(made(len(drawn)), against=np.array([row[3] for row in drawn]))
     scores = np.array([row[:3] for row in drawn], float)
-    sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
-    choice = Choice(cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})
+    sets = CaptionSets.of(cases, 0, 0, np.random.default_rng(0))
+    choice = CaptionScores(
+        cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))}
+    )
     rows = choice.rows()
     for category in (None, "first", "second"):
         irrelevant = stereotyped = anti = count = 0.0
@@ -203,7 +209,7 @@ def test_against_a_slow_reference(drawn: list[tuple[int, int, int, bool]]) -> No
 # --- reference models ----------------------------------------------------------------------------
 
 
-def of_photographs(place: Path, n: int = 40) -> Cases:
+def of_photographs(place: Path, n: int = 40) -> CaptionCases:
     """A table in the layout of the real one, with photographs that differ."""
     from PIL import Image
 
@@ -219,7 +225,7 @@ def of_photographs(place: Path, n: int = 40) -> Cases:
         noise = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
         Image.fromarray(noise).save(place / "p" / f"{at + 1}.png")
     found = tm.load_data(f"vlstereo:{place / 's.csv'}?images={place / 'p'}")
-    return Cases.of(found, neutral_captions(found))
+    return CaptionCases.of(found, neutral_captions(found))
 
 
 @pytest.mark.parametrize("kind", ["photographs", "scenes", "arrays"])
@@ -263,7 +269,7 @@ def test_the_null_against_all_signs() -> None:
     rng = np.random.default_rng(0)
     wrong = rng.integers(0, 2, 24).astype(float)
     ratio = Ratio(wrong, np.ones(24), cases.against, np.ones(24, bool),
-                  Sets.of(cases, 0, 4000, rng))  # fmt: skip
+                  CaptionSets.of(cases, 0, 4000, rng))  # fmt: skip
     pooled, parts = wrong.mean(), []
     for one_set in range(6):
         mine = [row for row in range(24) if cases.sets[row] == one_set]
@@ -293,7 +299,7 @@ def test_without_a_tilt_alarms_are_rare_and_selection_is_no_finding() -> None:
         cases = replace(made(200, sets=100, seed=seed), against=rng.uniform(size=200) < 0.33)
         texts = [(*three, *pair) for three, pair in zip(cases.captions, cases.neutral, strict=True)]
         scores = readings(Noise(cases, seed), cases, np.arange(200))["matching"]("true", texts)
-        choice = Choice(cases, Sets.of(cases, 0, 199, rng), "matching",
+        choice = CaptionScores(cases, CaptionSets.of(cases, 0, 199, rng), "matching",
                         {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})  # fmt: skip
         found = {(row["metric"], row.get("split")): row
                  for row in [*choice.rows(), *choice.shift_rows(1.0, "matching")]
@@ -319,8 +325,10 @@ def test_the_null_of_chance_against_all_orders() -> None:
     cases = made(30, sets=4, seed=1)
     scores = np.random.default_rng(7).integers(0, 9, (30, 3)) + 0.0  # some ties
     scores[:8] += [0, 0, 9]  # irrelevant captions are picked too often
-    sets = Sets.of(cases, 0, 4000, np.random.default_rng(0))
-    choice = Choice(cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))})
+    sets = CaptionSets.of(cases, 0, 4000, np.random.default_rng(0))
+    choice = CaptionScores(
+        cases, sets, "x", {"true": scores, **dict.fromkeys(("white", "none", "wrong"))}
+    )
     found = {row["metric"]: row for row in choice.rows()
              if row["experiment"] == "x" and row["category"] is None}  # fmt: skip
     exact: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
@@ -340,7 +348,9 @@ CHANCE = {"vlrs": 200 / 3, "vlbs": 100 / 3, "ivlas": 200 / 3, "vlbs_excess": 0.0
           "vlss": 0.0, "lmss_above_zero": 0.5, "vlss_above_zero": 0.5}  # fmt: skip
 
 
-def by_chance(cases: Cases, share: float, seed: int, draws: int, bootstraps: int) -> Choice:
+def by_chance(
+    cases: CaptionCases, share: float, seed: int, draws: int, bootstraps: int
+) -> CaptionScores:
     """Scores of a model without a bias: a caption has an effect of its own, the same for all images
     that have it (`share` of the variance), and the rest is noise of the image. A neutral form is
     half its caption. Beside a white image and none, all is the caption's."""
@@ -368,13 +378,13 @@ def by_chance(cases: Cases, share: float, seed: int, draws: int, bootstraps: int
     caption = effects()
     scores = {"true": mixed(caption, noise()), "wrong": mixed(caption, noise()),
               "white": mixed(caption, effects()), "none": mixed(caption, effects())}  # fmt: skip
-    return Choice(cases, Sets.of(cases, bootstraps, draws, rng), "matching", scores)
+    return CaptionScores(cases, CaptionSets.of(cases, bootstraps, draws, rng), "matching", scores)
 
 
 Counted = dict[tuple[str, ...], list[bool]]  # by metric, experiment and split
 
 
-def alarms(choices: Iterable[Choice]) -> tuple[Counted, Counted]:
+def alarms(choices: Iterable[CaptionScores]) -> tuple[Counted, Counted]:
     """Of each metric over all cases: where p <= .05, and where the interval covers the truth."""
     p, covered = defaultdict(list), defaultdict(list)
     for choice in choices:
@@ -409,7 +419,7 @@ def test_images_that_share_captions_raise_no_alarm() -> None:
 def test_false_positives_and_coverage_on_the_real_table(shared: Callable[[str], Path]) -> None:
     """Of 300 models without a bias that go by captions, and 300 that go half by the image."""
     data = tm.load_data(f"vlstereo:{shared('data/vlstereoset/VLStereoSet.csv')}")
-    cases = Cases.of(data, neutral_captions(data))
+    cases = CaptionCases.of(data, neutral_captions(data))
     assert (len(cases), cases.sets.max() + 1) == (1_958, 883)
     models = [(share, seed) for share in (0.9, 0.5) for seed in range(300)]
     p, covered = alarms(by_chance(cases, *model, draws=199, bootstraps=100) for model in models)
@@ -469,7 +479,7 @@ def test_a_model_of_lengths_is_found_out() -> None:
     longer = [tuple(text + "x" * rng.integers(0, 9) for text in three) for three in cases.captions]
     of_set = {at: longer[row] for row, at in enumerate(cases.sets)}
     cases = replace(cases, captions=tuple(of_set[at] for at in cases.sets))
-    short = measured(Reference("short", lambda picture, text: -float(len(text))), cases)
+    short = measured(LookupMatcher("short", lambda picture, text: -float(len(text))), cases)
     assert one(short, "shortest")["value"] == 100
     assert one(short, "shortest")["p"] == pytest.approx(0.01)
     assert one(short, "length_spearman")["value"] == pytest.approx(-1)
@@ -622,11 +632,11 @@ def chosen(spec: str, cells: int, n: int = 160) -> dict[str, tuple[float, float,
     where the perfect choice is clear it is the model's too."""
     model = tm.load_model(spec, device="cpu")
     data, cases = planted(World.plant(model.provenance["strength"]), n, cells, seed=cells)
-    sets = Sets.of(cases, 0, 0, np.random.default_rng(0))
+    sets = CaptionSets.of(cases, 0, 0, np.random.default_rng(0))
     found = {}
     for name, way in readings(model, cases, np.arange(n)).items():
         scores = way("true", cases.captions)
-        choice = Choice(cases, sets, name, {"true": scores})
+        choice = CaptionScores(cases, sets, name, {"true": scores})
         ratio = Ratio(choice.wrongly(scores), np.ones(n), cases.against, np.ones(n, bool), sets)
         found[name] = (100 * ratio.observed, 100 * (ratio.observed - ratio.other_side),
                        agreement(scores, data.best))  # fmt: skip

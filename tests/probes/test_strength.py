@@ -22,12 +22,12 @@ from tiltmeter.pages.terminal.probes import strengths
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.strength import near, percentile, strength
 from tiltmeter.results import Run
-from tiltmeter.stimuli.frequent_words import Frequent, frequent_words
+from tiltmeter.stimuli.frequent_words import FrequentWords, frequent_words
 from tiltmeter.types import Faces, Groups, Prompt
 
 IMAGES, SIZE, K = 240, 24, 20
 HOUSE = get_convention("tiltmeter").with_(k=(K, 50))
-LISTED = Frequent(tuple(f"w{at}" for at in range(300)), "a list of ours")
+LISTED = FrequentWords(tuple(f"w{at}" for at in range(300)), "a list of ours")
 
 
 class Hashed:

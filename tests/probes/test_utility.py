@@ -11,7 +11,7 @@ from PIL import Image
 import tiltmeter as tm
 from tiltmeter.datasets.roles import Captions
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import Pictures
+from tiltmeter.io.image_files import ImageFiles
 from tiltmeter.probes.retrieval import retrieval
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
@@ -50,7 +50,7 @@ def captioned(folder: Path) -> Captions:
     """The first picture of each colour, with two captions each."""
     paths = tuple(folder / name / "0.png" for name in COLOURS)
     texts = tuple(f"{way} {name} thing" for name in COLOURS for way in ("a", "the"))
-    return Captions(tuple(COLOURS), texts, np.repeat(np.arange(3), 2), Pictures(paths, folder))
+    return Captions(tuple(COLOURS), texts, np.repeat(np.arange(3), 2), ImageFiles(paths, folder))
 
 
 def test_zero_shot(folder: Path) -> None:

@@ -15,11 +15,11 @@ from tests.command_line import tiltmeter
 from tests.probes.counterfactual_sources.test_sources import GENDER, photographs
 from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.probes.counterfactual.measuring import Asked, _instances
+from tiltmeter.probes.counterfactual.measuring import MaskedQuery, _instances
 from tiltmeter.probes.counterfactual.probe import fewer
 from tiltmeter.probes.counterfactual.rows import beside, means
 from tiltmeter.probes.counterfactual.sources import Swap
-from tiltmeter.probes.counterfactual.sources.parallel import Parallel
+from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.results import Run
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.render import render
@@ -149,9 +149,9 @@ def test_a_scene_has_one_number_for_all_sources(tmp_path):
     alone = data.only(
         [r for r, name in enumerate(data.ids) if "scene0" not in name or "_man" in name]
     )
-    asked = Asked(GENDER, ("cooking",), ("x",), ("The {g} is [MASK]",))
+    asked = MaskedQuery(GENDER, ("cooking",), ("x",), ("The {g} is [MASK]",))
     attacked = _instances(alone, asked, GENDER.rows(alone))[1]
-    rows = Parallel().pairs(alone, GENDER)[0]
+    rows = ParallelImages().pairs(alone, GENDER)[0]
     true = _instances(alone, asked, rows)[1]
     assert len(set(true)) == 2 < len(set(attacked)) == 3
     number = dict(zip(GENDER.rows(alone), attacked, strict=True))

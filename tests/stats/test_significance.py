@@ -10,7 +10,7 @@ from tiltmeter.results import RESULTS, rows
 from tiltmeter.stats.bootstrap import interval, standard_error_interval
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
-from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.null import NullBand, band_of, p_of_draws
 from tiltmeter.stats.significance import Interval, columns
 
 RNG = np.random.default_rng(3)
@@ -63,7 +63,7 @@ def test_an_undefined_value_has_neither_p_nor_interval() -> None:
         [0.5, np.nan],
         side="two",
         p=[0.01, 0.02],
-        null=Band(*np.array([0.5, 0.2, 0.8])),
+        null=NullBand(*np.array([0.5, 0.2, 0.8])),
         family="holm",
         interval=Interval(edges=wilson(np.array([5, 5]), np.array([10, 10])), method="Wilson"),
     )

@@ -18,12 +18,12 @@ from tests.command_line import tiltmeter
 from tests.engine.test_embedding import Beside, Colours, album, embedded
 from tests.store.test_store import Model, items, vectors
 from tiltmeter import errors
-from tiltmeter.engine.embedding.loader import Pace
-from tiltmeter.engine.vectors import Stored
-from tiltmeter.store import Space, Store
+from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.vectors import StoreVectors
+from tiltmeter.store import EmbeddingSpace, Store
 from tiltmeter.types import Faces
 
-PACE = Pace(batch=8, workers=0, chunk=20, precision="float32")
+PACE = LoaderConfig(batch=8, workers=0, chunk=20, precision="float32")
 WORDS = {"k": [5], "permutations": 99, "bootstraps": 50, "words": "berg"}
 
 
@@ -154,10 +154,10 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 def test_damage_is_seen_refused_and_mended(store: Store, faces: Faces, damage: str) -> None:
     space = store.spaces()[0]
     names = [faces.images.hash(at) for at in range(40)]
-    whole, lazy = space.vectors(names), Stored.of(space, names)  # read once, in this process
+    whole, lazy = space.vectors(names), StoreVectors.of(space, names)  # read once, in this process
     DAMAGE[damage](shard(store))
     assert list(space.problems())
-    for read in (lambda: Space(space.path).vectors(names), lazy.read):
+    for read in (lambda: EmbeddingSpace(space.path).vectors(names), lazy.read):
         with pytest.raises(errors.DamagedError, match=f"verify {store.root} --remove"):
             read()
     with pytest.warns(UserWarning, match="made again"):
@@ -182,7 +182,7 @@ def test_flipped_bits_change_no_result(store: Store, faces: Faces, version: str)
     if version == "older":
         for path in space.path.glob("*.parquet"):
             older(path)
-        assert np.array_equal(Space(space.path).vectors(names), whole)
+        assert np.array_equal(EmbeddingSpace(space.path).vectors(names), whole)
         assert list(space.problems()) == []
     sound = store.root.with_name("sound")
     shutil.copytree(store.root, sound)
@@ -193,7 +193,7 @@ def test_flipped_bits_change_no_result(store: Store, faces: Faces, version: str)
         flip(path, bit)
         seen = list(space.problems())
         try:
-            found = Space(space.path).vectors(names)
+            found = EmbeddingSpace(space.path).vectors(names)
         except errors.TiltmeterError:
             refused += 1
             assert seen, (path.suffix, bit)
@@ -214,7 +214,7 @@ def test_shards_of_two_widths_are_refused(tmp_path: Path) -> None:
     space = Store(tmp_path).space(Model())
     space.add(items(2), vectors(2))
     space.add(items(2, 2), vectors(2)[:, :1])
-    for read in (lambda: space.vectors(items(4)), Stored.of(space, items(4)).read):
+    for read in (lambda: space.vectors(items(4)), StoreVectors.of(space, items(4)).read):
         with pytest.raises(errors.InputError, match="not of one model"):
             read()
 

@@ -10,7 +10,7 @@ import pytest
 
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.stimuli import fill
-from tiltmeter.testbed.captions import Speaker
+from tiltmeter.testbed.captions import CaptionWriter
 from tiltmeter.testbed.language import WORDS, concepts, encode, spoken, vocabulary
 from tiltmeter.testbed.world import World
 
@@ -32,7 +32,7 @@ def test_an_unknown_word_is_named() -> None:
 def test_captions_say_their_concept_and_masks_hide_it() -> None:
     world, rng = World.plant(), np.random.default_rng(0)
     concept = world.draw_concepts(3000, rng)
-    said = Speaker(world).say(concept, world.draw_groups(concept, rng), rng)
+    said = CaptionWriter(world).say(concept, world.draw_groups(concept, rng), rng)
     words = list(vocabulary())
     for row in range(300):
         text = " ".join(words[at] for at in said.tokens[row] if at)

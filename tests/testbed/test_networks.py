@@ -13,7 +13,7 @@ from tiltmeter.errors import UnknownNameError  # noqa: E402
 from tiltmeter.testbed import train  # noqa: E402
 from tiltmeter.testbed.captions import NAMES  # noqa: E402
 from tiltmeter.testbed.evaluate import evaluate, glance, similarities  # noqa: E402
-from tiltmeter.testbed.expected import Expected, named_groups  # noqa: E402
+from tiltmeter.testbed.expected import TargetPosterior, named_groups  # noqa: E402
 from tiltmeter.testbed.language import vocabulary  # noqa: E402
 from tiltmeter.testbed.losses import losses  # noqa: E402
 from tiltmeter.testbed.models import MODELS  # noqa: E402
@@ -68,7 +68,7 @@ def test_what_to_expect_at_a_mask_is_the_oracles_posterior() -> None:
     name = rng.integers(0, len(NAMES), 200)
     name[:5] = -1  # nothing to expect there
     tensors = {key: torch.as_tensor(x.copy()) for key, x in vars(scenes).items()}
-    found = Expected(WORLD, torch.device("cpu"))(Scenes(**tensors), torch.as_tensor(name))
+    found = TargetPosterior(WORLD, torch.device("cpu"))(Scenes(**tensors), torch.as_tensor(name))
     assert found.seen[:5].sum() == found.unseen[:5].sum() == 0
     oracle, text = Oracle(WORLD), named_groups().numpy()[name]
     seen = oracle.posterior(
@@ -80,7 +80,7 @@ def test_what_to_expect_at_a_mask_is_the_oracles_posterior() -> None:
 
 
 def test_batches_are_the_same_for_the_same_seed() -> None:
-    first, again, other = (next(iter(train.Drawn(WORLD, 32, seed))) for seed in (0, 0, 1))
+    first, again, other = (next(iter(train.SceneStream(WORLD, 32, seed))) for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
 

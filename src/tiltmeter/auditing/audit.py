@@ -14,24 +14,30 @@ from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed import (
     SHOWN,
-    Embedded,
     EmbeddedFaces,
+    EmbeddingResult,
     Workers,
     embed,
     load_for,
 )
-from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.engine.engines import Engine
 from tiltmeter.engine.named import engine_of
-from tiltmeter.engine.vectors import Changed, Held, Stored, Vectors, vectors_of
+from tiltmeter.engine.vectors import (
+    InMemoryVectors,
+    StoreVectors,
+    TransformedVectors,
+    Vectors,
+    vectors_of,
+)
 from tiltmeter.errors import EXPECTED, InputError, UnknownNameError, reason
-from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.embeddings import image_embeddings
-from tiltmeter.probes.probe import CannotRunError, Probe, ProbeResult, Setting
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
-from tiltmeter.store import Space, Store
+from tiltmeter.store import EmbeddingSpace, Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 
@@ -84,7 +90,7 @@ class _Audit:
     given_faces: str | Faces | None
     options: AuditOptions
     progress: Progress | None
-    embedded: dict[int, Embedded] = field(default_factory=dict)  # two probes' images: once
+    embedded: dict[int, EmbeddingResult] = field(default_factory=dict)  # two probes' images: once
 
     @cached_property
     def engine(self) -> Engine:
@@ -178,11 +184,11 @@ class _Audit:
                 shown["faces"] = self.model.corrected(shown["faces"])
         return shown
 
-    def _setting(self, shown: Mapping[str, Any]) -> Setting:
+    def _setting(self, shown: Mapping[str, Any]) -> AuditContext:
         options, convention = self.options, self.options.probes.chosen
         if "faces" in shown:
             convention = convention.on(shown["faces"].name, shown["faces"].groups)
-        return Setting(
+        return AuditContext(
             convention,
             self._embed,
             lambda: self.prompts,
@@ -197,7 +203,7 @@ class _Audit:
             strict=options.data.strict,
         )
 
-    def _embed(self, data: Any) -> Embedded:
+    def _embed(self, data: Any) -> EmbeddingResult:
         """Embeddings of image files, made or found in the store once."""
         if id(data) not in self.embedded:
             model, load = self._loaded
@@ -207,7 +213,7 @@ class _Audit:
                 data.images,
                 data.ids,
                 store=self.store,
-                pace=Pace(precision=self.options.compute.precision),
+                pace=LoaderConfig(precision=self.options.compute.precision),
                 strict=self.options.data.strict,
                 workers=Workers(self.engine, load, read=in_memory),
                 progress=self.progress,
@@ -216,30 +222,30 @@ class _Audit:
 
     def _embed_faces(self, faces: Faces) -> EmbeddedFaces:
         """Faces that can be ranked on the engine, and where their embeddings are."""
-        if faces.vectors is None and isinstance(faces.images, Pictures | Made):
+        if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
             found = self._embed(faces)
             items = None if found.kept is None else found.items
             if self.engine.name == "local" or self.store is None:
                 faces = found.of(faces)
-                return EmbeddedFaces(faces, Held(found.vectors), items)
+                return EmbeddedFaces(faces, InMemoryVectors(found.vectors), items)
             assert found.kept is not None
-            space = Space(self.store.root / found.kept["space"])
+            space = EmbeddingSpace(self.store.root / found.kept["space"])
             told = {**faces.provenance, **found.record}
             kept = replace(faces.only(found.rows), provenance=told)
-            return EmbeddedFaces(kept, Stored.of(space, found.items), items)
+            return EmbeddedFaces(kept, StoreVectors.of(space, found.items), items)
         if faces.vectors is None:
-            return EmbeddedFaces(faces, Held(image_embeddings(self.model, faces)))
+            return EmbeddedFaces(faces, InMemoryVectors(image_embeddings(self.model, faces)))
         images: Vectors = vectors_of(faces.vectors)
         change = getattr(self.model, "map_images", None)
         if change is not None and self.engine.name != "local":  # corrected where they are read
-            images = Changed(images, change)
+            images = TransformedVectors(images, change)
         return EmbeddedFaces(faces, images)
 
     def _recorded(
         self,
         results: Mapping[str, ProbeResult],
         shown: Mapping[str, Any],
-        setting: Setting,
+        setting: AuditContext,
         not_run: dict[str, str],
     ) -> Run:
         options, prompts = self.options, self.__dict__.get("prompts", [])
@@ -280,7 +286,9 @@ def _itself(model: Any) -> Any:
     return model
 
 
-def _images(data: Any, unreadable: list[str] | None, seen: Embedded | None) -> dict[str, Any]:
+def _images(
+    data: Any, unreadable: list[str] | None, seen: EmbeddingResult | None
+) -> dict[str, Any]:
     """Image provenance: count, source, unreadable files and embedding shards."""
     found: dict[str, Any] = {}
     if seen is not None:

@@ -161,7 +161,7 @@ def audit(
     from tiltmeter.cli.report import report_beside
     from tiltmeter.judge.panel import panel
     from tiltmeter.pages import terminal as show
-    from tiltmeter.pages.terminal.closing import closing
+    from tiltmeter.pages.terminal.audit_summary import closing
     from tiltmeter.results import ProbeFailedError, Run
 
     place = out or next_run()
@@ -264,10 +264,10 @@ def embed(
     It may be stopped at any moment: the next call goes on from what was kept.
     """
     from tiltmeter.datasets import load_data
-    from tiltmeter.datasets.looking import describe
+    from tiltmeter.datasets.found_images import describe
     from tiltmeter.engine.embedding.embed import Workers, load_for
     from tiltmeter.engine.embedding.embed import embed as run_embed
-    from tiltmeter.engine.embedding.loader import Pace
+    from tiltmeter.engine.embedding.loader import LoaderConfig
     from tiltmeter.engine.named import engine_of
     from tiltmeter.pages import terminal as show
     from tiltmeter.store import Store
@@ -281,7 +281,9 @@ def embed(
             getattr(data, "images", None),
             getattr(data, "ids", ()),
             store=Store(store),
-            pace=Pace(batch, workers, precision=precision, decode=decode, compiled=compiled),
+            pace=LoaderConfig(
+                batch, workers, precision=precision, decode=decode, compiled=compiled
+            ),
             strict=strict,
             workers=Workers(where, load, read=False),
             progress=progress,
@@ -456,7 +458,7 @@ def calibrate(
     from dataclasses import asdict
 
     from tiltmeter.judge.calibration import calibrate as run_calibration
-    from tiltmeter.judge.calibration.measuring import DOSES
+    from tiltmeter.judge.calibration.measurement import DOSES
     from tiltmeter.pages import terminal as show
     from tiltmeter.pages.calibration import pages
 

@@ -59,7 +59,7 @@ def explore(
 ) -> None:
     """Type any prompt and see who comes up, beside what chance would give; on this machine only."""
     try:
-        from tiltmeter.explorer.serving import serve
+        from tiltmeter.explorer.server import serve
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):
             raise
@@ -67,7 +67,7 @@ def explore(
             f"the explorer needs the package {error.name}: pip install 'tiltmeter[explore]'"
         ) from None
     from tiltmeter.cli.parsing import progress_bar
-    from tiltmeter.explorer.gathering import gather
+    from tiltmeter.explorer.data import gather
 
     if source is None and not model and images is None:
         model = ["testbed:dual", "testbed:dual?twin=fair"]

@@ -40,7 +40,7 @@ def report(
     The page is a single HTML file that asks no host for anything.
     """
     from tiltmeter.pages.html import write
-    from tiltmeter.pages.terminal.closing import reported
+    from tiltmeter.pages.terminal.audit_summary import reported
     from tiltmeter.results import Run
 
     place = out or run / NAME

@@ -81,8 +81,8 @@ def bundle(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
 ) -> None:
     """Pack a run into one file that others can check without the images and the model."""
-    from tiltmeter.judge.bundle.packing import ENDING
-    from tiltmeter.judge.bundle.packing import bundle as pack
+    from tiltmeter.judge.bundle.pack import ENDING
+    from tiltmeter.judge.bundle.pack import bundle as pack
     from tiltmeter.pages.terminal.sharing import bundled
 
     done = pack(
@@ -108,7 +108,7 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
 ) -> None:
     """Check a bundle and recompute its numbers; exit code 1 where something differs."""
-    from tiltmeter.judge.bundle.verifying import verify as check
+    from tiltmeter.judge.bundle.verify import verify as check
     from tiltmeter.pages.terminal.sharing import verified, verified_summary
 
     quoted = None if digest is None else digest.removeprefix("sha256:").strip().lower()

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from tiltmeter.corpus.auditing import audit_captions, count_files
-from tiltmeter.corpus.counting import Tally, count
+from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.vocabulary import Vocabulary
 
-__all__ = ["Tally", "Vocabulary", "audit_captions", "count", "count_files"]
+__all__ = ["CaptionCounts", "Vocabulary", "audit_captions", "count", "count_files"]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.corpus.counting import Tally, count
+from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.estimates import figures, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
-from tiltmeter.engine.engines import Engine, Failed, in_this_process
+from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
 from tiltmeter.io.places import name_of, size
 from tiltmeter.results import Run, combined, content_hash, run_record
@@ -90,17 +90,17 @@ def count_files(
     seed: int = 0,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> tuple[Tally, dict[str, str]]:
+) -> tuple[CaptionCounts, dict[str, str]]:
     """Counts of all files, and why some were left out, by their names.
 
     Counts of several calls add up (`Tally.add`): a cluster can share the files out.
     """
     cores = threads or _cores()
-    total, mine, of = Tally(vocabulary), Tally(vocabulary), 0
+    total, mine, of = CaptionCounts(vocabulary), CaptionCounts(vocabulary), 0
     broken: dict[str, str] = {}
-    waiting: deque[tuple[int, Future[Tally] | str | None]] = deque()
+    waiting: deque[tuple[int, Future[CaptionCounts] | str | None]] = deque()
 
-    def settle(number: int, found: Future[Tally] | str | None) -> None:
+    def settle(number: int, found: Future[CaptionCounts] | str | None) -> None:
         nonlocal mine, of
         if isinstance(found, Future):
             mine.add(found.result())
@@ -109,7 +109,7 @@ def count_files(
             total.add(mine)
         else:
             broken[str(files[number])] = found
-        mine, of = Tally(vocabulary), number + 1
+        mine, of = CaptionCounts(vocabulary), number + 1
         if progress:
             progress(f"file {number + 1:,} of {len(files):,}", (number + 1) / len(files))
 
@@ -143,7 +143,7 @@ class _Counter:
     vocabulary: Vocabulary
     told: dict[str, Any]
 
-    def __call__(self) -> Callable[[Sequence[File]], tuple[Tally, dict[str, str]]]:
+    def __call__(self) -> Callable[[Sequence[File]], tuple[CaptionCounts, dict[str, str]]]:
         return lambda files: count_files(files, self.vocabulary, **self.told, threads=1)
 
 
@@ -154,14 +154,14 @@ def count_files_on(
     *,
     progress: Progress | None = None,
     **told: Any,
-) -> tuple[Tally, dict[str, str]]:
+) -> tuple[CaptionCounts, dict[str, str]]:
     """`count_files`, shared out: sums of whole numbers, so the same to the last one."""
-    total, broken = Tally(vocabulary), dict[str, str]()
+    total, broken = CaptionCounts(vocabulary), dict[str, str]()
     parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
     if len(files) < 64 * FILES_AT_ONCE:
         parts = [[file] for file in files]
     for done, found in enumerate(engine.run(_Counter(vocabulary, told), parts), 1):
-        if isinstance(found, Failed):  # no broken file: those are told of in the result
+        if isinstance(found, FailedPart):  # no broken file: those are told of in the result
             raise InputError(found.reason)
         total.add(found[0])
         broken |= found[1]

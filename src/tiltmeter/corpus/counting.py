@@ -38,7 +38,7 @@ _CODES = _codes()
 
 
 @dataclass(eq=False)
-class Tally:
+class CaptionCounts:
     """Counts of captions: row t is of those that hold term t, the last row is of all."""
 
     vocabulary: Vocabulary
@@ -56,7 +56,7 @@ class Tally:
         self.only = np.zeros((terms + 1, signs), np.int64)
         self.named = np.zeros((terms + 1, len(self.vocabulary.axes)), np.int64)
 
-    def add(self, other: Tally) -> Tally:
+    def add(self, other: CaptionCounts) -> CaptionCounts:
         """Takes in the counts of other captions, looked through for the same words."""
         if other.vocabulary.items != self.vocabulary.items:
             raise InputError("counts of different words cannot be added up")
@@ -80,7 +80,7 @@ class Tally:
 
 def count(
     captions: pa.Array, vocabulary: Vocabulary, *, seed: int = 0, limits: Ints | None = None
-) -> Tally:
+) -> CaptionCounts:
     """Counts one block. `limits` spares the work of samples that would be dropped in a merge.
 
     >>> words = Vocabulary.of(["nurse"])
@@ -90,7 +90,7 @@ def count(
     >>> tally.holding[0, :2].tolist()  # he, she
     [0, 1]
     """
-    tally = Tally(vocabulary)
+    tally = CaptionCounts(vocabulary)
     shape = tally.holding[:-1].shape
     hashes = np.empty((*shape, SAMPLE), np.uint64)
     hashes[:] = (np.full(shape, NO_HASH) if limits is None else limits)[:, :, None]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.corpus.counting import Tally, count
-from tiltmeter.corpus.vocabulary import Sign, Vocabulary
+from tiltmeter.corpus.counting import CaptionCounts, count
+from tiltmeter.corpus.vocabulary import GroupWordKind, Vocabulary
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import Z, wilson
 from tiltmeter.stats.significance import Interval, columns
@@ -33,7 +33,7 @@ SAMPLES = pa.schema(
 )
 
 
-def figures(tally: Tally, listed: Sequence[Word], *, dataset: str, seed: int) -> pa.Table:
+def figures(tally: CaptionCounts, listed: Sequence[Word], *, dataset: str, seed: int) -> pa.Table:
     """All rows of results. Metrics:
 
     frequency     share of all captions that hold the word
@@ -85,7 +85,7 @@ def own_signs(vocabulary: Vocabulary) -> Ints:
     return own
 
 
-def samples(tally: Tally) -> pa.Table:
+def samples(tally: CaptionCounts) -> pa.Table:
     """The captions kept for each word and sign."""
     terms, signs = tally.vocabulary.terms, tally.vocabulary.signs
     listed = [
@@ -113,7 +113,7 @@ def _shares(
     alike: Ints,
     at: Ints,
     own: Ints,
-    what: Sign,
+    what: GroupWordKind,
     experiment: str,
     same: dict[str, object],
 ) -> pa.Table:
@@ -131,7 +131,12 @@ def _shares(
 
 
 def _pmi(
-    tally: Tally, sign: int, at: Ints, own: Ints, what: Sign, same: dict[str, object]
+    tally: CaptionCounts,
+    sign: int,
+    at: Ints,
+    own: Ints,
+    what: GroupWordKind,
+    same: dict[str, object],
 ) -> pa.Table:
     k, n = tally.holding[at, sign], tally.captions[at]
     group, everything = tally.holding[-1, sign], tally.captions[-1]
@@ -147,7 +152,7 @@ def _pmi(
 
 
 def _log_odds(
-    only: Ints, pair: list[int], at: Ints, own: Ints, what: Sign, same: dict[str, object]
+    only: Ints, pair: list[int], at: Ints, own: Ints, what: GroupWordKind, same: dict[str, object]
 ) -> pa.Table:
     """Of the second group against the first."""
     a, b = only[at, pair[1]], only[at, pair[0]]

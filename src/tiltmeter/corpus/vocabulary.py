@@ -24,7 +24,7 @@ LONGEST = 16  # words of a term at most; a power of 2
 FNV_START, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
-class Sign(NamedTuple):
+class GroupWordKind(NamedTuple):
     """One kind of group word: which words (axis) name which group."""
 
     axis: str  # "pronoun", "noun", "race"
@@ -44,7 +44,7 @@ class Vocabulary:
     """
 
     terms: tuple[str, ...]
-    signs: tuple[Sign, ...]
+    signs: tuple[GroupWordKind, ...]
     items: tuple[tuple[tuple[str, ...], int], ...]  # a word sequence, and what it stands for
 
     @classmethod
@@ -125,16 +125,16 @@ def _starts(nodes: Sequence[Any]) -> Ints:
     return np.concatenate([[0], np.cumsum([len(node) for node in nodes])]).astype(np.int32)
 
 
-def _signs(terms: int) -> tuple[tuple[Sign, ...], list[tuple[tuple[str, ...], int]]]:
+def _signs(terms: int) -> tuple[tuple[GroupWordKind, ...], list[tuple[tuple[str, ...], int]]]:
     """Signs of gender and race, and the items of their words.
 
     Items after the terms: a sign that counts alone; then, for each sign, an adjective that counts
     beside a person; then persons, words between, `who` and `is`.
     """
     table = load("caption-groups").table
-    signs = [Sign("pronoun", "gender", group) for group in table["gender"]]
-    signs += [Sign("noun", "gender", group) for group in table["gender"]]
-    signs += [Sign("race", "race", group) for group in table["race"]]
+    signs = [GroupWordKind("pronoun", "gender", group) for group in table["gender"]]
+    signs += [GroupWordKind("noun", "gender", group) for group in table["gender"]]
+    signs += [GroupWordKind("race", "race", group) for group in table["race"]]
     alone, beside, rest = terms, terms + len(signs), terms + 2 * len(signs)
     items: list[tuple[tuple[str, ...], int]] = []
     for at, (axis, attribute, group) in enumerate(signs):

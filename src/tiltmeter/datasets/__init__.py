@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tiltmeter.datasets.looking import describe
+from tiltmeter.datasets.found_images import describe
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

@@ -10,8 +10,8 @@ import csv
 import re
 from pathlib import Path
 
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.options import several
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.datasets.looking import counts
+from tiltmeter.datasets.found_images import counts
 from tiltmeter.datasets.options import choice
 from tiltmeter.datasets.reading import read_pickle
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made
+from tiltmeter.io.image_files import GeneratedImages
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
@@ -51,7 +51,7 @@ def load(spec: Spec, columns: Columns) -> Utility:
     return Utility(
         ids=tuple(f"{split}/{row}" for row in range(len(pixels))),
         classes=classes,
-        images=Made(partial(_picture, pictures), range(len(pixels))),
+        images=GeneratedImages(partial(_picture, pictures), range(len(pixels))),
         name=f"cifar100-{split}",
         provenance={"pixels": file_hash(directory / split), "labels": kind, "found": found},
     )

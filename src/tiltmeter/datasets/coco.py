@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.looking import OPTIONS, look, record
+from tiltmeter.datasets.found_images import OPTIONS, look, record
 from tiltmeter.datasets.options import file, folder
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Captions

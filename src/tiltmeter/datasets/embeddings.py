@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.datasets.looking import counts
+from tiltmeter.datasets.found_images import counts
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
+from tiltmeter.datasets.found_images import OPTIONS, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, look
 from tiltmeter.datasets.options import choice
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.datasets.coco import captions
-from tiltmeter.datasets.looking import OPTIONS
+from tiltmeter.datasets.found_images import OPTIONS
 from tiltmeter.datasets.options import choice
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Captions

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

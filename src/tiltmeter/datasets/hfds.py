@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiltmeter.datasets.looking import OPTIONS, counts, readable, record
+from tiltmeter.datasets.found_images import OPTIONS, counts, readable, record
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
-from tiltmeter.io.image_files import Made, decode
+from tiltmeter.io.image_files import GeneratedImages, decode
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, item_ids, label_groups
 from tiltmeter.results import label_hash
@@ -54,7 +54,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     return Faces(
         ids=kept,
         groups=groups,
-        images=Made(partial(_decoded, picture), rows),
+        images=GeneratedImages(partial(_decoded, picture), rows),
         name=Path(spec.rest).name,
         provenance={
             "fingerprint": data._fingerprint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiltmeter.datasets.looking import OPTIONS, counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, counts, listed, look
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tiltmeter.datasets.looking import OPTIONS, counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, counts, listed, look
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tiltmeter.datasets.looking import Looked, counts
+from tiltmeter.datasets.found_images import FoundImages, counts
 from tiltmeter.errors import InputError
 from tiltmeter.io.tables import Columns, label_groups
 from tiltmeter.results import label_hash
@@ -16,7 +16,7 @@ from tiltmeter.types import Faces
 
 
 def faces(
-    looked: Looked,
+    looked: FoundImages,
     ids: Sequence[str],
     labels: Mapping[str, Sequence[Any]],
     columns: Columns,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.looking import record
+from tiltmeter.datasets.found_images import record
 from tiltmeter.datasets.options import file
 from tiltmeter.datasets.roles import Lexicon, to_unit
 from tiltmeter.errors import InputError, UnknownNameError

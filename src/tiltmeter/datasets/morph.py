@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made
+from tiltmeter.io.image_files import GeneratedImages
 from tiltmeter.types import Faces, Groups
 
 
 @dataclass(frozen=True)
-class Pair:
+class MorphPair:
     """Two rows and the share of the second in their morph."""
 
     first: int
@@ -42,7 +42,7 @@ def morphs(
     groups = faces.attribute(attribute)
     if faces.images is None:
         raise InputError(f"{faces.name} has no pictures to morph")
-    pairs: list[Pair] = []
+    pairs: list[MorphPair] = []
     for code, name in enumerate(groups.names):
         rows = np.flatnonzero(groups.codes == code)
         pairs += _pairs(rows, each, rng, name, same)
@@ -53,7 +53,7 @@ def morphs(
     return Faces(
         ids=tuple(f"{ids[p.first]}+{ids[p.second]}@{p.share:.2f}" for p in pairs),
         groups={part: Groups(g.codes[rows], g.names, part) for part, g in made.items()},
-        images=Made(partial(_faded, faces.images, pairs, size), range(len(pairs))),
+        images=GeneratedImages(partial(_faded, faces.images, pairs, size), range(len(pairs))),
         name=f"{faces.name}-morphs",
         provenance={"of": faces.name, "attribute": attribute, "each": each, "size": size},
     )
@@ -78,7 +78,7 @@ def save(made: Faces, attribute: str, out: Path) -> None:
 
 def _pairs(
     rows: np.ndarray, each: int, rng: np.random.Generator, name: str, same: Sequence[str] | None
-) -> list[Pair]:
+) -> list[MorphPair]:
     """Distinct pairs of the rows, drawn at random; neither parent has less than 3 parts in 10."""
     first, second = np.triu_indices(len(rows), k=1)
     if same is not None:
@@ -93,12 +93,12 @@ def _pairs(
     chosen = np.sort(rng.choice(len(first), size=each, replace=False))
     shares = rng.uniform(0.3, 0.7, size=each)
     return [
-        Pair(int(rows[first[at]]), int(rows[second[at]]), float(share))
+        MorphPair(int(rows[first[at]]), int(rows[second[at]]), float(share))
         for at, share in zip(chosen, shares, strict=True)
     ]
 
 
-def _faded(images: Any, pairs: Sequence[Pair], size: int, row: int) -> Any:
+def _faded(images: Any, pairs: Sequence[MorphPair], size: int, row: int) -> Any:
     from PIL import Image, ImageOps
 
     pair = pairs[row]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.looking import OPTIONS, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Valence, to_unit
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec

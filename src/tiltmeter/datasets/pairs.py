@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
+from tiltmeter.datasets.found_images import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import Unreadable
-from tiltmeter.io.places import Far, Place, find, name_of, opened, side_by_side
+from tiltmeter.io.places import Place, RemoteImages, find, name_of, opened, side_by_side
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
@@ -61,7 +61,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     return Faces(
         ids=tuple(ids),
         groups=labels,
-        images=Far.at(places, partial(_cell, column), "row"),
+        images=RemoteImages.at(places, partial(_cell, column), "row"),
         name=PurePosixPath(spec.rest).name,
         provenance={
             "labels": label_hash(ids, told),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiltmeter.datasets.looking import counts, record
+from tiltmeter.datasets.found_images import counts, record
 from tiltmeter.datasets.options import choice, file
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Triplets

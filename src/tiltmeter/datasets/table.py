@@ -7,10 +7,10 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from tiltmeter.datasets.looking import OPTIONS, Looked, counts, look, record
+from tiltmeter.datasets.found_images import OPTIONS, FoundImages, counts, look, record
 from tiltmeter.datasets.options import flag, folder
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import Far, content, elsewhere, name_of, under
+from tiltmeter.io.places import RemoteImages, content, elsewhere, name_of, under
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
@@ -54,7 +54,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     )
 
 
-def _looked(spec: Spec, path: Path | str, names: Sequence[str]) -> Looked:
+def _looked(spec: Spec, path: Path | str, names: Sequence[str]) -> FoundImages:
     """The pictures under the root; at a URL nobody looks: to ask for each would take as long."""
     root = spec.options.get("root", "")
     if not elsewhere(root or path):
@@ -63,4 +63,4 @@ def _looked(spec: Spec, path: Path | str, names: Sequence[str]) -> Looked:
     if flag(spec, "check"):
         raise InputError("table: ?check=yes takes pictures on this machine's disks")
     found = {**record(spec, len(names), missing=None, unreadable=None), "images": len(names)}
-    return Looked(Far.at(places), list(range(len(names))), found)
+    return FoundImages(RemoteImages.at(places), list(range(len(names))), found)

@@ -10,8 +10,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

@@ -6,8 +6,8 @@ each concept and gender: cooking/female/1.jpg, or activities/cooking/female/1.jp
 
 from __future__ import annotations
 
+from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.looking import OPTIONS, listed, look
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.looking import OPTIONS, counts, listed, look, record
+from tiltmeter.datasets.found_images import OPTIONS, counts, listed, look, record
 from tiltmeter.datasets.options import choice, file, flag, folder
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError

@@ -15,10 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.looking import OPTIONS, counts, no_picture, record
+from tiltmeter.datasets.found_images import OPTIONS, counts, no_picture, record
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import SUFFIXES
-from tiltmeter.io.places import Far, Place, exists, find, name_of, opened, side_by_side
+from tiltmeter.io.places import Place, RemoteImages, exists, find, name_of, opened, side_by_side
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
@@ -60,7 +60,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     return Faces(
         ids=tuple(ids),
         groups=groups,
-        images=Far.at(places),
+        images=RemoteImages.at(places),
         name=PurePosixPath(spec.rest).name,
         provenance={
             "labels": label_hash(ids, labels),

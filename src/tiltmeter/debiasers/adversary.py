@@ -46,7 +46,7 @@ class Adversary(nn.Module):
 
 
 @dataclass(frozen=True)
-class Course:
+class AdversaryConfig:
     """How long, how large, how fast."""
 
     epochs: int = 10
@@ -74,7 +74,7 @@ class Course:
 
 
 @dataclass(eq=False)
-class Sides:
+class AdversaryData:
     """What the two sides learn from. All vectors are unit and on one device."""
 
     codes: Tensor  # the group of each image
@@ -90,10 +90,10 @@ class Sides:
 
 
 @dataclass(eq=False)
-class Contest:
+class AdversarialObjective:
     """The terms of the loss, and the course that both sides take in turns."""
 
-    course: Course
+    course: AdversaryConfig
     adversarial: bool = True
     itc: float = 0.05
     l2: float = 0.0
@@ -106,7 +106,7 @@ class Contest:
 
     def run(
         self,
-        sides: Sides,
+        sides: AdversaryData,
         *,
         utility: Callable[[], float] | None = None,
         least: float = 0.0,
@@ -159,7 +159,7 @@ class Contest:
         _put(sides.learning, best)
         return stopped
 
-    def _adversary(self, sides: Sides) -> Adversary:
+    def _adversary(self, sides: AdversaryData) -> Adversary:
         with torch.no_grad(), self._precision(sides.codes.device):
             prompts = len(sides.texts(np.empty(0, np.int64))[0])
         with torch.random.fork_rng(devices=[]):
@@ -167,7 +167,12 @@ class Contest:
             return Adversary(prompts, sides.groups, self.hidden, squashed=self.squashed)
 
     def _adversary_step(
-        self, sides: Sides, adversary: Adversary, optimizer: Any, rows: Tensor, prompts: Tensor
+        self,
+        sides: AdversaryData,
+        adversary: Adversary,
+        optimizer: Any,
+        rows: Tensor,
+        prompts: Tensor,
     ) -> dict[str, Tensor]:
         with torch.no_grad(), self._precision(rows.device):
             images = sides.images(rows)
@@ -181,7 +186,7 @@ class Contest:
         return {"adversary's loss": loss.detach(), "adversary's accuracy": right.detach()}
 
     def _model_step(
-        self, sides: Sides, adversary: Adversary, optimizer: Any, rows: Tensor, pairs: Ints
+        self, sides: AdversaryData, adversary: Adversary, optimizer: Any, rows: Tensor, pairs: Ints
     ) -> dict[str, Tensor]:
         with self._precision(rows.device):
             prompts, texts = sides.texts(pairs)
@@ -209,7 +214,7 @@ class Contest:
         optimizer.step()
         return {name: one.detach() for name, one in found.items()}
 
-    def _pairs(self, sides: Sides) -> Iterator[Ints]:
+    def _pairs(self, sides: AdversaryData) -> Iterator[Ints]:
         """Rows of pairs for each of the model's steps: every pair once before any comes again."""
         none, epoch = np.empty(0, np.int64), 0
         if not self.itc or sides.pictures is None:

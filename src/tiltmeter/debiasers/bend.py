@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts, LabelMap
-from tiltmeter.debiasers.naming import group_words, with_group
+from tiltmeter.debiasers.group_prompts import group_words, with_group
 from tiltmeter.debiasers.subspace import ROUNDING, basis, prompt_vectors, renewed, without
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import is_torch, like, namespace, unit

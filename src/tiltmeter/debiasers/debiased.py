@@ -15,7 +15,7 @@ from typing import Any
 
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiaser import Debiaser, ModelEdit, Reranker, VectorMap
-from tiltmeter.debiasers.rows import Rows
+from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.models import load_model
@@ -34,7 +34,7 @@ OFFERED = (
 
 
 @dataclass(frozen=True, eq=False)
-class Reordered:
+class RerankedOrder:
     """How a re-ranker puts some faces in order."""
 
     reranker: Reranker
@@ -135,7 +135,7 @@ class Debiased:
         """Whether what it shows is in another order than that of its scores."""
         return isinstance(self.debiaser, Reranker) or getattr(self.model, "reranks", False)
 
-    def reordering(self, faces: Faces) -> Reordered | None:
+    def reordering(self, faces: Faces) -> RerankedOrder | None:
         """How `faces` are put in order, where that is not by score alone."""
         if not isinstance(self.debiaser, Reranker):
             under = getattr(self.model, "reordering", None)
@@ -144,14 +144,14 @@ class Debiased:
         method = method_name(self.debiaser)
         attribute = getattr(self.debiaser, "attribute_", None)
         if attribute is None:
-            return Reordered(self.debiaser, None, method)
+            return RerankedOrder(self.debiaser, None, method)
         missing = [one for one in attribute.split("*") if one not in faces.groups]
         if missing:
             raise CannotRunError(
                 f"{method} re-ranks by {attribute}, and {faces.name} has no labels of {missing[0]} "
                 f"(it has {', '.join(faces.groups) or 'none'})"
             )
-        return Reordered(self.debiaser, faces.attribute(attribute), f"{method} by {attribute}")
+        return RerankedOrder(self.debiaser, faces.attribute(attribute), f"{method} by {attribute}")
 
     def corrected(self, faces: Faces) -> Faces:
         """Faces that bring vectors of the model under this one, with the corrected ones instead."""
@@ -214,7 +214,7 @@ def load(spec: Spec) -> Debiased:
     debiaser: Debiaser = DEBIASERS[told["method"]](**told["settings"])
     debiaser.read(place, told["learned"])
     if told["fitted"] is not None:
-        debiaser.rows_ = Rows.read(place, told["fitted"])
+        debiaser.rows_ = FittedRows.read(place, told["fitted"])
     if isinstance(debiaser, ModelEdit) and (place / "config.json").is_file():
         whole = load_model(f"hf:{place}")
         return Debiased(whole, debiaser, record=told["record"], spec=f"hf:{place}", edited=True)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tiltmeter.debiasers.rows import Rows
+from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
@@ -56,7 +56,7 @@ class Debiaser:
     #: Of GIVEN_BY: what `fit` cannot do without.
     needs: ClassVar[tuple[str, ...]] = ()
     #: The rows that it was fitted on; None where nobody told.
-    rows_: Rows | None = None
+    rows_: FittedRows | None = None
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from tiltmeter.debiasers.debiaser import ModelEdit, VectorMap
-from tiltmeter.debiasers.prompt_array import Prompted
+from tiltmeter.debiasers.prompt_array import PromptArrayModel
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.models import load_model
@@ -66,7 +66,7 @@ def export(made: Any, place: str | Path) -> Path:
     checkpoint could not be the same model.
     """
     place = Path(place)
-    under = made.model.model if isinstance(made.model, Prompted) else made.model
+    under = made.model.model if isinstance(made.model, PromptArrayModel) else made.model
     network, tokenizer = _parts(under, made)
     if isinstance(made.debiaser, ModelEdit) and (place / "config.json").is_file():
         return place  # saved as a whole checkpoint already
@@ -82,7 +82,7 @@ def export(made: Any, place: str | Path) -> Path:
     with tempfile.TemporaryDirectory(dir=place) as beside:
         written = Path(beside)
         tokenizer.save_pretrained(written)
-        if isinstance(made.model, Prompted):
+        if isinstance(made.model, PromptArrayModel):
             _fold_tokens(network, tokenizer, made.model, written)
         network.save_pretrained(written)
         if hasattr(under, "processor"):
@@ -180,7 +180,7 @@ def _fold_maps(network: Any, made: Any) -> None:
             getattr(network.config, part).projection_dim = shape
 
 
-def _fold_tokens(network: Any, tokenizer: Any, prompted: Prompted, place: Path) -> None:
+def _fold_tokens(network: Any, tokenizer: Any, prompted: PromptArrayModel, place: Path) -> None:
     """Learned tokens as new numbers at the end of the vocabulary, put into texts by the tokenizer.
 
     Tokens before the first mark have no position, while words keep theirs: since they stand in

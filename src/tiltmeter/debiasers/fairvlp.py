@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from tiltmeter.debiasers.debiaser import GroupTexts, ModelEdit, one_of
-from tiltmeter.debiasers.swapping import Caption, Pairs, gender_pairs, read_caption
-from tiltmeter.debiasers.training import Course, train
+from tiltmeter.debiasers.training import TrainingConfig, train
+from tiltmeter.debiasers.word_swaps import Caption, Pairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.models.trainable import hidden_logprobs, in_training, network_of, other_losses
 from tiltmeter.models.weights import fill, read, weights_hash
@@ -177,8 +177,8 @@ class FairVLP(ModelEdit):
         self.weights_ = read(place / WEIGHTS)
         return self
 
-    def _course(self) -> Course:
-        return Course(
+    def _course(self) -> TrainingConfig:
+        return TrainingConfig(
             self.steps, self.batch, self.accumulate, self.learning_rate, self.weight_decay,
             self.precision, self.checkpoint, self.seed,
         )  # fmt: skip

@@ -17,12 +17,12 @@ from tiltmeter.datasets import load_data
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
-from tiltmeter.debiasers.naming import group_texts
+from tiltmeter.debiasers.fitted_rows import FittedRows
+from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.debiasers.pipeline import Pipeline
-from tiltmeter.debiasers.rows import Rows
 from tiltmeter.engine.embedding.embed import embed
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import SUFFIXES, Made, Pictures
+from tiltmeter.io.image_files import SUFFIXES, GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.models import load_model
 from tiltmeter.store import Store
@@ -108,7 +108,7 @@ def debias(
     else:
         tell("fitting", 0.5)
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]
-    debiaser.rows_ = None if seen is None else Rows.of(seen)
+    debiaser.rows_ = None if seen is None else FittedRows.of(seen)
     record["seconds"] = round(time.perf_counter() - started, 3)
     made = Debiased(tower, debiaser, record=record, spec=spec)
     if not first:
@@ -225,7 +225,7 @@ def _faces(
     if share < 1:
         count = max(2, round(share * len(faces)))
         faces = faces.only(sorted(np.random.default_rng(seed).permutation(len(faces))[:count]))
-    if faces.vectors is None and isinstance(faces.images, Pictures | Made):
+    if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
         kept = None if store is None else Store(Path(store))
         done = embed(model, faces.images, faces.ids, store=kept, strict=strict, progress=tell)
         faces = done.of(faces)
@@ -317,7 +317,7 @@ def _edited(edited: str | Path, captions: Any) -> Any:
                 f"{root} has no edited picture of {one}: expected {one}, or {stem}.png"
             )
         paths.append(found)
-    return Pictures(tuple(paths), root)
+    return ImageFiles(tuple(paths), root)
 
 
 def _beside(out: str | Path) -> Path:

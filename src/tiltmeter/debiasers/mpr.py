@@ -38,7 +38,7 @@ MOST_SUBSETS = 500  # ways of rounding that are tried
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class Selection:
     """What was chosen for one query."""
 
     items: Ints  # k of them, best score first
@@ -142,7 +142,7 @@ class Mpr(Reranker):
         place = np.array([self.names_.index(name) for name in groups.names])
         return np.asarray(np.eye(len(self.names_))[place[groups.codes]])
 
-    def chosen(self, scores: Floats, x: Floats, k: int) -> Chosen:
+    def chosen(self, scores: Floats, x: Floats, k: int) -> Selection:
         """The k items for one query, with the bound that they cannot beat."""
         weights = np.zeros(len(scores))
         weights[np.argsort(-scores, kind="stable")[:k]] = 1
@@ -155,7 +155,7 @@ class Mpr(Reranker):
         weights, bound, rho, cuts = solved
         items = self._rounded(scores, x, weights, k, bound)
         items = items[np.argsort(-scores[items], kind="stable")]
-        return Chosen(items, bound, rho, self.measure(x[items]), cuts)
+        return Selection(items, bound, rho, self.measure(x[items]), cuts)
 
     def by_cuts(
         self, scores: Floats, x: Floats, weights: Floats

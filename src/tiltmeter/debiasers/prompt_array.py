@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from tiltmeter.debiasers.adversary import Contest, Course, Sides
+from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryConfig, AdversaryData
 from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts, ModelEdit, checked, one_of
-from tiltmeter.debiasers.prompt_array_material import (
+from tiltmeter.debiasers.prompt_array_data import (
     judged_by_recall,
     least_ndkl,
     made_anew,
@@ -30,7 +30,7 @@ from tiltmeter.debiasers.prompt_array_material import (
     prompts_and_captions,
     seen,
 )
-from tiltmeter.debiasers.text_tower import Tower, in_image_tower, tower_of, tuned_parts
+from tiltmeter.debiasers.text_tower import TextTower, in_image_tower, tower_of, tuned_parts
 from tiltmeter.errors import InputError
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
@@ -154,7 +154,7 @@ class PromptArray(ModelEdit):
             made.network.load_state_dict(
                 {name: torch.as_tensor(one) for name, one in self.tuned_.items()}, strict=False
             )
-        return Prompted(made, self.tokens_, self.place) if len(self.tokens_) else made
+        return PromptArrayModel(made, self.tokens_, self.place) if len(self.tokens_) else made
 
     def write(self, place: Path, model: Any) -> dict[str, Any]:
         if self.tuned_:
@@ -172,9 +172,11 @@ class PromptArray(ModelEdit):
             self.tuned_ = load_file(place / TUNED)
         return super().read(place, plain)
 
-    def _train(self, sides: Sides, utility: Any, device: torch.device, tell: Progress) -> None:
+    def _train(
+        self, sides: AdversaryData, utility: Any, device: torch.device, tell: Progress
+    ) -> None:
         adversarial, itc = VARIANTS[self.variant]
-        contest = Contest(
+        contest = AdversarialObjective(
             self._course(), adversarial, self.itc if itc else 0.0, self.l2, self.divide,
             self.hidden, self.squashed,
             self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda"),
@@ -188,17 +190,17 @@ class PromptArray(ModelEdit):
         self.log_ = [{"epoch": "before", "utility": original}] if judge else []
         self.log_ += contest.log
 
-    def _course(self) -> Course:
-        return Course(
+    def _course(self) -> AdversaryConfig:
+        return AdversaryConfig(
             self.epochs, self.warmup, self.block, self.batch, self.learning_rate,
             self.adversary_rate, self.seed,
         )  # fmt: skip
 
     def _sides(
-        self, model: Any, learner: Any, tower: Tower, tokens: nn.Parameter,
+        self, model: Any, learner: Any, tower: TextTower, tokens: nn.Parameter,
         parts: Mapping[str, nn.Parameter], captions: Any, vectors: Array | None,
         groups: Groups | None, images: Any, tell: Progress,
-    ) -> tuple[Sides, tuple[Callable[[], float], float] | None]:  # fmt: skip
+    ) -> tuple[AdversaryData, tuple[Callable[[], float], float] | None]:  # fmt: skip
         """What both sides learn from, and what the early stop is judged by."""
         device, anew = tokens.device, in_image_tower(tuple(parts))
         x, labels = checked(vectors, groups)
@@ -230,7 +232,7 @@ class PromptArray(ModelEdit):
             )
         codes = torch.as_tensor(labels.codes.astype(np.int64), device=device)
         scale = float(model.logit_scale)
-        sides = Sides(
+        sides = AdversaryData(
             codes, len(labels.names), shown, read, pictures, pairs, scale, [], before.detach()
         )
         return sides, utility
@@ -270,7 +272,7 @@ class PromptArray(ModelEdit):
             )
 
 
-class Prompted:
+class PromptArrayModel:
     """A model with learned tokens among the words of every text; all else is the model's own."""
 
     def __init__(self, model: Any, tokens: Floats, place: str) -> None:

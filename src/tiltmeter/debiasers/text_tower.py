@@ -40,7 +40,7 @@ STEMS = {"text": ("text_model.embeddings", "words"), "image": ("vision_model", "
 
 
 @dataclass(frozen=True, eq=False)
-class Laid:
+class TokenBatch:
     """Texts as numbers, with room for the learned tokens."""
 
     ids: Tensor  # n x length; where a learned token stands, the text's first number
@@ -50,14 +50,14 @@ class Laid:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def to(self, device: torch.device | str) -> Laid:
+    def to(self, device: torch.device | str) -> TokenBatch:
         mask = None if self.mask is None else self.mask.to(device)
-        return Laid(self.ids.to(device), mask, self.slot.to(device))
+        return TokenBatch(self.ids.to(device), mask, self.slot.to(device))
 
-    def rows(self, rows: Tensor, length: int) -> Laid:
+    def rows(self, rows: Tensor, length: int) -> TokenBatch:
         """Some of the texts, of which the longest has `length`."""
         mask = None if self.mask is None else self.mask[rows, :length]
-        return Laid(self.ids[rows, :length], mask, self.slot[rows, :length])
+        return TokenBatch(self.ids[rows, :length], mask, self.slot[rows, :length])
 
     def lengths(self) -> Ints:
         """How many places each text takes."""
@@ -66,7 +66,7 @@ class Laid:
         return self.mask.sum(dim=1).cpu().numpy()
 
 
-def joined(parts: Sequence[Laid]) -> Laid:
+def joined(parts: Sequence[TokenBatch]) -> TokenBatch:
     """Several as one, padded to the longest with what the mask leaves out."""
     longest = max(part.ids.shape[1] for part in parts)
 
@@ -74,21 +74,21 @@ def joined(parts: Sequence[Laid]) -> Laid:
         return F.pad(x, (0, longest - x.shape[1]), value=value)
 
     masks = [part.mask for part in parts]
-    return Laid(
+    return TokenBatch(
         torch.cat([wide(part.ids, 0) for part in parts]),
         None if masks[0] is None else torch.cat([wide(m, 0) for m in masks if m is not None]),
         torch.cat([wide(part.slot, -1) for part in parts]),
     )
 
 
-def make_room(ids: Tensor, mask: Tensor | None, start: Tensor, count: int) -> Laid:
+def make_room(ids: Tensor, mask: Tensor | None, start: Tensor, count: int) -> TokenBatch:
     """Leaves `count` places in each text, from its `start` on."""
     at = torch.arange(ids.shape[1] + count)
     behind = at - start[:, None]
     inside = (behind >= 0) & (behind < count)
     source = torch.where(behind < 0, at, at - count).masked_fill(inside, 0).clamp(min=0)
     wide = None if mask is None else mask.gather(1, source)
-    return Laid(ids.gather(1, source), wide, torch.where(inside, behind, -1))
+    return TokenBatch(ids.gather(1, source), wide, torch.where(inside, behind, -1))
 
 
 def with_tokens(words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ def with_tokens(words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
     return torch.where(slot[..., None] >= 0, there, words)
 
 
-class Tower:
+class TextTower:
     """The text tower of a model, with room for `count` tokens."""
 
     pad = 0  # the number that texts are filled up with
@@ -130,11 +130,11 @@ class Tower:
         """The number of the mark that ends a text."""
         raise NotImplementedError
 
-    def vectors(self, laid: Laid, tokens: Tensor) -> Tensor:
+    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
         """Unit vectors of texts, with gradients to tokens and weights."""
         raise NotImplementedError
 
-    def lay(self, texts: Sequence[str]) -> Laid:
+    def lay(self, texts: Sequence[str]) -> TokenBatch:
         """Texts with room for the tokens; what is too long then loses its last words."""
         ids, mask = self.numbers(texts)
         limit = self.longest - self.count
@@ -174,7 +174,7 @@ class Tower:
         return found
 
 
-class TransformersTower(Tower):
+class TransformersTower(TextTower):
     """CLIP and what is built like it in transformers: the library's own pass, with a hook."""
 
     def __init__(self, model: Any, place: str, count: int) -> None:
@@ -201,7 +201,7 @@ class TransformersTower(Tower):
         first = self.model.tokenizer.bos_token_id  # SigLIP's texts begin with their first word
         return (ids[:, 0] == (-1 if first is None else first)).long()
 
-    def vectors(self, laid: Laid, tokens: Tensor) -> Tensor:
+    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
         given: dict[str, Any] = {"input_ids": laid.ids}
         if laid.mask is not None:
             given["attention_mask"] = laid.mask
@@ -223,7 +223,7 @@ class TransformersTower(Tower):
         return F.normalize(vector.float(), dim=-1)
 
 
-class TestbedTower(Tower):
+class TestbedTower(TextTower):
     """The text tower of the testbed's networks, whose vector is read off at the first mark."""
 
     __test__ = False
@@ -244,7 +244,7 @@ class TestbedTower(Tower):
         ids = self.model.tokens(texts)
         return ids, (ids != 0).long()
 
-    def vectors(self, laid: Laid, tokens: Tensor) -> Tensor:
+    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
         words, before = self.network.words, self.place == "before_sos"
         at = torch.arange(laid.ids.shape[1], device=laid.ids.device)
         places = words.place[0, (at - self.count).clamp(min=0) if before else at]
@@ -262,7 +262,7 @@ class TestbedTower(Tower):
         return self.network.text_vector(self.network.text_norm(x)[:, first:].float())  # type: ignore[no-any-return]
 
 
-def tower_of(model: Any, place: str, count: int) -> Tower:
+def tower_of(model: Any, place: str, count: int) -> TextTower:
     """The text tower of a model, if it is one that tokens can be put into."""
     network = vars(model).get("network")  # its own: what wraps a model changes more than that
     if hasattr(getattr(network, "words", None), "place") and hasattr(network, "text_out"):

@@ -39,7 +39,7 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingConfig:
     """How long, how large, how fast."""
 
     steps: int
@@ -79,7 +79,7 @@ class Course:
 def train(
     network: nn.Module,
     objective: Objective,
-    course: Course,
+    course: TrainingConfig,
     *,
     rows: int,
     key: str,

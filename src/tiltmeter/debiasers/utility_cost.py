@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.debiasers.swapping import Pairs, gender_pairs, read_caption
+from tiltmeter.debiasers.word_swaps import Pairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.utility import recall_hits
@@ -27,7 +27,7 @@ MOST_MATCHED = 100
 
 
 @dataclass(frozen=True)
-class Price:
+class UtilityChange:
     """One figure before and after on the same items, and the paired change."""
 
     metric: str
@@ -121,7 +121,7 @@ def prices(
     seed: int = 0,
     pairs: Sequence[Sequence[str]] | None = None,
     spared: Sequence[str] = (),
-) -> list[Price]:
+) -> list[UtilityChange]:
     """All figures that both models have, before and after."""
     rng = np.random.default_rng([seed, 2])
     found = []
@@ -141,13 +141,13 @@ def prices(
     return found
 
 
-def _price(metric: str, before: Floats, after: Floats, rng: np.random.Generator) -> Price:
+def _price(metric: str, before: Floats, after: Floats, rng: np.random.Generator) -> UtilityChange:
     known = ~np.isnan(before) & ~np.isnan(after)
     a, b = before[known], after[known]
     n = len(a)
     (low_a, high_a), (low_b, high_b) = (wilson(np.array(x.sum()), np.array(n)) for x in (a, b))
     change = paired_test(a, b, rng=rng, draws=2000)
-    return Price(
+    return UtilityChange(
         metric, float(a.mean()), float(low_a), float(high_a), float(b.mean()), float(low_b),
         float(high_b), change.mean, change.ci_low, change.ci_high, change.p, n,
     )  # fmt: skip

@@ -16,7 +16,7 @@ Work = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedPart:
     """A part of which nothing came, and why; the others are not touched by it."""
 
     reason: str
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalEngine:
     """This process. Rankings are made in one piece."""
 
     name: str = "local"
@@ -51,7 +51,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Parts(Local):
+class PartsEngine(LocalEngine):
     """This process, part after part: images may be more than its memory holds."""
 
     name: str = "parts"
@@ -59,7 +59,7 @@ class Parts(Local):
 
 def in_this_process(engine: Engine | None) -> bool:
     """Whether an engine works here, and not in workers that load their own model."""
-    return engine is None or isinstance(engine, Local)
+    return engine is None or isinstance(engine, LocalEngine)
 
 
 def attempt(work: Work, part: Any) -> Any:
@@ -67,4 +67,4 @@ def attempt(work: Work, part: Any) -> Any:
     try:
         return work(part)
     except (TiltmeterError, OSError) as error:
-        return Failed(str(error))
+        return FailedPart(str(error))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.engine.engines import Engine, Local, Parts
-from tiltmeter.engine.ray_engine import Ray
+from tiltmeter.engine.engines import Engine, LocalEngine, PartsEngine
+from tiltmeter.engine.ray_engine import RayEngine
 from tiltmeter.errors import InputError, UnknownNameError
 
 ENGINES = ("local", "parts", "ray")
@@ -20,10 +20,14 @@ def engine_of(engine: str | Engine) -> Engine:
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
     if name == "ray":
-        return Ray.of(given)
+        return RayEngine.of(given)
     setting, _, value = given.partition("=")
     if name == "local" and given:
         raise InputError(f"--engine local takes no settings; got {given!r}")
     if given and (setting != "size" or not value.isdigit() or not int(value)):
         raise InputError(f"--engine parts takes size=IMAGES, such as 100000; got {given!r}")
-    return Parts(size=int(value)) if given else (Local() if name == "local" else Parts())
+    return (
+        PartsEngine(size=int(value))
+        if given
+        else (LocalEngine() if name == "local" else PartsEngine())
+    )

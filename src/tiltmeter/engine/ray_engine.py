@@ -30,7 +30,7 @@ INSTALL = "--engine ray needs Ray: pip install 'tiltmeter[ray]'"
 
 
 @dataclass(frozen=True)
-class Ray:
+class RayEngine:
     """A pool of `workers` on the cluster at `address`, or on one of this machine's own."""
 
     workers: int = 0  # 0: as many as the cluster has room for
@@ -41,7 +41,7 @@ class Ray:
     name: str = "ray"
 
     @classmethod
-    def of(cls, text: str) -> Ray:
+    def of(cls, text: str) -> RayEngine:
         """Settings written workers=8,gpus=0.5; Ray must be installed."""
         library()
         kinds = {"workers": int, "cpus": float, "gpus": float, "size": int, "address": str}

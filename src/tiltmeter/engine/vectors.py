@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.store import Space
+from tiltmeter.store import EmbeddingSpace
 from tiltmeter.types import Floats, Ints
 
 
@@ -23,7 +23,7 @@ class Vectors(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class InMemoryVectors:
     """Vectors in memory: they travel."""
 
     array: Floats
@@ -31,15 +31,15 @@ class Held:
     def __len__(self) -> int:
         return len(self.array)
 
-    def part(self, start: int, stop: int) -> Held:
-        return Held(np.ascontiguousarray(self.array[start:stop]))
+    def part(self, start: int, stop: int) -> InMemoryVectors:
+        return InMemoryVectors(np.ascontiguousarray(self.array[start:stop]))
 
     def read(self) -> Floats:
         return self.array
 
 
 @dataclass(frozen=True)
-class Mapped:
+class FileVectors:
     """Rows of one .npy file: only its name travels."""
 
     path: Path
@@ -49,15 +49,15 @@ class Mapped:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def part(self, start: int, stop: int) -> Mapped:
-        return Mapped(self.path, self.start + start, min(self.start + stop, self.stop))
+    def part(self, start: int, stop: int) -> FileVectors:
+        return FileVectors(self.path, self.start + start, min(self.start + stop, self.stop))
 
     def read(self) -> Floats:
         return opened(self.path, self.stop)[self.start : self.stop]
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoreVectors:
     """Rows of a store's shards, in the order of the images."""
 
     space: Path
@@ -66,7 +66,7 @@ class Stored:
     row: Ints  # ... and the row there
 
     @classmethod
-    def of(cls, space: Space, items: Sequence[str]) -> Stored:
+    def of(cls, space: EmbeddingSpace, items: Sequence[str]) -> StoreVectors:
         """The vectors of some items."""
         places = space.places(items)
         names = sorted({shard for shard, _ in places})
@@ -78,21 +78,21 @@ class Stored:
     def __len__(self) -> int:
         return len(self.shard)
 
-    def part(self, start: int, stop: int) -> Stored:
+    def part(self, start: int, stop: int) -> StoreVectors:
         used, shard = np.unique(self.shard[start:stop], return_inverse=True)
         names = tuple(self.shards[one] for one in used)
-        return Stored(self.space, names, shard.astype(np.int32), self.row[start:stop])
+        return StoreVectors(self.space, names, shard.astype(np.int32), self.row[start:stop])
 
     def read(self) -> Floats:
         if not self.shards:
             raise InputError("there are no vectors to read")
         places = [np.flatnonzero(self.shard == at) for at in range(len(self.shards))]
         parts = ((name, at, self.row[at]) for name, at in zip(self.shards, places, strict=True))
-        return Space(self.space).gather(len(self), parts)
+        return EmbeddingSpace(self.space).gather(len(self), parts)
 
 
 @dataclass(frozen=True, eq=False)
-class Picked:
+class SelectedVectors:
     """Some rows of other vectors, in rising order."""
 
     vectors: Vectors
@@ -101,8 +101,8 @@ class Picked:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, start: int, stop: int) -> Picked:
-        return Picked(self.vectors, self.rows[start:stop])
+    def part(self, start: int, stop: int) -> SelectedVectors:
+        return SelectedVectors(self.vectors, self.rows[start:stop])
 
     def read(self) -> Floats:
         first, last = int(self.rows[0]), int(self.rows[-1])
@@ -110,7 +110,7 @@ class Picked:
 
 
 @dataclass(frozen=True, eq=False)
-class Changed:
+class TransformedVectors:
     """Other vectors as a function changes them, wherever they are read: a debiaser's map."""
 
     vectors: Vectors
@@ -119,8 +119,8 @@ class Changed:
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def part(self, start: int, stop: int) -> Changed:
-        return Changed(self.vectors.part(start, stop), self.change)
+    def part(self, start: int, stop: int) -> TransformedVectors:
+        return TransformedVectors(self.vectors.part(start, stop), self.change)
 
     def read(self) -> Floats:
         return np.asarray(self.change(self.vectors.read()))
@@ -132,8 +132,8 @@ def vectors_of(array: Floats) -> Vectors:
     if isinstance(base, np.memmap) and base.shape == array.shape and base.filename is not None:
         path = Path(str(base.filename))
         if path.suffix == ".npy" and array.dtype == base.dtype:
-            return Mapped(path.resolve(), 0, len(array))
-    return Held(array)
+            return FileVectors(path.resolve(), 0, len(array))
+    return InMemoryVectors(array)
 
 
 def opened(path: Path, rows: int) -> Floats:
@@ -148,7 +148,7 @@ def opened(path: Path, rows: int) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class VectorPart:
     """The share of one worker: vectors, the groups of those images, the first one's number."""
 
     vectors: Vectors
@@ -156,10 +156,10 @@ class Part:
     first: int = field(default=0)
 
 
-def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[Part]:
+def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[VectorPart]:
     """Parts of `size` images each."""
     return [
-        Part(vectors.part(at, at + size), codes[at : at + size], at)
+        VectorPart(vectors.part(at, at + size), codes[at : at + size], at)
         for at in range(0, len(vectors), size)
     ]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import TiltmeterError
-from tiltmeter.explorer.ranking import Answer, plain
+from tiltmeter.explorer.ranking import QueryResult, plain
 from tiltmeter.metrics.arrays import kernels, to_numpy, unit
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import Convention
@@ -30,7 +30,7 @@ DEEPEST = 1000  # the largest k that is asked for
 
 
 @dataclass(frozen=True, eq=False)
-class Neutral:
+class NeutralReference:
     """What a model makes of neutral words: their top images, and C-ASC by attribute."""
 
     tops: Ints  # words x images, best first
@@ -39,7 +39,7 @@ class Neutral:
     def __len__(self) -> int:
         return len(self.tops)
 
-    def beside(self, found: Answer, groups: Groups, convention: Convention) -> dict[str, Any]:
+    def beside(self, found: QueryResult, groups: Groups, convention: Convention) -> dict[str, Any]:
         """Where an answer lies among neutral words: how many lean as far, and the middle 90%."""
         k, q = found.k, target_shares(convention.target, groups)
         counts = group_counts(groups.codes[self.tops[:, :k]], len(groups.names))
@@ -68,7 +68,7 @@ def neutral(
     vectors: Floats,
     groups: Mapping[str, Groups],
     texts: Sequence[str],
-) -> Neutral | None:
+) -> NeutralReference | None:
     """Neutral words as a model sees them; None where they are too few, or unknown to it."""
     if len(texts) < FEWEST:
         return None
@@ -82,4 +82,6 @@ def neutral(
         tops.append(kernels(scores).select(scores, min(DEEPEST, scores.shape[1])))
         for name, some in groups.items():
             near[name].append(np.asarray(c_asc(scores, some)))
-    return Neutral(np.concatenate(tops), {name: np.concatenate(x) for name, x in near.items()})
+    return NeutralReference(
+        np.concatenate(tops), {name: np.concatenate(x) for name, x in near.items()}
+    )

@@ -39,7 +39,7 @@ Order = Callable[[Floats, int], Ints]
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupResult:
     """What one prompt does to one group. Undefined is NaN."""
 
     name: str
@@ -68,7 +68,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricWithNull:
     """One number of the whole top k beside its null."""
 
     value: float
@@ -79,7 +79,7 @@ class Figure:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class QueryResult:
     """Who comes up for a prompt."""
 
     k: int
@@ -87,8 +87,8 @@ class Answer:
     rows: Ints  # of the images, best first
     scores: Floats  # theirs
     codes: Ints  # their groups
-    groups: tuple[Group, ...]
-    max_skew: Figure
+    groups: tuple[GroupResult, ...]
+    max_skew: MetricWithNull
     tied: int  # images that score just as the last one shown
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ class Answer:
 
 def answer(
     scores: Floats, groups: Groups, *, k: int, convention: Convention, order: Order | None = None
-) -> Answer:
+) -> QueryResult:
     """The top `k` of all images by `scores`, and each group in it beside chance.
 
     >>> from tiltmeter.metrics.convention import get_convention
@@ -128,7 +128,7 @@ def answer(
         rows = np.asarray(order(matrix, k))[0, :k]
         codes, tied = groups.codes[rows], 1
         counts = group_counts(codes[None], len(groups.names))[0]
-    return Answer(
+    return QueryResult(
         k=k,
         n=n,
         rows=rows,
@@ -142,7 +142,7 @@ def answer(
 
 def _beside_chance(
     counts: Floats, moments: Moments, groups: Groups, k: int, convention: Convention
-) -> tuple[Group, ...]:
+) -> tuple[GroupResult, ...]:
     band = top_count_null(groups.counts, k)
     p = top_count_p(counts, groups.counts, k)
     q = target_shares(convention.target, groups)
@@ -156,7 +156,7 @@ def _beside_chance(
         skew, low, high, c_asc, c_low, c_high, c_null, c_p,
     )  # fmt: skip
     return tuple(
-        Group(name, int(size), *(float(one) for one in rest))
+        GroupResult(name, int(size), *(float(one) for one in rest))
         for name, size, *rest in zip(groups.names, *columns, strict=True)
     )
 
@@ -189,7 +189,7 @@ def _first(moments: Moments) -> tuple[Floats, Floats]:
     return moments.mean[0], moments.m2[0]
 
 
-def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) -> Figure:
+def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) -> MetricWithNull:
     shares = target_shares(convention.target, groups)
     empty, skew = convention.empty, convention.skew
     value = float(max_skew_of_shares(counts / k, shares, k=k, empty=empty, skew=skew))
@@ -197,7 +197,7 @@ def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) ->
     draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, empty, skew)
     band = band_of(draws)
     p = float(p_of_draws(value, draws, "greater"))
-    return Figure(value, float(band.mean), float(band.lo), float(band.hi), p)
+    return MetricWithNull(value, float(band.mean), float(band.lo), float(band.hi), p)
 
 
 @lru_cache(maxsize=256)  # of an attribute and a k: the same for every prompt

@@ -35,7 +35,7 @@ class Unreadable(TiltmeterError):
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures(Sequence[Any]):
+class ImageFiles(Sequence[Any]):
     """Picture files under a root, decoded when asked for: pictures[3] is a PIL image.
 
     A slice, or an array of rows or of yes and no, gives the Pictures of those rows.
@@ -50,11 +50,11 @@ class Pictures(Sequence[Any]):
     @overload
     def __getitem__(self, at: int) -> Any: ...
     @overload
-    def __getitem__(self, at: slice) -> Pictures: ...
+    def __getitem__(self, at: slice) -> ImageFiles: ...
     def __getitem__(self, at: Any) -> Any:
         if is_one(at):
             return decode(self.paths[at])
-        return Pictures(tuple(self.paths[row] for row in rows_of(at, len(self))), self.root)
+        return ImageFiles(tuple(self.paths[row] for row in rows_of(at, len(self))), self.root)
 
     def __iter__(self) -> Iterator[Any]:
         return (decode(path) for path in self.paths)
@@ -72,7 +72,7 @@ class Pictures(Sequence[Any]):
 
 
 @dataclass(frozen=True, eq=False)
-class Made(Sequence[Any]):
+class GeneratedImages(Sequence[Any]):
     """Pictures that lie in no files of their own: `make` gives that of a row when asked for."""
 
     make: Callable[[int], Any]
@@ -84,11 +84,11 @@ class Made(Sequence[Any]):
     @overload
     def __getitem__(self, at: int) -> Any: ...
     @overload
-    def __getitem__(self, at: slice) -> Made: ...
+    def __getitem__(self, at: slice) -> GeneratedImages: ...
     def __getitem__(self, at: Any) -> Any:
         if is_one(at):
             return self.make(self.rows[at])
-        return Made(self.make, [self.rows[row] for row in rows_of(at, len(self))])
+        return GeneratedImages(self.make, [self.rows[row] for row in rows_of(at, len(self))])
 
     def __iter__(self) -> Iterator[Any]:
         return (self.make(row) for row in self.rows)
@@ -99,7 +99,7 @@ class Made(Sequence[Any]):
         return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
 
 
-def unreadable_rows(images: Pictures | Made) -> dict[int, str]:
+def unreadable_rows(images: ImageFiles | GeneratedImages) -> dict[int, str]:
     """The rows whose pictures cannot be read, each with the reason; all are read for it."""
     found: dict[int, str] = {}
     for row in range(len(images)):

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Unreadable, decode, is_one, rows_of
+from tiltmeter.io.image_files import GeneratedImages, Unreadable, decode, is_one, rows_of
 
 #: A picture's file, where its bytes begin there, and how many they are; -1: all of the file.
 Place = tuple[str, int, int]
@@ -179,7 +179,7 @@ def picture_bytes(place: Place) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class Far(Made):
+class RemoteImages(GeneratedImages):
     """Pictures that lie elsewhere, or within other files: a worker fetches one in its turn."""
 
     fetch: Callable[[Place], bytes] = picture_bytes
@@ -191,7 +191,7 @@ class Far(Made):
         places: Sequence[Place],
         fetch: Callable[[Place], bytes] = picture_bytes,
         within: str = "byte",
-    ) -> Far:
+    ) -> RemoteImages:
         return cls(partial(_picture, fetch), places, fetch, within)  # type: ignore[arg-type]
 
     def __getitem__(self, at: Any) -> Any:

@@ -2,7 +2,7 @@
 
 A pass works on the finest groups that the attributes make together; those of one attribute come
 from them (`regroup`). So three attributes cost one pass. For a re-ranker the best items of each of
-its groups are kept too (`Pools`).
+its groups are kept too (`RerankPools`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import matrix
 from tiltmeter.metrics.association import c_asc_of_moments
-from tiltmeter.metrics.histogram import Bounded, Grid, Histogram, ndkl_of_histogram
+from tiltmeter.metrics.histogram import BoundedValue, Histogram, HistogramGrid, ndkl_of_histogram
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
@@ -26,7 +26,7 @@ from tiltmeter.types import Floats, Groups, Ints
 IMAGES = 16384  # of a block: its scores are all that is held
 
 
-class Pools(NamedTuple):
+class RerankPools(NamedTuple):
     """What to keep for a re-ranker: the best `k` items of each of its groups."""
 
     of: Ints  # the re-ranker's group of each finest group
@@ -49,9 +49,9 @@ class Digest:
         codes: Ints,
         groups: int,
         k: int,
-        grid: Grid,
+        grid: HistogramGrid,
         first: int,
-        pools: Pools | None = None,
+        pools: RerankPools | None = None,
     ) -> Digest:
         """Of one block; `first` is the number of its first image among all."""
         scores = matrix(scores, "scores", "queries", "items")
@@ -107,7 +107,7 @@ class Digest:
         codes = np.ascontiguousarray(self.top.codes[:, :k])
         return ndkl_of_labels(codes, log_shares(shares))
 
-    def whole_ndkl(self, shares: Floats) -> Bounded:
+    def whole_ndkl(self, shares: Floats) -> BoundedValue:
         """NDKL of the whole ranking, within bounds."""
         return ndkl_of_histogram(self.histogram, shares, self.top)
 
@@ -119,7 +119,7 @@ def digest(
     *,
     groups: int,
     k: int,
-    grid: Grid,
+    grid: HistogramGrid,
     first: int = 0,
     block: int = IMAGES,
 ) -> Digest:
@@ -135,9 +135,9 @@ def digest_blocks(
     *,
     groups: int,
     k: int,
-    grid: Grid,
+    grid: HistogramGrid,
     first: int = 0,
-    pools: Pools | None = None,
+    pools: RerankPools | None = None,
 ) -> Digest:
     """`digest` of blocks that are read one after the other: vectors, and the groups of each."""
     found: Digest | None = None
@@ -160,7 +160,7 @@ def digest_blocks(
 
 
 def _best(
-    scores: Floats, codes: Ints, groups: int, first: int, pools: Pools | None
+    scores: Floats, codes: Ints, groups: int, first: int, pools: RerankPools | None
 ) -> tuple[TopItems | None, ...]:
     if pools is None:
         return ()

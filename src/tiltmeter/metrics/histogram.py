@@ -28,7 +28,7 @@ ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class HistogramGrid:
     """Bins of one width for each query. The first and the last have no end: none falls outside."""
 
     low: Floats  # queries
@@ -36,7 +36,7 @@ class Grid:
     bins: int = BINS
 
     @classmethod
-    def around(cls, sample: Floats, bins: int = BINS) -> Grid:
+    def around(cls, sample: Floats, bins: int = BINS) -> HistogramGrid:
         """Bins that suit scores like those of a sample, queries x items.
 
         All blocks must have one grid. It decides how close bounds are, never whether they hold.
@@ -46,7 +46,7 @@ class Grid:
         spread = np.where(spread > 0, spread, np.maximum(np.abs(mean), 1.0) * 1e-3)
         return cls(mean - WIDTH * spread, bins / (2 * WIDTH * spread), bins)
 
-    def same(self, other: Grid) -> bool:
+    def same(self, other: HistogramGrid) -> bool:
         return self.bins == other.bins and bool(
             np.array_equal(self.low, other.low) and np.array_equal(self.scale, other.scale)
         )
@@ -56,15 +56,15 @@ class Grid:
 class Histogram:
     """How many items of each group score in each bin; the best bin comes first."""
 
-    grid: Grid
+    grid: HistogramGrid
     counts: Ints  # queries x bins x groups
 
     @classmethod
-    def empty(cls, grid: Grid, groups: int) -> Histogram:
+    def empty(cls, grid: HistogramGrid, groups: int) -> Histogram:
         return cls(grid, np.zeros((len(grid.low), grid.bins, groups), np.int64))
 
     @classmethod
-    def of(cls, scores: Floats, codes: Ints, groups: int, grid: Grid) -> Histogram:
+    def of(cls, scores: Floats, codes: Ints, groups: int, grid: HistogramGrid) -> Histogram:
         """The counts of one block, scores being queries x items."""
         return cls.empty(grid, groups).add(scores, codes)
 
@@ -117,7 +117,7 @@ def _count(scores: Floats, codes: Ints, low: Floats, scale: Floats, counts: Ints
             counts[q, bins - 1 - bin_, codes[i]] += 1
 
 
-class Bounded(NamedTuple):
+class BoundedValue(NamedTuple):
     """A value, and the bounds between which it lies whatever the order within bins."""
 
     value: Floats
@@ -125,7 +125,7 @@ class Bounded(NamedTuple):
     high: Floats
 
 
-def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> Bounded:
+def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> BoundedValue:
     """NDKL of the whole ranking, one a query: exact in the first k, within bounds beyond.
 
     With counts c among the first i items, F(c) = i KL(c/i || q) = sum_g c_g ln(c_g / (i q_g)) is
@@ -141,7 +141,7 @@ def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> Bo
     total = discounts(histogram.counts[0].sum(keepdims=True))[0].item()
     value, low, high = (np.concatenate(part) / total for part in zip(*parts, strict=True))
     low, high = np.maximum(low - ROUNDING, 0.0), high + ROUNDING
-    return Bounded(np.clip(value, low, high), low, high)
+    return BoundedValue(np.clip(value, low, high), low, high)
 
 
 def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Floats]:

@@ -18,7 +18,7 @@ SCORES_HELD = 2**26
 EXPECTED = 32
 
 
-class Retrieved(NamedTuple):
+class RetrievalResult(NamedTuple):
     """The best items of each query, best first."""
 
     scores: Array  # queries x k
@@ -27,7 +27,7 @@ class Retrieved(NamedTuple):
 
 def top_k(
     queries: Array, items: Array, k: int, *, item_block: int | None = None, query_block: int = 8192
-) -> Retrieved:
+) -> RetrievalResult:
     """The k items nearest to each query by cosine, exactly; of equal ones the earlier rows.
 
     `items` may be memory-mapped: each block is read once.
@@ -108,7 +108,7 @@ class _NumpyBest:
         for name in ("scores", "ids", "held", "edge"):
             getattr(self, name)[rows] = getattr(other, name)
 
-    def result(self) -> Retrieved:
+    def result(self) -> RetrievalResult:
         from tiltmeter.metrics import numpy_kernels as loops
 
         def work(at: slice) -> None:
@@ -120,7 +120,7 @@ class _NumpyBest:
         loops.in_rows(work, len(self.held), step=64)
         scores, ids = self.scores[:, : self.k], self.ids[:, : self.k]
         order = loops.rank(np.ascontiguousarray(scores))  # candidates lie in the order of ids
-        return Retrieved(loops.take(scores, order), loops.take(ids, order))
+        return RetrievalResult(loops.take(scores, order), loops.take(ids, order))
 
 
 def _nth_best(scores: Floats, n: int) -> Floats:
@@ -146,11 +146,11 @@ class _TorchBest:
         chosen = loops.select(block, min(self.k, block.shape[1]))
         self.parts[rows.start] = loops.take(block, chosen), loops.take(ids, chosen)
 
-    def result(self) -> Retrieved:
+    def result(self) -> RetrievalResult:
         import torch
 
         scores, ids = zip(*self.parts.values(), strict=True)
-        return Retrieved(torch.cat(scores), torch.cat(ids))
+        return RetrievalResult(torch.cat(scores), torch.cat(ids))
 
 
 class TopMeans(NamedTuple):

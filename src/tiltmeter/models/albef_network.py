@@ -35,7 +35,7 @@ class Block(nn.Module):
         return result
 
 
-class Eye(nn.Module):
+class VisionTransformer(nn.Module):
     """The vision transformer: one state for the picture, then one for each patch."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -160,7 +160,7 @@ class Bert(nn.Module):
         return self.encoder["layer"]
 
 
-class Words(nn.Module):
+class WordHead(nn.Module):
     """Guesses words from states."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -184,10 +184,10 @@ class AlbefNetwork(nn.Module):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.patch = sizes.patch
-        self.visual_encoder = Eye(sizes)
+        self.visual_encoder = VisionTransformer(sizes)
         self.text_encoder = nn.ModuleDict({"bert": Bert(sizes)})
         if sizes.words:
-            self.text_encoder["cls"] = nn.ModuleDict({"predictions": Words(sizes)})
+            self.text_encoder["cls"] = nn.ModuleDict({"predictions": WordHead(sizes)})
         self.vision_proj = nn.Linear(sizes.image_width, sizes.joint)
         self.text_proj = nn.Linear(sizes.text_width, sizes.joint)
         self.itm_head = nn.Linear(sizes.text_width, 2)

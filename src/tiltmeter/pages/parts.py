@@ -14,7 +14,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Figure:
+class Plot:
     """A picture, what it shows in words, and how to draw it: nothing is drawn before it is asked.
 
     `description` is for who does not see the picture: its main values in words.
@@ -49,7 +49,7 @@ class Section:
     title: str
     lead: str
     findings: list[Finding] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[Plot] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     verdicts: dict[str, int] = field(default_factory=dict)  # how many associations have which

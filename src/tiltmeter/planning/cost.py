@@ -19,7 +19,7 @@ from tiltmeter.corpus import Vocabulary, count
 from tiltmeter.engine.ranking.top_items import held
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import digest
-from tiltmeter.metrics.histogram import BINS, Grid
+from tiltmeter.metrics.histogram import BINS, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.stimuli import load
 
@@ -31,7 +31,7 @@ LOOPS = "measured here (1 core; the product where OMP_NUM_THREADS says)"
 
 
 @dataclass(frozen=True)
-class Step:
+class CostStep:
     """One job over all of N: what a worker does in a second, and what all of it comes to."""
 
     job: str
@@ -56,7 +56,7 @@ def scale(
     groups: int = 14,
     picture: float = PICTURE,
     seed: int = 0,
-) -> list[Step]:
+) -> list[CostStep]:
     """The steps for `total` images and as many captions.
 
     Without a `model` or its `rate` (images a second of one worker) embedding is left out.
@@ -75,7 +75,7 @@ def scale(
     ) -> None:
         hours = total / speed / 3600
         steps.append(
-            Step(job, unit, speed, source, hours, hours / workers, read, stored, driver)
+            CostStep(job, unit, speed, source, hours, hours / workers, read, stored, driver)
         )  # fmt: skip
 
     if rate is not None or model is not None:
@@ -97,7 +97,7 @@ def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> floa
         rng.normal(size=(n, dimensions)).astype(np.float32) for n in (VECTORS, texts)
     )  # fmt: skip
     codes = rng.integers(0, groups, VECTORS)
-    grid = Grid.around(words @ images[:1000].T)
+    grid = HistogramGrid.around(words @ images[:1000].T)
 
     def work() -> None:
         digest(words, images, codes, groups=groups, k=held(1000, VECTORS), grid=grid)
@@ -122,13 +122,13 @@ def embedding_rate(model: Any, seed: int = 0) -> float:
     """Pictures a second that the model takes where it is now, made and decoded pixels included."""
     from PIL import Image
 
-    from tiltmeter.engine.embedding.loader import Pace, embed
-    from tiltmeter.io.image_files import Made
+    from tiltmeter.engine.embedding.loader import LoaderConfig, embed
+    from tiltmeter.io.image_files import GeneratedImages
 
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (PICTURES, 256, 256, 3), dtype=np.uint8)
-    pictures = Made(lambda row: Image.fromarray(pixels[row]), range(PICTURES))
-    return PICTURES / seconds(lambda: list(embed(model, pictures, pace=Pace(workers=0))))
+    pictures = GeneratedImages(lambda row: Image.fromarray(pixels[row]), range(PICTURES))
+    return PICTURES / seconds(lambda: list(embed(model, pictures, pace=LoaderConfig(workers=0))))
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -18,38 +18,38 @@ PACKAGES = (
 )  # fmt: skip
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     name: str
     ok: bool | None  # None: optional and not there
     detail: str
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[CheckResult]:
     """One finding after the other."""
-    yield Finding("python", True, f"{platform.python_version()} on {platform.machine()}")
+    yield CheckResult("python", True, f"{platform.python_version()} on {platform.machine()}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    yield Finding("cores", True, str(cores))
+    yield CheckResult("cores", True, str(cores))
     for package, purpose in PACKAGES:
         try:
-            yield Finding(package, True, metadata.version(package))
+            yield CheckResult(package, True, metadata.version(package))
         except metadata.PackageNotFoundError:
             ok = False if purpose == "core" else None
-            yield Finding(package, ok, f"not installed; needed for: {purpose}")
+            yield CheckResult(package, ok, f"not installed; needed for: {purpose}")
     yield _gpu()
     yield _known_answer()
 
 
-def _gpu() -> Finding:
+def _gpu() -> CheckResult:
     try:
         torch = import_module("torch")
     except ImportError:
-        return Finding("gpu", None, "not looked for: torch is not installed")
+        return CheckResult("gpu", None, "not looked for: torch is not installed")
     if not torch.cuda.is_available():
-        return Finding("gpu", None, "none; everything runs on the CPU")
-    return Finding("gpu", True, torch.cuda.get_device_name(0))
+        return CheckResult("gpu", None, "none; everything runs on the CPU")
+    return CheckResult("gpu", True, torch.cuda.get_device_name(0))
 
 
-def _known_answer() -> Finding:
+def _known_answer() -> CheckResult:
     """MaxSkew of top-100 counts 40, 30, 20, 10, 0, 0, 0 against seven equal shares is 1.030."""
     import numpy as np
 
@@ -61,4 +61,4 @@ def _known_answer() -> Finding:
     value = max_skew(scores, codes, k=100, target="uniform", empty="bounded", ties="stable")[0]
     took = time.perf_counter() - started
     detail = f"MaxSkew {value:.3f}, expected 1.030; {took:.1f} s with compiling"
-    return Finding("kernels", bool(abs(value - 1.0296) < 5e-4), detail)
+    return CheckResult("kernels", bool(abs(value - 1.0296) < 5e-4), detail)

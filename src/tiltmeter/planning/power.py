@@ -31,7 +31,7 @@ class GroupPlan:
 
 
 @dataclass(frozen=True)
-class Floor:
+class MetricNull:
     """What a ranking metric reads without any tilt: the mean, and where the upper 2.5% begin."""
 
     metric: str
@@ -44,7 +44,7 @@ class Floor:
 class AttributePlan:
     attribute: str
     groups: list[GroupPlan]
-    floors: list[Floor]
+    floors: list[MetricNull]
 
 
 def plan(
@@ -89,6 +89,6 @@ def _plan(
     return AttributePlan(groups.attribute, found, floors)
 
 
-def _floor(metric: str, k: int | None, draws: np.ndarray) -> Floor:
+def _floor(metric: str, k: int | None, draws: np.ndarray) -> MetricNull:
     band = band_of(draws)
-    return Floor(metric, k, float(band.mean), float(band.hi))
+    return MetricNull(metric, k, float(band.mean), float(band.hi))

@@ -20,11 +20,11 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, words_known
 from tiltmeter.probes.texts import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
-from tiltmeter.stats.null import Band, band_of
+from tiltmeter.stats.null import NullBand, band_of
 from tiltmeter.stats.permutation import two_sample_p
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
@@ -90,7 +90,7 @@ class Stimuli:
 
 
 @dataclass(frozen=True)
-class Found:
+class EffectEstimate:
     """One effect with all that stands beside it; NaN where undefined, and `note` says why."""
 
     value: float = math.nan
@@ -308,7 +308,9 @@ def _sc_eat_rows(
     )
 
 
-def _rows(found: Sequence[Found], head: dict[str, Any], *, side: str, **named: Any) -> pa.Table:
+def _rows(
+    found: Sequence[EffectEstimate], head: dict[str, Any], *, side: str, **named: Any
+) -> pa.Table:
     """All effects of one table are one family."""
     return rows(
         len(found),
@@ -316,7 +318,7 @@ def _rows(found: Sequence[Found], head: dict[str, Any], *, side: str, **named: A
         **named,
         **columns(
             [one.value for one in found],
-            null=Band(*np.array([one.null for one in found], float).reshape(-1, 3).T),
+            null=NullBand(*np.array([one.null for one in found], float).reshape(-1, 3).T),
             p=[one.p for one in found],
             side=side,
             family="holm",
@@ -342,12 +344,12 @@ def _weat(
     ddof: str,
     resampling: Resampling,
     rng: np.random.Generator,
-) -> Found:
+) -> EffectEstimate:
     if few := _too_small(X=x, Y=y, A=a, B=b):
-        return Found(note=few)
+        return EffectEstimate(note=few)
     value = float(weat(x.flat, y.flat, a.flat, b.flat, ddof=ddof))
     if math.isnan(value):
-        return Found(note="undefined: all targets are equally near to A and to B")
+        return EffectEstimate(note="undefined: all targets are equally near to A and to B")
     targets = np.concatenate([x.vectors, y.vectors])
     s = np.asarray(association(targets.reshape(-1, targets.shape[-1]), a.flat, b.flat))
     # a word's sentences belong together: words are dealt out, not sentences
@@ -361,7 +363,7 @@ def _weat(
     share, n = len(x) / len(targets), s.size
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
     stretch = small_sample_stretch(np.array([len(x), len(y)]))[0]
-    return Found(
+    return EffectEstimate(
         value, float(p[0]), null, _interval(drawn, value, stretch, bound), _how(method, count)
     )
 
@@ -401,9 +403,9 @@ def _sc_eat(
     ddof: str,
     resampling: Resampling,
     rng: np.random.Generator,
-) -> list[Found]:
+) -> list[EffectEstimate]:
     if few := _too_small(A=a, B=b):
-        return [Found(note=few)] * len(w)
+        return [EffectEstimate(note=few)] * len(w)
     if not len(w):
         return []
     value = np.asarray(sc_eat(w, a.flat, b.flat, ddof=ddof))
@@ -428,9 +430,9 @@ def _sc_eat(
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
     stretch = small_sample_stretch(np.array([len(a), len(b)]))[0]
     return [
-        Found(note="undefined: the target is equally near to all of A and B")
+        EffectEstimate(note="undefined: the target is equally near to all of A and B")
         if math.isnan(value[at])
-        else Found(
+        else EffectEstimate(
             float(value[at]),
             float(p[at]),
             null[at],
@@ -478,7 +480,7 @@ def _how(method: str, count: int | None) -> str:
 
 
 def _run_eat(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     return eat(
         model,
@@ -490,7 +492,7 @@ def _run_eat(
 
 
 def _run_ieat(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     stimuli = data["stimuli"]
     found = setting.see(stimuli)

@@ -19,11 +19,11 @@ from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
-from tiltmeter.probes.probe import Probe, Setting, words_known
+from tiltmeter.probes.probe import AuditContext, Probe, words_known
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.null import Band, top_count_null, top_count_p
+from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
@@ -33,7 +33,7 @@ PERSON = "person"
 
 
 @dataclass(frozen=True, eq=False)
-class Picked:
+class ClassAssignments:
     """What each image was taken for. Images that tie between the same classes share a pattern."""
 
     names: tuple[str, ...]  # classes
@@ -119,7 +119,7 @@ def harms(
 
 def pick(
     model: TextEncoder, faces: Faces, prompts: Sequence[Prompt], convention: Convention
-) -> Picked:
+) -> ClassAssignments:
     """The nearest class of each image."""
     category: dict[str, str] = {}
     for prompt in prompts:
@@ -139,7 +139,7 @@ def pick(
     best = scores.max(axis=1)
     tied = scores == best[:, None]
     shares, pattern = np.unique(tied, axis=0, return_inverse=True)
-    return Picked(
+    return ClassAssignments(
         tuple(category),
         tuple(category.values()),
         shares / shares.sum(axis=1, keepdims=True),
@@ -149,7 +149,7 @@ def pick(
 
 
 @dataclass(frozen=True, eq=False)
-class Landed:
+class GroupClassCounts:
     """How many images of each group landed where."""
 
     groups: Groups
@@ -165,7 +165,7 @@ class Landed:
 
 
 def _tables(
-    picked: Picked,
+    picked: ClassAssignments,
     pattern: Ints,
     groups: Groups,
     resampling: Resampling,
@@ -179,7 +179,7 @@ def _tables(
     ties = int((picked.shares[pattern].max(axis=1) < 1).sum())
     tied = f"{ties:,} images tie between classes and count in parts" if ties else None
     notes = [tied if row.any() else "no image of any group was taken for this" for row in counts]
-    landed = Landed(groups, names, categories, counts, notes)
+    landed = GroupClassCounts(groups, names, categories, counts, notes)
     constants = {**constants, "attribute": groups.attribute}
     drawn = table.sum(axis=1) > 0  # a convention's sample may lack a pattern
     return [
@@ -189,7 +189,7 @@ def _tables(
     ]
 
 
-def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
+def _rates(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
     """Each group's rate, beside the rate that a random deal of the labels would give it."""
     groups, counts = landed.groups, landed.counts
     sizes, many = groups.counts, len(groups.names)
@@ -203,7 +203,7 @@ def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         category=np.repeat(landed.categories, many).tolist(),
         **columns(
             counts / sizes,
-            null=Band(*null.swapaxes(0, 1)),
+            null=NullBand(*null.swapaxes(0, 1)),
             p=np.stack([_p(row, sizes) for row in counts]),
             side="two",
             family="holm",
@@ -218,7 +218,7 @@ def _rates(landed: Landed, constants: dict[str, Any]) -> pa.Table:
 
 
 def _largest_gaps(
-    landed: Landed,
+    landed: GroupClassCounts,
     table: Ints,
     share: Floats,
     resampling: Resampling,
@@ -273,7 +273,7 @@ def _largest_gaps(
     )
 
 
-def _pairs(landed: Landed, constants: dict[str, Any]) -> pa.Table:
+def _pairs(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
     """Each group against each other, by category: difference, Newcombe's interval, exact test."""
     names, sizes, counts = landed.groups.names, landed.groups.counts, landed.counts[: landed.kinds]
     pairs = list(itertools.combinations(range(len(names)), 2))
@@ -297,7 +297,7 @@ def _pairs(landed: Landed, constants: dict[str, Any]) -> pa.Table:
         category=np.repeat(landed.names[:kinds], many).tolist(),
         **columns(
             value.ravel(),
-            null=Band(np.zeros(len(null)), *null.T),
+            null=NullBand(np.zeros(len(null)), *null.T),
             p=[_p(*pair)[0] for pair in both],
             side="two",
             family="holm",
@@ -336,7 +336,7 @@ def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     faces = setting.seen(data["faces"])
     return harms(

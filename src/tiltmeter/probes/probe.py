@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tiltmeter.engine.engines import Engine, Local
+from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import Made, Pictures, unreadable_rows
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles, unreadable_rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tiltmeter.engine.embedding.embed import Embedded, EmbeddedFaces
+    from tiltmeter.engine.embedding.embed import EmbeddedFaces, EmbeddingResult
     from tiltmeter.metrics.convention import Convention
 
 
@@ -34,15 +34,17 @@ class CannotRunError(InputError):
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class AuditContext:
     """What an audit asks of its probes, all alike."""
 
     convention: Convention
-    see: Callable[[Any], Embedded]  # the model's vectors of the pictures of some data, made once
+    see: Callable[
+        [Any], EmbeddingResult
+    ]  # the model's vectors of the pictures of some data, made once
     prompts: Callable[[], Sequence[Prompt]]  # words and placebos in templates
     #: Faces that can be ranked on the engine, wherever their embeddings are.
     embedded: Callable[[Faces], EmbeddedFaces]
-    engine: Engine = Local()  # noqa: RUF009
+    engine: Engine = LocalEngine()  # noqa: RUF009
     resampling: Resampling = Resampling()  # noqa: RUF009
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()
@@ -63,7 +65,7 @@ class Setting:
 
     def seen(self, faces: Faces) -> Faces:
         """Faces with vectors where they are photographs; those that cannot be read are left out."""
-        if faces.vectors is None and isinstance(faces.images, Pictures | Made):
+        if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
             return self.see(faces).of(faces)
         return faces
 
@@ -90,7 +92,7 @@ class Probe:
     """
 
     about: str  # one line
-    run: Callable[[Any, Mapping[str, Any], Setting], tuple[Any, ...]]  # of a ProbeResult
+    run: Callable[[Any, Mapping[str, Any], AuditContext], tuple[Any, ...]]  # of a ProbeResult
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     protocols: tuple[type, ...] = (TextEncoder,)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.metrics.utility import recall_hits
-from tiltmeter.probes.probe import Probe, Setting
+from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, TextEncoder
@@ -105,7 +105,7 @@ def _by_chance(there: Ints, k: int) -> float:
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     captions = data["captions"]
     found = setting.see(captions)

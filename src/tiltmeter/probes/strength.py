@@ -19,12 +19,12 @@ from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
-from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, words_known
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.null import Band
+from tiltmeter.stats.null import NullBand
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.stimuli.frequent_words import Frequent, frequent_words
+from tiltmeter.stimuli.frequent_words import FrequentWords, frequent_words
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
 BLOCK = 256  # texts at one time
@@ -36,7 +36,7 @@ def strength(
     faces: Faces,
     *,
     prompts: Sequence[Prompt],
-    frequent: Frequent,
+    frequent: FrequentWords,
     attributes: Sequence[str],
     convention: Convention,
     seed: int = 0,
@@ -148,7 +148,7 @@ def _tables(
         group=None if attribute is None else list(groups.names) * count,
         **columns(
             place,
-            null=Band(*np.array([0.5, 0.025, 0.975])),
+            null=NullBand(*np.array([0.5, 0.025, 0.975])),
             p=p,
             side="two",
             family="bh",
@@ -190,7 +190,7 @@ def _gap(place: Floats) -> Floats:
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     options = setting.options
     try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.utility import zero_shot_hits
-from tiltmeter.probes.probe import Probe, Setting
+from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.significance import Interval, columns
@@ -77,7 +77,7 @@ def zero_shot(
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     utility = data["utility"]
     found = setting.see(utility)

@@ -18,7 +18,7 @@ from tiltmeter.types import Floats, Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class BootstrapDraws:
     """Of prompts, each with as many draws as the others."""
 
     kept: Floats  # prompts x draws x anything
@@ -46,10 +46,12 @@ class Draws:
         some = self.kept[prompts][:, rows]
         return (some if self.of is None else self.of(some)).swapaxes(0, 1)
 
-    def only(self, prompts: Ints) -> Draws:
+    def only(self, prompts: Ints) -> BootstrapDraws:
         """Those of some prompts; neighbours need no copy."""
         adjoin = bool((np.diff(prompts) == 1).all())
-        return Draws(self.kept[slice(prompts[0], prompts[-1] + 1) if adjoin else prompts], self.of)
+        return BootstrapDraws(
+            self.kept[slice(prompts[0], prompts[-1] + 1) if adjoin else prompts], self.of
+        )
 
     def at(self, prompts: Ints, rows: slice = slice(None)) -> Floats:
         """Draws x prompts x columns, of some prompts; not to be written to."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiltmeter.stats.draws import Draws
-from tiltmeter.stats.null import Band
+from tiltmeter.stats.draws import BootstrapDraws
+from tiltmeter.stats.null import NullBand
 from tiltmeter.types import Floats, Groups
 
 
@@ -23,10 +23,12 @@ class MetricEstimate:
     ideal: float
     k: int | None = None
     by_group: bool = True
-    null: Draws | None = None  # a draw is one permutation of the labels, shared by all prompts
-    boot: Draws | None = None
+    null: BootstrapDraws | None = (
+        None  # a draw is one permutation of the labels, shared by all prompts
+    )
+    boot: BootstrapDraws | None = None
     #: For single prompts, where there is something better than the draws:
-    exact_null: Band | None = None  # of columns
+    exact_null: NullBand | None = None  # of columns
     exact_p: Floats | None = None  # prompts x columns
     exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
     exact_ci_method: str = ""

@@ -40,7 +40,7 @@ def stretches(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
         yield slice(start, min(start + step, length))
 
 
-class Band(NamedTuple):
+class NullBand(NamedTuple):
     """Mean and central 95% of a null distribution."""
 
     mean: Floats
@@ -48,12 +48,12 @@ class Band(NamedTuple):
     hi: Floats
 
 
-def band_of(draws: Floats) -> Band:
+def band_of(draws: Floats) -> NullBand:
     """Mean, 2.5th and 97.5th percentile over the first axis."""
     if draws.ndim == 1:
         lo, hi = defined.quantile(draws, [0.025, 0.975])
-        return Band(defined.mean(draws), lo, hi)
-    band = Band(*np.empty((3, *draws.shape[1:])))
+        return NullBand(defined.mean(draws), lo, hi)
+    band = NullBand(*np.empty((3, *draws.shape[1:])))
     for at in stretches(draws.shape, 1):
         band.lo[at], band.hi[at] = defined.quantile(draws[:, at], [0.025, 0.975])
         band.mean[at] = defined.mean(draws[:, at])
@@ -101,7 +101,7 @@ def one_p(above: Any, below: Any, side: str) -> Any:
     return above if side == "greater" else below
 
 
-def top_count_null(sizes: Ints, k: int) -> Band:
+def top_count_null(sizes: Ints, k: int) -> NullBand:
     """Exact null of the top-k count of each group: hypergeometric.
 
     >>> top_count_null([50, 50], k=10)
@@ -111,7 +111,7 @@ def top_count_null(sizes: Ints, k: int) -> Band:
     tails = [_tails(size, sizes.sum(), k) for size in sizes]
     lo = [np.searchsorted(below, 0.025 - TOLERANCE) for _, below in tails]
     hi = [np.searchsorted(below, 0.975 - TOLERANCE) for _, below in tails]
-    return Band(k * sizes / sizes.sum(), np.array(lo, float), np.array(hi, float))
+    return NullBand(k * sizes / sizes.sum(), np.array(lo, float), np.array(hi, float))
 
 
 def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Floats:
@@ -172,7 +172,7 @@ def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -
 
 def overlapping_null(
     shares: Floats, times: Sequence[int], sizes: Sequence[int]
-) -> tuple[Band, Floats]:
+) -> tuple[NullBand, Floats]:
     """Null and p-value of groups' mean shares in several top lists, some images being in many.
 
     Labels are dealt out anew, once for all lists. An image that stands in m lists counts m times
@@ -194,7 +194,7 @@ def overlapping_null(
     # a top k of all images holds everybody, however labels are dealt out
     z = np.divide(shares - q, sd, out=np.zeros_like(q), where=sd > 0)
     low, high = (np.clip(q + norm.ppf(edge) * sd, 0, 1) for edge in (0.025, 0.975))
-    return Band(q, low, high), np.asarray(2 * norm.sf(np.abs(z)))
+    return NullBand(q, low, high), np.asarray(2 * norm.sf(np.abs(z)))
 
 
 def ndkl_null(

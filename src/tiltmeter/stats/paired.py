@@ -12,7 +12,7 @@ from tiltmeter.stats.null import p_of_draws
 from tiltmeter.types import Floats
 
 
-class Change(NamedTuple):
+class PairedChange(NamedTuple):
     """Mean of after - before, its 95% interval, and a p-value."""
 
     mean: float
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 def paired_test(
     before: Floats, after: Floats, *, rng: np.random.Generator, draws: int = 10_000
-) -> Change:
+) -> PairedChange:
     """Mean change, with Student's interval and a sign-flip permutation p-value, two-sided.
 
     >>> rng = np.random.default_rng(0)
@@ -40,10 +40,10 @@ def paired_test(
         signs = rng.integers(0, 2, size=(rows, len(change)), dtype=np.int8) * 2 - 1
         flips[start : start + rows] = signs @ change / len(change)
     half = _t_quantile(0.975, len(change) - 1) * se
-    return Change(mean, mean - half, mean + half, float(p_of_draws(mean, flips)))
+    return PairedChange(mean, mean - half, mean + half, float(p_of_draws(mean, flips)))
 
 
-def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -> Change:
+def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -> PairedChange:
     """Two one-sided t-tests (Schuirmann 1987): a small p says |change| < margin.
 
     The interval is the 1 - 2 level one, which lies within the margin just when p < level.
@@ -63,7 +63,7 @@ def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -
         p = float(abs(mean) >= margin)
     else:
         p = float(max(student.sf((mean + margin) / se, df), student.cdf((mean - margin) / se, df)))
-    return Change(mean, mean - half, mean + half, p)
+    return PairedChange(mean, mean - half, mean + half, p)
 
 
 def _change(before: Floats, after: Floats) -> tuple[Floats, float]:
@@ -83,7 +83,7 @@ def _t_quantile(q: float, df: int) -> float:
     return float(stdtrit(df, q))
 
 
-class Discordant(NamedTuple):
+class DiscordantPairs(NamedTuple):
     """Two yes-or-no answers to the same items: who said yes where the other said no."""
 
     only_first: int
@@ -94,7 +94,7 @@ class Discordant(NamedTuple):
     p: float
 
 
-def mcnemar(first: Floats, second: Floats) -> Discordant:
+def mcnemar(first: Floats, second: Floats) -> DiscordantPairs:
     """McNemar's exact test, two-sided: do two models say yes equally often to the same items?
 
     The interval is Agresti and Min's (2005): half a case is added to each of the four cells.
@@ -120,4 +120,4 @@ def mcnemar(first: Floats, second: Floats) -> Discordant:
     middle = (c - b) / more
     half = Z * np.sqrt(((b + c + 1) / more - middle**2) / more)
     low, high = max(-1.0, middle - half), min(1.0, middle + half)
-    return Discordant(b, c, (c - b) / n, float(low), float(high), p)
+    return DiscordantPairs(b, c, (c - b) / n, float(low), float(high), p)

@@ -27,7 +27,7 @@ _CHUNK = 2000  # relabellings worked on at one time
 
 
 @dataclass(frozen=True, eq=False)
-class Tested:
+class TestResult:
     """Effects with their p-values, and how these were come by."""
 
     effect: Floats
@@ -96,7 +96,7 @@ def weat_test(
     method: str = "auto",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
-) -> Tested:
+) -> TestResult:
     """WEAT with its p-value, one-sided (X nearer to A) as in the literature."""
     s_x, s_y = (to_numpy(association.association(w, a, b)) for w in (x, y))
     if len(s_x) != len(s_y):
@@ -113,7 +113,7 @@ def weat_test(
         rng=rng,
     )
     effect = to_numpy(association.weat(x, y, a, b, ddof=ddof))
-    return Tested(effect, p[0], "greater", method, count)
+    return TestResult(effect, p[0], "greater", method, count)
 
 
 def sc_eat_test(
@@ -125,13 +125,13 @@ def sc_eat_test(
     method: str = "auto",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
-) -> Tested:
+) -> TestResult:
     """SC-EAT of each row of `w` with its two-sided p-value."""
     near, far = unit(a, "a"), unit(b, "b")
     cosines = to_numpy(unit(w, "w")) @ np.concatenate([to_numpy(near), to_numpy(far)]).T
     in_a = np.arange(cosines.shape[1]) < len(near)
     p, method, count = two_sample_p(cosines, in_a, side="two", method=method, draws=draws, rng=rng)
-    return Tested(to_numpy(association.sc_eat(w, a, b, ddof=ddof)), p, "two", method, count)
+    return TestResult(to_numpy(association.sc_eat(w, a, b, ddof=ddof)), p, "two", method, count)
 
 
 def c_asc_test(
@@ -141,7 +141,7 @@ def c_asc_test(
     method: str = "auto",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
-) -> Tested:
+) -> TestResult:
     """C-ASC of each query and group with its two-sided p-value, queries x groups."""
     scores = to_numpy(matrix(scores, "scores", "queries", "items"))
     groups = as_groups(groups, scores.shape[1])
@@ -156,7 +156,7 @@ def c_asc_test(
         )
         columns.append(p)
     effect = np.asarray(association.c_asc(scores, groups))
-    return Tested(effect, np.stack(columns, axis=1), "two", used, count)
+    return TestResult(effect, np.stack(columns, axis=1), "two", used, count)
 
 
 def _normal_p(values: Floats, seen: Floats, n_a: int, side: str) -> Floats:

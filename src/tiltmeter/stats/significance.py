@@ -11,7 +11,7 @@ import numpy as np
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.stats import bootstrap
 from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
-from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample
+from tiltmeter.stats.null import NullBand, band_of, p_of_draws, p_of_sample
 from tiltmeter.types import Floats
 
 FAMILIES = ("holm", "maxT", "bh")
@@ -47,7 +47,7 @@ def columns(
     value: Any,
     *,
     side: str | None = None,
-    null: Floats | Band | None = None,
+    null: Floats | NullBand | None = None,
     p: Any = None,
     family: str | None = None,
     interval: Interval | None = None,
@@ -84,8 +84,8 @@ def columns(
     value = np.asarray(value, dtype=float)
     defined = ~np.isnan(value)
     found: dict[str, Any] = {"value": value}
-    draws = None if null is None or isinstance(null, Band) or not len(null) else null
-    band = null if isinstance(null, Band) else None if draws is None else band_of(draws)
+    draws = None if null is None or isinstance(null, NullBand) or not len(null) else null
+    band = null if isinstance(null, NullBand) else None if draws is None else band_of(draws)
     if band is not None:
         found |= {"null_mean": band.mean, "null_lo": band.lo, "null_hi": band.hi}
     if side is not None:

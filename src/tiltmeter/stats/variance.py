@@ -10,7 +10,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.types import Floats
 
 
-class Shares(NamedTuple):
+class VarianceShares(NamedTuple):
     """Shares of the variance of one value of one word in one template; they sum to 1."""
 
     word: Floats
@@ -19,7 +19,7 @@ class Shares(NamedTuple):
     image: Floats  # another sample of images of the same size
 
 
-def variance_shares(values: Floats, image_variance: Floats | float) -> Shares:
+def variance_shares(values: Floats, image_variance: Floats | float) -> VarianceShares:
     """Variance components of `values`, (... x) words x templates, by the method of moments.
 
     `image_variance` is the sampling variance of a value (from a bootstrap over images), one for
@@ -47,4 +47,6 @@ def variance_shares(values: Floats, image_variance: Floats | float) -> Shares:
         0.0,
     )
     total = parts.sum(axis=0)
-    return Shares(*np.divide(parts, total, out=np.full_like(parts, np.nan), where=total > 0))
+    return VarianceShares(
+        *np.divide(parts, total, out=np.full_like(parts, np.nan), where=total > 0)
+    )

@@ -16,7 +16,7 @@ FEWEST = 100  # with fewer words a percentile says little
 
 
 @dataclass(frozen=True)
-class Frequent:
+class FrequentWords:
     """Words, the most frequent first, and where they are from."""
 
     words: tuple[str, ...]
@@ -28,7 +28,7 @@ class Frequent:
         return [prompt.text for prompt in prompts(self.words, templates=template or "{}")]
 
 
-def frequent_words(path: str = "", count: int = 10_000) -> Frequent:
+def frequent_words(path: str = "", count: int = 10_000) -> FrequentWords:
     """The first `count` words of a file (one a line, the most frequent first), or of wordfreq."""
     if count < FEWEST:
         raise InputError(f"a percentile takes at least {FEWEST} words; got count={count}")
@@ -39,10 +39,10 @@ def frequent_words(path: str = "", count: int = 10_000) -> Frequent:
     # numbers are left out: 0.00 stands for every price
     listed = importlib.import_module("wordfreq").top_n_list("en", count + count // 10)
     words = [word for word in listed if any(letter.isalpha() for letter in word)][:count]
-    return Frequent(tuple(words), f"wordfreq {metadata.version('wordfreq')}")
+    return FrequentWords(tuple(words), f"wordfreq {metadata.version('wordfreq')}")
 
 
-def _of_file(path: Path, count: int) -> Frequent:
+def _of_file(path: Path, count: int) -> FrequentWords:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except FileNotFoundError:
@@ -54,4 +54,4 @@ def _of_file(path: Path, count: int) -> Frequent:
         raise InputError(
             f"{path} has {len(words)} words; a percentile takes at least {FEWEST}, one a line"
         )
-    return Frequent(tuple(words[:count]), path.name)
+    return FrequentWords(tuple(words[:count]), path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.datasets.roles import Captions
-from tiltmeter.testbed.captions import Speaker
+from tiltmeter.testbed.captions import CaptionWriter
 from tiltmeter.testbed.language import (
     GROUP_TEMPLATES,
     HUES,
@@ -53,7 +53,7 @@ def captioned(
     group = world.draw_groups(concept, rng)
     word = world.draw_words(concept, group, rng)
     scenes = world.scenes(n, rng, concept=concept, group=group, cells=cells)
-    said = Speaker(world).say(concept, word, rng)
+    said = CaptionWriter(world).say(concept, word, rng)
     words = {number: text for text, number in vocabulary().items()}
     texts = [
         " ".join(words[number] for number in row if number >= len(SPECIAL))

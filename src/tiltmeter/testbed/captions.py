@@ -46,7 +46,7 @@ class Captions:
 
 
 @dataclass(frozen=True, eq=False)
-class Speaker:
+class CaptionWriter:
     """Says captions about the scenes of a world."""
 
     world: World

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tiltmeter.testbed.captions import NAMES
 from tiltmeter.testbed.language import GROUPS, HUES, PHRASES, SHAPE_NOUNS, vocabulary
-from tiltmeter.testbed.losses import Expectation
+from tiltmeter.testbed.losses import MaskTargets
 from tiltmeter.testbed.oracle import membership
 from tiltmeter.testbed.render import COLOURS, Scenes
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
@@ -25,7 +25,7 @@ def named_groups() -> Tensor:
     return table.float()
 
 
-class Expected:
+class TargetPosterior:
     """How probable each target is at a mask, with the picture and without."""
 
     def __init__(self, world: World, device: torch.device) -> None:
@@ -44,7 +44,7 @@ class Expected:
             [vocabulary()[world.concepts[one].name] for one in at], device=device
         )
 
-    def __call__(self, scenes: Scenes, name: Tensor) -> Expectation:
+    def __call__(self, scenes: Scenes, name: Tensor) -> MaskTargets:
         """For captions that name a group in the way `name` says; -1: no target is hidden."""
         asked, name = (name >= 0)[:, None], name.clamp(min=0)
         group = scenes.shape * len(HUES) + scenes.hue
@@ -60,4 +60,4 @@ class Expected:
         def shares(weight: Tensor) -> Tensor:
             return torch.where(asked, weight / weight.sum(dim=1, keepdim=True), 0.0)
 
-        return Expectation(shares(seen), shares(unseen), self.numbers)
+        return MaskTargets(shares(seen), shares(unseen), self.numbers)

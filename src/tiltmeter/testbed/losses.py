@@ -19,7 +19,7 @@ MOST_HIDDEN = 3  # words of the longest concept
 
 
 @dataclass(frozen=True, eq=False)
-class Expectation:
+class MaskTargets:
     """Probabilities of target words at a mask, n x targets; rows are 0 where none is hidden."""
 
     seen: Tensor  # given caption and picture
@@ -37,7 +37,7 @@ class Batch:
     pictures: Tensor
     tokens: Tensor
     masked: Tensor
-    expected: Expectation | None = None
+    expected: MaskTargets | None = None
 
 
 def losses(

@@ -90,7 +90,7 @@ class Patches(nn.Module):
         return torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.place
 
 
-class Words(nn.Module):
+class WordEmbeddings(nn.Module):
     """Words with their places."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
@@ -106,7 +106,7 @@ class Words(nn.Module):
 class MaskedHead(nn.Module):
     """Log-odds of every word at every place; shares its vectors with the words' embedding."""
 
-    def __init__(self, words: Words, width: int) -> None:
+    def __init__(self, words: WordEmbeddings, width: int) -> None:
         super().__init__()
         self.before = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.LayerNorm(width))
         self.bias = nn.Parameter(torch.zeros(words.word.num_embeddings))
@@ -129,7 +129,7 @@ class Dual(nn.Module):
         text_layers: int = 2, space: int = 96, **_: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.patches, self.words = Patches(width), Words(vocabulary, width)
+        self.patches, self.words = Patches(width), WordEmbeddings(vocabulary, width)
         self.image = nn.ModuleList(Layer(width, heads) for _ in range(image_layers))
         self.text = nn.ModuleList(Layer(width, heads) for _ in range(text_layers))
         self.image_norm, self.text_norm = nn.LayerNorm(width), nn.LayerNorm(width)
@@ -197,7 +197,7 @@ class Stream(nn.Module):
         self, vocabulary: int, width: int = 96, heads: int = 4, layers: int = 4, **_: Any
     ) -> None:
         super().__init__()
-        self.patches, self.words = Patches(width), Words(vocabulary, width)
+        self.patches, self.words = Patches(width), WordEmbeddings(vocabulary, width)
         self.kind = nn.Parameter(torch.randn(2, 1, 1, width) * 0.02)
         self.layers = nn.ModuleList(Layer(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)

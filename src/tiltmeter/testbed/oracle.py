@@ -142,7 +142,7 @@ class Oracle:
         noise: float = 1.0,
         scale: float | None = None,
         groups: Ints | None = None,
-    ) -> Embedded:
+    ) -> OracleEmbeddings:
         """Unit vectors whose cosines are affine in PMI plus noise, without any training.
 
         cos(text c, image i) = constant + `scale` (PMI[c, group of i] + `noise` N(0, 1)), nearly:
@@ -183,11 +183,11 @@ class Oracle:
             [np.sqrt(rest)[:, None], on_groups, on_own[:, None] * _directions(len(pmi), free, rng)],
             axis=1,
         )
-        return Embedded(t.astype(np.float32), x.astype(np.float32), groups)
+        return OracleEmbeddings(t.astype(np.float32), x.astype(np.float32), groups)
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class OracleEmbeddings:
     """Vectors of all concepts and of some images, and the images' crossed groups."""
 
     texts: Floats  # concepts x dimensions

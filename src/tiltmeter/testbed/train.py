@@ -23,9 +23,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tiltmeter.testbed.captions import KINDS, Speaker
+from tiltmeter.testbed.captions import KINDS, CaptionWriter
 from tiltmeter.testbed.evaluate import evaluate, glance
-from tiltmeter.testbed.expected import Expected
+from tiltmeter.testbed.expected import TargetPosterior
 from tiltmeter.testbed.language import WORDS, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
 from tiltmeter.testbed.models import MODELS
@@ -56,7 +56,7 @@ class Config:
     seed: int = 0
 
 
-class Drawn(IterableDataset[Tensor]):
+class SceneStream(IterableDataset[Tensor]):
     """Endless new scenes and captions; each worker process draws from a generator of its own.
 
     A scene and its caption are one row of whole numbers: one array a batch travels fast.
@@ -69,7 +69,7 @@ class Drawn(IterableDataset[Tensor]):
         torch.set_num_threads(1)
         worker = get_worker_info()
         rng = np.random.default_rng([self.seed, worker.id if worker else 0])
-        world, speaker = self.world, Speaker(self.world)
+        world, speaker = self.world, CaptionWriter(self.world)
         while True:
             concept = world.draw_concepts(self.batch, rng)
             group = world.draw_groups(concept, rng)
@@ -98,7 +98,7 @@ def batches(
 ) -> Iterator[Batch]:
     """Scenes drawn up by worker processes, whose turns are fixed, and painted on the device."""
     source = DataLoader(
-        Drawn(world, config.batch, config.seed),
+        SceneStream(world, config.batch, config.seed),
         batch_size=None,
         num_workers=WORKERS,
         prefetch_factor=4,
@@ -106,7 +106,7 @@ def batches(
     )
     one = vars(world.scenes(1, np.random.default_rng(0)))
     widths = [x.size for x in one.values()]
-    expected = Expected(world, device)
+    expected = TargetPosterior(world, device)
     for rows in source:
         *parts, name, tokens, masked = rows.to(device, non_blocking=True).split(
             [*widths, 1, WORDS, WORDS], dim=1

@@ -118,7 +118,7 @@ def _activities() -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.text for word in load("activities").words))
 
 
-class Perfect:
+class OptimalModel:
     """What a model at the optimum of its contrastive loss would give: cosines affine in PMI.
 
     A text is an axis of its own; a picture's coordinates are ln P(text | picture) / P(text), scaled

@@ -12,7 +12,7 @@ import pytest
 from tests.command_line import FEW, tiltmeter
 from tests.conftest import brought_embeddings
 from tiltmeter.cli.report import report_beside
-from tiltmeter.pages.terminal.closing import closing
+from tiltmeter.pages.terminal.audit_summary import closing
 from tiltmeter.results import Run
 
 LITTLE = [one for one in FEW if one != "--no-report"]

@@ -20,7 +20,7 @@ from tiltmeter.errors import MissingError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.pages import text
 from tiltmeter.pages.html import page, page_of, write
-from tiltmeter.pages.parts import Figure
+from tiltmeter.pages.parts import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.sections import SECTIONS
 from tiltmeter.papers.published import published
@@ -249,7 +249,7 @@ def test_a_hostile_label_in_a_drawing_is_its_text(label: str) -> None:
     name = charts.distinct([label, label])
     assert len(set(name)) == 2
     points = [charts.point({"value": 1.0, "ci_low": 0.5, "ci_high": 1.5}, one) for one in name]
-    figure = Figure("f", label, label, label, lambda: charts.lines(points, "x"))
+    figure = Plot("f", label, label, label, lambda: charts.lines(points, "x"))
     drawn = ElementTree.fromstring(
         str(drawing.inline(figure)).replace("\x00", "").replace("\x1b", "")
     )

@@ -19,7 +19,7 @@ from tests.random_clip import random_clip
 from tiltmeter.judge.panel import panel
 from tiltmeter.pages.html import page, page_of
 from tiltmeter.pages.measured import facts
-from tiltmeter.pages.parts import Figure, Section, beats
+from tiltmeter.pages.parts import Plot, Section, beats
 from tiltmeter.pages.plots import charts, drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.pages.plots.drawing import ON_GROUPS, PALETTE, inline
@@ -284,7 +284,7 @@ def test_the_front_joins_what_nothing_beats() -> None:
 def test_names_along_the_front_do_not_meet(drawn: list[tuple[int, int, str]]) -> None:
     """In the drawing, read back: neither each other, nor a point that is not theirs."""
     points = [{"x": x, "y": y / 100, "text": name} for x, y, name in drawn]
-    svg = drawing.svg(Figure("f", "", "", "", partial(clouds.front, points, "lost", "bias")))
+    svg = drawing.svg(Plot("f", "", "", "", partial(clouds.front, points, "lost", "bias")))
     place = r'transform="translate\(([-\d.]+),([-\d.]+)\)"'
     front = svg[svg.index("mark-symbol") :]  # axes are drawn before
     dots = [(float(x), float(y)) for x, y in re.findall(rf"<path {place}", front)]
@@ -359,10 +359,10 @@ def test_the_colours_can_be_told_apart() -> None:
 def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:
     row = {"value": 1.0, "ci_low": 0.5, "ci_high": 1.5, "null_lo": -0.1, "null_hi": 0.1}
     point = charts.point({**row, "ideal": 0.0, "verdict": "established"}, "word")
-    drawn = str(inline(Figure("f", "t", "c", "d", lambda: charts.lines([point], "x"))))
+    drawn = str(inline(Plot("f", "t", "c", "d", lambda: charts.lines([point], "x"))))
     assert "var(--accent)" in drawn
     assert not re.findall(r'(?:fill|stroke)="#', drawn)
-    alone = drawing.svg(Figure("f", "t", "c", "d", lambda: charts.lines([point], "x")))
+    alone = drawing.svg(Plot("f", "t", "c", "d", lambda: charts.lines([point], "x")))
     assert PALETTE["accent"][0] in alone
     assert "var(" not in alone
 

@@ -19,7 +19,7 @@ from tiltmeter.probes.counterfactual.sources.words import read, word_logprobs
 torch = pytest.importorskip("torch")
 
 from tiltmeter.probes.counterfactual.sources.adversarial import (  # noqa: E402
-    Adversarial,
+    AdversarialAttack,
     Attack,
     attack,
     ball,
@@ -229,8 +229,8 @@ def test_sixteen_grey_levels_flip_the_figures_and_noise_of_that_size_does_not(ki
 def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
     some = figures.only(range(6))
     settings_ = Attack(epsilon=16 / 255, steps=2)
-    source = Adversarial(settings_, batch=4, store=tmp_path)
-    fresh = list(Adversarial(settings_, batch=4).blocks(stream, some, SWAP))
+    source = AdversarialAttack(settings_, batch=4, store=tmp_path)
+    fresh = list(AdversarialAttack(settings_, batch=4).blocks(stream, some, SWAP))
     first = list(source.blocks(stream, some, SWAP))
     damaged = next(tmp_path.glob("*/*.npy"))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
@@ -247,7 +247,7 @@ def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
         assert two.told["steps"].tolist() == three.told["steps"].tolist()
     other = dataclasses.replace(settings_, steps=1)  # other settings, other pictures
     with pytest.raises(pytest.fail.Exception):
-        list(Adversarial(other, batch=4, store=tmp_path).blocks(stream, some, SWAP))
+        list(AdversarialAttack(other, batch=4, store=tmp_path).blocks(stream, some, SWAP))
 
 
 # errors

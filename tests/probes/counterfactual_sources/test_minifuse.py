@@ -17,10 +17,10 @@ from scipy.stats import spearmanr
 
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Scenes
-from tiltmeter.probes.counterfactual.measuring import Asked, Measured, bias_only, measure
+from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores, bias_only, measure
 from tiltmeter.probes.counterfactual.shifts import comparison, flips
 from tiltmeter.probes.counterfactual.sources import Swap
-from tiltmeter.probes.counterfactual.sources.parallel import Parallel
+from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.probes.counterfactual.sources.words import read
 from tiltmeter.stats.resampling import Resampling
 
@@ -83,11 +83,11 @@ def few(pairs: Scenes, scenes: int) -> Scenes:
 
 def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes) -> None:
     """Two scenes, few steps: the direction of the README's figures."""
-    from tiltmeter.probes.counterfactual.sources.adversarial import Adversarial, Attack
+    from tiltmeter.probes.counterfactual.sources.adversarial import AdversarialAttack, Attack
 
     some = few(pairs, 2)
-    asked = Asked(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
-    source = Adversarial(Attack(steps=5, quantise=True), batch=8)
+    asked = MaskedQuery(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
+    source = AdversarialAttack(Attack(steps=5, quantise=True), batch=8)
     found = measure(fuse, some, asked, source, noise=8 / 255)
     right = found.odds(0) > 0
     assert right.sum() >= 3
@@ -100,13 +100,13 @@ def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes
 @pytest.mark.slow
 def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
     """Of 136 pictures read right the parallel one flips 52.9%; the log-odds move by 1.37."""
-    asked = Asked(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
-    before, after = bias_only(fuse, pairs, asked, Parallel())
+    asked = MaskedQuery(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
+    before, after = bias_only(fuse, pairs, asked, ParallelImages())
     assert (before > 0).sum() == 136
     assert ((before > 0) & (after < 0)).sum() / 136 == pytest.approx(0.529, abs=5e-4)
     assert (before - after).mean() == pytest.approx(1.37, abs=5e-3)
     # "the person is a [MASK]" names no gender
-    rows, others = Parallel().pairs(pairs, SWAP)
+    rows, others = ParallelImages().pairs(pairs, SWAP)
     texts = ["the person is a [MASK]"] * 20
     found = np.concatenate(
         [
@@ -120,7 +120,7 @@ def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(fuse: Any, pairs: Scenes) -> tuple[Measured, Measured, Asked]:
+def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, MaskedQuery]:
     """All 200 pictures, attacked as the README says; minutes on a CPU.
 
     It does not say where its random start is. From `corners`, every pixel up or down by epsilon as
@@ -133,17 +133,17 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[Measured, Measured, Asked]:
     def corners(*given: Any) -> Any:
         return (uniform(*given) >= 0.5).float()
 
-    asked = Asked(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
+    asked = MaskedQuery(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
     settings = adversarial.Attack(loss="pair", random_start=True, sure=2.0, starts=1)
-    source = adversarial.Adversarial(settings, batch=8)
+    source = adversarial.AdversarialAttack(settings, batch=8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "_uniform", corners)
         attacked = measure(fuse, pairs, asked, source, noise=8 / 255)
-    return attacked, measure(fuse, pairs, asked, Parallel(8)), asked
+    return attacked, measure(fuse, pairs, asked, ParallelImages(8)), asked
 
 
 @pytest.mark.slow
-def test_attacked_photographs(measured: tuple[Measured, Measured, Asked]) -> None:
+def test_attacked_photographs(measured: tuple[MaskedScores, MaskedScores, MaskedQuery]) -> None:
     attacked, parallel, _ = measured
     rate = {
         row["experiment"]: (row["value"], row["n"])
@@ -164,7 +164,7 @@ def test_attacked_photographs(measured: tuple[Measured, Measured, Asked]) -> Non
 
 @pytest.mark.slow
 def test_words_move_alike_without_shared_pictures(
-    measured: tuple[Measured, Measured, Asked], pairs: Scenes
+    measured: tuple[MaskedScores, MaskedScores, MaskedQuery], pairs: Scenes
 ) -> None:
     """README, "the {g} is a [MASK]": r .93, Spearman .94, noise .14, ceiling .87, slope 4.8."""
     attacked, parallel, asked = measured

@@ -13,8 +13,8 @@ from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models import load_model
 from tiltmeter.probes.counterfactual.sources import SOURCES, Swap
-from tiltmeter.probes.counterfactual.sources.folder import Folder
-from tiltmeter.probes.counterfactual.sources.parallel import Parallel, Redrawn
+from tiltmeter.probes.counterfactual.sources.folder import EditedFolder
+from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages, RedrawnScenes
 from tiltmeter.probes.counterfactual.sources.words import (
     read,
     spelled,
@@ -56,7 +56,7 @@ def test_every_source_has_a_name():
 
 
 def test_redrawn_shows_the_other_figure_in_the_same_scene(stream, figures):
-    [block] = Redrawn().blocks(stream, figures, SHAPE)
+    [block] = RedrawnScenes().blocks(stream, figures, SHAPE)
     assert block.rows.tolist() == list(range(6))
     wanted = render(figures.images.redrawn(shape=1 - figures.images.shape))
     assert np.array_equal(
@@ -68,7 +68,7 @@ def test_redrawn_shows_the_other_figure_in_the_same_scene(stream, figures):
 def test_redrawn_changes_two_hues_and_leaves_the_others_out(stream):
     data = load_data("testbed:?images=28", role="faces")
     swap = Swap("hue", ("red", "blue"), ("red", "blue"), "a [MASK] ball is in the picture")
-    [block] = Redrawn().blocks(stream, data, swap)
+    [block] = RedrawnScenes().blocks(stream, data, swap)
     hue = data.groups["hue"]
     assert {hue.names[code] for code in hue.codes[block.rows]} == {"red", "blue"}
     # the counterfactual of the counterfactual is the picture itself
@@ -79,14 +79,14 @@ def test_redrawn_changes_two_hues_and_leaves_the_others_out(stream):
 
 def test_parallel_photographs_are_each_others_counterfactual(stream, figures, tmp_path):
     data = load_data(f"pairs:{photographs(tmp_path, figures)}", role="pairs")
-    rows, others = Parallel().pairs(data, GENDER)
+    rows, others = ParallelImages().pairs(data, GENDER)
     assert sorted(rows) == list(range(12))  # every picture once
     assert dict(zip(rows, others, strict=True)) == dict(zip(others, rows, strict=True))
     for row, other in zip(rows, others, strict=True):
         assert data.scenes[row] == data.scenes[other]
         assert data.groups["race"].codes[row] == data.groups["race"].codes[other]
         assert data.groups["gender"].codes[row] != data.groups["gender"].codes[other]
-    blocks = list(Parallel(batch=5).blocks(stream, data, GENDER))
+    blocks = list(ParallelImages(batch=5).blocks(stream, data, GENDER))
     assert [len(block.rows) for block in blocks] == [5, 5, 2]
     shown = torch.cat([block.counterfactual for block in blocks])
     assert torch.equal(shown, stream.pixels(data.images[others]))
@@ -96,8 +96,8 @@ def test_edited_pictures_are_found_by_id(stream, figures, tmp_path):
     drawn = render(figures.images.redrawn(shape=1 - figures.images.shape))
     for at in (0, 2, 5):  # the others were not edited
         Image.fromarray(drawn[at]).save(tmp_path / f"{figures.ids[at]}.png")
-    [block] = Folder(tmp_path).blocks(stream, figures, SHAPE)
-    [true] = Redrawn().blocks(stream, figures, SHAPE)
+    [block] = EditedFolder(tmp_path).blocks(stream, figures, SHAPE)
+    [true] = RedrawnScenes().blocks(stream, figures, SHAPE)
     assert block.rows.tolist() == [0, 2, 5]
     assert torch.equal(block.counterfactual, true.counterfactual[[0, 2, 5]])
 
@@ -108,24 +108,24 @@ def test_ids_with_folders_and_endings(figures, tmp_path, stream):
     place = tmp_path / "edited" / Path(data.ids[0]).with_suffix(".jpg")
     place.parent.mkdir(parents=True)
     Image.new("RGB", (32, 32)).save(place)
-    assert Folder(tmp_path / "edited").pairs(data, GENDER)[0].tolist() == [0]
+    assert EditedFolder(tmp_path / "edited").pairs(data, GENDER)[0].tolist() == [0]
 
 
 def test_what_a_source_cannot_do_is_said(stream, figures, tmp_path):
     with pytest.raises(InputError, match="same scene.*adversarial takes any"):
-        Parallel().pairs(figures, SHAPE)
+        ParallelImages().pairs(figures, SHAPE)
     data = load_data(f"pairs:{photographs(tmp_path / 'p', figures)}", role="pairs")
     with pytest.raises(InputError, match="only scenes of the testbed"):
-        list(Redrawn().blocks(stream, data, GENDER))
+        list(RedrawnScenes().blocks(stream, data, GENDER))
     with pytest.raises(InputError, match=r"no scene .* nothing is parallel"):
-        Parallel().pairs(data.only([0]), GENDER)
+        ParallelImages().pairs(data.only([0]), GENDER)
     with pytest.raises(UnknownNameError, match="did you mean 'woman'"):
         Swap("gender", ("man", "women"), ("ball", "block")).rows(data)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no picture named by an id .* expected figure-"):
-        Folder(tmp_path / "empty").pairs(figures, SHAPE)
+        EditedFolder(tmp_path / "empty").pairs(figures, SHAPE)
     with pytest.raises(InputError, match="is no folder"):
-        Folder(tmp_path / "none").pairs(figures, SHAPE)
+        EditedFolder(tmp_path / "none").pairs(figures, SHAPE)
 
 
 def test_pictures_that_share_only_a_label_are_no_counterfactuals(tmp_path, figures):
@@ -136,7 +136,7 @@ def test_pictures_that_share_only_a_label_are_no_counterfactuals(tmp_path, figur
             Image.new("RGB", (8, 8), (at, 0, 0)).save(folder / f"{at}.png")
     data = load_data(f"vlbias:{tmp_path}", role="pairs")
     with pytest.raises(InputError, match="share a concept"):
-        Parallel().pairs(data, Swap("gender", ("male", "female"), ("man", "woman")))
+        ParallelImages().pairs(data, Swap("gender", ("male", "female"), ("man", "woman")))
 
 
 # words

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import loader
-from tiltmeter.engine.embedding.loader import Pace, decoder_of, device_of
+from tiltmeter.engine.embedding.loader import LoaderConfig, decoder_of, device_of
 from tiltmeter.engine.embedding.workers import embed_on
-from tiltmeter.engine.engines import Engine, Local, in_this_process
+from tiltmeter.engine.engines import Engine, LocalEngine, in_this_process
 from tiltmeter.engine.vectors import Vectors
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.models import load_model
 from tiltmeter.results import content_hash
-from tiltmeter.store import Space, Store, warn_of_damage
+from tiltmeter.store import EmbeddingSpace, Store, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
 SHOWN = 5  # unreadable pictures that a message names
 
 
 @dataclass(frozen=True, eq=False)
-class Embedded:
+class EmbeddingResult:
     """Vectors of the pictures that could be read, and how they came about."""
 
     rows: list[int]  # of these pictures
@@ -62,7 +62,7 @@ class EmbeddedFaces:
 class Workers:
     """Who embeds: an engine, and how its workers get the model."""
 
-    engine: Engine = Local()  # noqa: RUF009
+    engine: Engine = LocalEngine()  # noqa: RUF009
     load: Callable[[], Any] | None = None  # for workers elsewhere
     #: Without it embeddings stay in the store: they may be more than the memory holds.
     read: bool = True
@@ -90,22 +90,22 @@ def load_for(
 
 def embed(
     model: Any,
-    pictures: Pictures | Made | None,
+    pictures: ImageFiles | GeneratedImages | None,
     ids: Sequence[str],
     *,
     store: Store | None = None,
-    pace: Pace = Pace(),  # noqa: B008
+    pace: LoaderConfig = LoaderConfig(),  # noqa: B008
     strict: bool = False,
     workers: Workers = Workers(),  # noqa: B008
     progress: Progress | None = None,
-) -> Embedded:
+) -> EmbeddingResult:
     """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
 
     Shards of the store that are damaged are removed, with a warning, and their images embedded
     again. Workers elsewhere need a store.
     """
     engine, load = workers.engine, workers.load
-    if not isinstance(pictures, Pictures | Made):
+    if not isinstance(pictures, ImageFiles | GeneratedImages):
         raise InputError("there are no picture files to embed: tiltmeter list datasets")
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
@@ -159,7 +159,9 @@ def embed(
     if space is None:
         found = np.stack([vectors[item] for item in items])
     else:
-        space = Space(space.path)  # as it is now, with what workers elsewhere have put there
+        space = EmbeddingSpace(
+            space.path
+        )  # as it is now, with what workers elsewhere have put there
         # what workers elsewhere read they have checked
         damaged = {} if elsewhere else space.discard_damaged(items)
         if broken := written & set(damaged):
@@ -180,4 +182,4 @@ def embed(
     if space is not None:
         kept = {"space": space.path.name, "shards": space.shards_of(items)}
     seconds = time.perf_counter() - started
-    return Embedded(rows, found, new, unreadable, seconds, record, items, kept)
+    return EmbeddingResult(rows, found, new, unreadable, seconds, record, items, kept)

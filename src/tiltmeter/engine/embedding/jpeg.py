@@ -49,7 +49,7 @@ def plain_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-class LeftAlone:
+class KeepsSize:
     """Whether a model's processor leaves pictures of some size as they are; tried once a size."""
 
     def __init__(self, pixels: Callable[[Any], Any]) -> None:

@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import jpeg
-from tiltmeter.engine.embedding.jpeg import LeftAlone, can_decode
-from tiltmeter.engine.embedding.transfer import Arrived, Transfer, out_of_memory
+from tiltmeter.engine.embedding.jpeg import KeepsSize, can_decode
+from tiltmeter.engine.embedding.transfer import DeviceBatch, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import Made, Pictures, Unreadable, decode
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles, Unreadable, decode
 from tiltmeter.io.places import elsewhere
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Floats
@@ -47,7 +47,7 @@ Prepared = tuple[str | None, Any, str | None]
 
 
 @dataclass(frozen=True)
-class Pace:
+class LoaderConfig:
     """How the work is spread; what comes out hangs on `precision` and `decode` alone."""
 
     batch: int | None = None  # None: by device
@@ -106,17 +106,17 @@ class Chunk:
 
 def embed(
     model: Any,
-    pictures: Pictures | Made,
+    pictures: ImageFiles | GeneratedImages,
     *,
     known: Callable[[str], bool] = lambda item: False,
-    pace: Pace = Pace(),  # noqa: B008
+    pace: LoaderConfig = LoaderConfig(),  # noqa: B008
 ) -> Iterator[Chunk]:
     """Goes over the pictures chunk by chunk; those `known` by their hash are not embedded."""
     device = device_of(model)
     chunk = pace.chunk_on(device)
     encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
     pixels = getattr(model, "pixels", None)
-    alone = LeftAlone(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
+    alone = KeepsSize(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
     prepare = _Prepare(pictures, pixels, known, alone)
     network = getattr(model, "network", None)
     if pace.compiled and network is not None and network._compiled_call_impl is None:
@@ -138,7 +138,7 @@ def embed(
     yield _finished(current, encode, prepare)
 
 
-def _workers(prepare: _Prepare, device: str, pace: Pace) -> int:
+def _workers(prepare: _Prepare, device: str, pace: LoaderConfig) -> int:
     """As many as were asked for; else as keep the model busy."""
     if pace.workers is not None:
         return pace.workers
@@ -171,7 +171,7 @@ class _Encoder:
         self.model, self.device, self.batch, self.precision = model, device, batch, precision
         self.transfer = Transfer(device)
         self.waiting: list[Any] = []
-        self.coming: deque[tuple[list[Any], Callable[[], Arrived]]] = deque()
+        self.coming: deque[tuple[list[Any], Callable[[], DeviceBatch]]] = deque()
         self.done: list[Any] = []
         self.count = 0  # pictures of this chunk that went through
         self.broken: dict[int, str] = {}  # those that did not: which of the chunk's, and why
@@ -199,7 +199,7 @@ class _Encoder:
         while len(self.coming) > self.transfer.ahead:
             self._run(*self.coming.popleft())
 
-    def _run(self, batch: list[Any], arrived: Callable[[], Arrived]) -> None:
+    def _run(self, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> None:
         if len(batch) > self.batch:  # more than the memory was found to hold
             while batch:
                 part, batch = batch[: self.batch], batch[self.batch :]
@@ -217,7 +217,7 @@ class _Encoder:
             self.done.append(vectors)
         self.count += len(batch)
 
-    def _vectors(self, batch: list[Any], arrived: Callable[[], Arrived]) -> Any:
+    def _vectors(self, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> Any:
         if not hasattr(self.model, "pixels"):
             from PIL import Image
 
@@ -248,7 +248,7 @@ def device_of(model: Any) -> str:
     return str(getattr(model, "device", "cpu")).partition(":")[0]
 
 
-def decoder_of(model: Any, pace: Pace, device: str | None = None) -> str:
+def decoder_of(model: Any, pace: LoaderConfig, device: str | None = None) -> str:
     """Who decodes pictures for this model, here or on another device than it is on.
 
     One that takes no tensors is given Pillow's.
@@ -260,10 +260,10 @@ def decoder_of(model: Any, pace: Pace, device: str | None = None) -> str:
 class _Prepare:
     """What a worker does with one picture: its hash, and pixels as the model takes them."""
 
-    pictures: Pictures | Made
+    pictures: ImageFiles | GeneratedImages
     pixels: Callable[[Any], Any] | None
     known: Callable[[str], bool]
-    left_alone: LeftAlone | None  # given where a GPU decodes: of which sizes
+    left_alone: KeepsSize | None  # given where a GPU decodes: of which sizes
 
     def __call__(self, at: int) -> Prepared:
         data, read = None, getattr(self.pictures, "read", None)

@@ -21,7 +21,7 @@ MOVERS, COPIERS = 3, 4  # threads
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
+class DeviceBatch:
     """A batch on the device, and which pictures could not be decoded after all, with reasons."""
 
     pixels: Any  # None: not one of them could
@@ -39,13 +39,13 @@ class Transfer:
         self.decoding = Lock()  # the decoder has room for one batch
         self.own = local()
 
-    def start(self, prepared: Sequence[Any]) -> Callable[[], Arrived]:
+    def start(self, prepared: Sequence[Any]) -> Callable[[], DeviceBatch]:
         """Begins to bring a batch; the answer waits for it."""
         if not self.ahead:
             return lambda: self.bring(prepared)
         return self.movers.submit(self.bring, prepared).result
 
-    def bring(self, prepared: Sequence[Any]) -> Arrived:
+    def bring(self, prepared: Sequence[Any]) -> DeviceBatch:
         """Files (bytes) and pixels (arrays of one shape) as one tensor, in their order."""
         if self.device != "cuda":
             return self._brought(prepared)
@@ -61,13 +61,13 @@ class Transfer:
             arrived.pixels.record_stream(reader)  # not to be given away before it was read
         return arrived
 
-    def _brought(self, prepared: Sequence[Any]) -> Arrived:
+    def _brought(self, prepared: Sequence[Any]) -> DeviceBatch:
         import torch
 
         files = {at: one for at, one in enumerate(prepared) if isinstance(one, bytes)}
         with torch.inference_mode():
             if not files:
-                return Arrived(self._sent(prepared), {})
+                return DeviceBatch(self._sent(prepared), {})
             ready, broken = self._decoded(files)
             rest = [at for at in range(len(prepared)) if at not in files]
             if rest:
@@ -76,7 +76,7 @@ class Transfer:
                     ready = {at: one.float() / 255 for at, one in ready.items()}
                 ready |= zip(rest, sent, strict=True)
             pixels = torch.stack([ready[at] for at in sorted(ready)]) if ready else None
-            return Arrived(pixels, broken)
+            return DeviceBatch(pixels, broken)
 
     def _decoded(self, files: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, str]]:
         try:

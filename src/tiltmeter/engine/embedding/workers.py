@@ -15,31 +15,31 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.engine.embedding import jpeg, loader
-from tiltmeter.engine.embedding.loader import Chunk, Pace, decoder_of, device_of
-from tiltmeter.engine.engines import Engine, Failed
+from tiltmeter.engine.embedding.loader import Chunk, LoaderConfig, decoder_of, device_of
+from tiltmeter.engine.engines import Engine, FailedPart
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Pictures
-from tiltmeter.store import Space
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.store import EmbeddingSpace
 
 #: Chunks of a part, by device. A GPU is done with one in less than a second: files of the next are
 #: read, and vectors of the last written, while it works.
 CHUNKS = {"cpu": 1, "cuda": 4}
 
-Part = tuple[int, Pictures | Made]
+Part = tuple[int, ImageFiles | GeneratedImages]
 
 
 @dataclass(frozen=True)
-class Embedding:
+class EmbeddingTask:
     """What travels to a worker: how to load the model, where its vectors go."""
 
     load: Callable[[], Any]
     space: Path
-    pace: Pace
+    pace: LoaderConfig
 
     def __call__(self) -> Callable[[Part], list[Chunk]]:
         """Loads the model; what the store holds by now is not made again, unless it is damaged."""
-        model, space, pace = self.load(), Space(self.space), self.pace
-        before = Space(self.space)  # not added to, so that its tables are read once
+        model, space, pace = self.load(), EmbeddingSpace(self.space), self.pace
+        before = EmbeddingSpace(self.space)  # not added to, so that its tables are read once
         len(before)  # now, before there are threads
         if decoder_of(model, pace) == "nvjpeg":
             _try_decoding(device_of(model))
@@ -97,9 +97,9 @@ def _try_decoding(device: str) -> None:
 def embed_on(
     engine: Engine,
     load: Callable[[], Any],
-    pictures: Pictures | Made,
-    space: Space,
-    pace: Pace,
+    pictures: ImageFiles | GeneratedImages,
+    space: EmbeddingSpace,
+    pace: LoaderConfig,
     device: str,
 ) -> Iterator[Chunk]:
     """Chunks in order, without their vectors: those are in the store by then."""
@@ -108,9 +108,9 @@ def embed_on(
     pace = replace(pace, chunk=chunk)
     parts = [(at, pictures[at : at + size]) for at in range(0, len(pictures), size)]
     for (start, some), found in zip(
-        parts, engine.run(Embedding(load, space.path, pace), parts), strict=True
+        parts, engine.run(EmbeddingTask(load, space.path, pace), parts), strict=True
     ):
-        if isinstance(found, Failed):
+        if isinstance(found, FailedPart):
             at = range(start, start + len(some))
             found = [Chunk(start, [None] * len(some), dict.fromkeys(at, found.reason))]
         yield from found

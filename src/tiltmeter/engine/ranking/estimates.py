@@ -19,11 +19,11 @@ from tiltmeter.metrics.ranking import (
 )
 from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import small_sample_stretch
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.intervals import wilson_of_draws
 from tiltmeter.stats.null import (
-    Band,
+    NullBand,
     band_of,
     draw_top_counts,
     p_of_sample,
@@ -39,7 +39,7 @@ NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and
 MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
 
 
-class Parts:
+class PromptBlocks:
     """What the blocks of prompts leave for one task."""
 
     def __init__(self, prompts: int, words: int) -> None:
@@ -66,7 +66,7 @@ class Parts:
         return self.drawn.pop(name, None)
 
 
-class Task(NamedTuple):
+class MetricTask(NamedTuple):
     """Some metrics of an attribute: C-ASC, or those that take rankings."""
 
     attribute: str
@@ -79,12 +79,12 @@ def passes(
     words: int,
     convention: Convention,
     resampling: Resampling,
-) -> list[list[Task]]:
+) -> list[list[MetricTask]]:
     """Tasks that go over the prompts together: as many as their draws leave room for, in order."""
     whole = sum(np.min_scalar_type(k).itemsize for k in convention.k)  # bytes for drawn counts
     c_asc = 4 * prompts * (resampling.permutations + resampling.bootstraps)
     counts = whole * (words * resampling.permutations + prompts * resampling.bootstraps)
-    found: list[list[Task]] = []
+    found: list[list[MetricTask]] = []
     room = 0
     for name, one in groups.items():
         for ranks, each in ((False, c_asc), (True, counts)):
@@ -92,14 +92,14 @@ def passes(
             if not found or room < need:
                 found.append([])
                 room = DRAWS_HELD
-            found[-1].append(Task(name, ranks))
+            found[-1].append(MetricTask(name, ranks))
             room -= need
     return found
 
 
 def estimates(
-    task: Task,
-    part: Parts,
+    task: MetricTask,
+    part: PromptBlocks,
     groups: Groups,
     convention: Convention,
     words: int,
@@ -131,7 +131,7 @@ def estimates(
 
 
 def _top_k_estimates(
-    part: Parts,
+    part: PromptBlocks,
     groups: Groups,
     convention: Convention,
     k: int,
@@ -173,7 +173,7 @@ def _top_k_estimates(
         k=k,
         null=_draws(null, drawn_skew),
         boot=_draws(spread, drawn_skew),
-        exact_null=Band(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
+        exact_null=NullBand(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
         exact_p=top_count_p(counts, groups.counts, k),
         exact_ci=None if boot is None else (skew(low), skew(high)),
         exact_ci_method="Wilson with the bootstrap's variance",
@@ -212,7 +212,12 @@ def _top_k_estimates(
 
 
 def _ndkl_estimate(
-    part: Parts, groups: Groups, convention: Convention, labels: Ints, of: Ints, shown: int | None
+    part: PromptBlocks,
+    groups: Groups,
+    convention: Convention,
+    labels: Ints,
+    of: Ints,
+    shown: int | None,
 ) -> MetricEstimate:
     values = part.values("ndkl")
     labels = labels[:, :shown]
@@ -234,8 +239,8 @@ def _ndkl_estimate(
         ideal=0.0,
         k=shown,
         by_group=False,
-        null=None if null is None else Draws(null[..., None]),
-        boot=None if boot is None else Draws(boot[..., None]),
+        null=None if null is None else BootstrapDraws(null[..., None]),
+        boot=None if boot is None else BootstrapDraws(boot[..., None]),
         exact_null=band,
         exact_p=p,
         regular=False,
@@ -247,8 +252,10 @@ def _ndkl_estimate(
     )
 
 
-def _draws(kept: Floats | None, of: Callable[[Floats], Floats] | None = None) -> Draws | None:
-    return None if kept is None else Draws(kept, of)
+def _draws(
+    kept: Floats | None, of: Callable[[Floats], Floats] | None = None
+) -> BootstrapDraws | None:
+    return None if kept is None else BootstrapDraws(kept, of)
 
 
 def _wilson(counts: Floats, boot: Ints | None, k: int) -> tuple[Floats, Floats]:

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from tiltmeter.engine.ranking.reordered import Reordering
+from tiltmeter.engine.ranking.reranked import RankingOrder
 from tiltmeter.engine.vectors import Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import matrix, unit
@@ -36,7 +36,7 @@ class RankingJob:
     labels: Mapping[str, Groups]  # all that images have, for a convention that balances one
     convention: Convention
     resampling: Resampling
-    reorder: Reordering | None = None  # a re-ranker's order, instead of that of the scores
+    reorder: RankingOrder | None = None  # a re-ranker's order, instead of that of the scores
 
 
 @dataclass(eq=False)

@@ -16,9 +16,9 @@ from scipy.stats import norm
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.stats.bootstrap import small_sample_stretch
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.null import Band, stretches
+from tiltmeter.stats.null import NullBand, stretches
 from tiltmeter.types import Floats, Groups, Ints
 
 LEAST_P = 1e-300  # a normal tail gives no 0
@@ -51,14 +51,16 @@ def null_draws(factor: Floats, sizes: Ints, draws: int, rng: np.random.Generator
     return np.concatenate(found, axis=1)
 
 
-class Resampled(NamedTuple):
+class ResampledMoments(NamedTuple):
     """Where the images of each group are resampled: both prompts x draws x groups."""
 
     c_asc: Floats
     gap: Floats  # mean of the group less that of all others
 
 
-def boot_draws(factor: Floats, moments: Moments, draws: int, rng: np.random.Generator) -> Resampled:
+def boot_draws(
+    factor: Floats, moments: Moments, draws: int, rng: np.random.Generator
+) -> ResampledMoments:
     """Means move as normal numbers, and variances as those of normal scores do.
 
     The product of two draws has the squared correlation for its covariance, as variances have.
@@ -74,7 +76,7 @@ def boot_draws(factor: Floats, moments: Moments, draws: int, rng: np.random.Gene
         flat = Moments(size, mean.reshape(-1, len(size)), m2.reshape(-1, len(size)))
         c_asc.append(np.asarray(c_asc_of_moments(flat), np.float32).reshape(mean.shape))
         gaps.append(gap(mean, size).astype(np.float32))
-    return Resampled(np.concatenate(c_asc, axis=1), np.concatenate(gaps, axis=1))
+    return ResampledMoments(np.concatenate(c_asc, axis=1), np.concatenate(gaps, axis=1))
 
 
 def gap(mean: Floats, size: Floats) -> Floats:
@@ -99,7 +101,7 @@ def c_asc_estimate(
     values = np.asarray(c_asc_of_moments(moments))
     n, size = float(moments.count.sum()), np.asarray(moments.count, float)
     spread = np.sqrt(n / (size * (n - size)))
-    band = Band(0 * spread, norm.ppf(0.025) * spread, norm.ppf(0.975) * spread)
+    band = NullBand(0 * spread, norm.ppf(0.025) * spread, norm.ppf(0.975) * spread)
     p = np.maximum(2 * norm.sf(np.abs(values) / spread), LEAST_P)
     errors = [c_asc_error(moments.regroup(np.arange(len(size)) != g, 2)) for g in range(len(size))]
     reach = norm.ppf(0.975) * np.stack(errors, axis=1)
@@ -109,8 +111,8 @@ def c_asc_estimate(
         values,
         side="two",
         ideal=0.0,
-        null=None if null is None else Draws(null),
-        boot=None if boot is None else Draws(boot),
+        null=None if null is None else BootstrapDraws(null),
+        boot=None if boot is None else BootstrapDraws(boot),
         exact_null=band,
         exact_p=p,
         exact_ci=(values - reach, values + reach),

@@ -15,8 +15,8 @@ from functools import partial
 
 import numpy as np
 
-from tiltmeter.engine.engines import Engine, Failed
-from tiltmeter.engine.ranking.estimates import Parts, Task, estimates
+from tiltmeter.engine.engines import Engine, FailedPart
+from tiltmeter.engine.ranking.estimates import MetricTask, PromptBlocks, estimates
 from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.moments import (
     boot_draws,
@@ -25,18 +25,18 @@ from tiltmeter.engine.ranking.moments import (
     null_draws,
     together,
 )
-from tiltmeter.engine.ranking.reordered import Reordering, add_shown
+from tiltmeter.engine.ranking.reranked import RankingOrder, add_shown
 from tiltmeter.engine.ranking.samples import checked, samples_of
-from tiltmeter.engine.ranking.top_items import Tops, held, relabelled
+from tiltmeter.engine.ranking.top_items import TopImages, held, relabelled
 from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
-from tiltmeter.engine.vectors import Part, Picked, parts_of, sample
+from tiltmeter.engine.vectors import SelectedVectors, VectorPart, parts_of, sample
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.digest import IMAGES, Digest, Pools, digest_blocks, finest
-from tiltmeter.metrics.histogram import Bounded, Grid
+from tiltmeter.metrics.digest import IMAGES, Digest, RerankPools, digest_blocks, finest
+from tiltmeter.metrics.histogram import BoundedValue, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import band_of, p_of_sample
 from tiltmeter.stats.resampling import Resampling
@@ -54,20 +54,20 @@ FEW_SCORES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
-class Digesting:
+class DigestTask:
     """What travels to a worker: the texts, and how images are counted."""
 
     texts: Floats
     groups: int
     k: int
-    grid: Grid
+    grid: HistogramGrid
     images: str  # the convention's choice
-    pools: Pools | None = None
+    pools: RerankPools | None = None
 
-    def __call__(self) -> Callable[[Part], Digest]:
+    def __call__(self) -> Callable[[VectorPart], Digest]:
         return self.work
 
-    def work(self, part: Part) -> Digest:
+    def work(self, part: VectorPart) -> Digest:
         """The digest of a part, of which no more than a block is in memory."""
         found = digest_blocks(
             self.texts, self._blocks(part),
@@ -75,7 +75,7 @@ class Digesting:
         )  # fmt: skip
         return replace(found, histogram=found.histogram.packed())
 
-    def _blocks(self, part: Part) -> Iterator[tuple[Floats, Ints]]:
+    def _blocks(self, part: VectorPart) -> Iterator[tuple[Floats, Ints]]:
         for at in range(0, len(part.codes), IMAGES):
             vectors = part.vectors.part(at, at + IMAGES).read()
             yield scaled(vectors, self.images, part.first + at), part.codes[at : at + IMAGES]
@@ -86,18 +86,18 @@ Shown = dict[int, tuple[Ints, Floats]]
 
 
 @dataclass(frozen=True, eq=False)
-class Pass:
+class ImagePass:
     """One pass over the images of a job: how they are counted, and some of them to draw from."""
 
     job: RankingJob
-    work: Digesting
+    work: DigestTask
     cells: Ints  # of each image, its group in the finest partition
     kinds: Ints  # cells x attributes (and a re-ranker's groups): each one's group
     rows: Ints  # some images, evenly from all ...
     some: Floats  # ... and their embeddings
 
     @classmethod
-    def over(cls, job: RankingJob, reranked: Groups | None) -> Pass:
+    def over(cls, job: RankingJob, reranked: Groups | None) -> ImagePass:
         rows, some = sample(job.images, SAMPLE)
         some = scaled(some, job.convention.images)
         texts = matched(job.texts, some)
@@ -106,10 +106,10 @@ class Pass:
         n, most, pools = len(job.images), max(job.convention.k), None
         if job.reorder is not None:
             of = kinds[:, -1] if reranked is not None else np.zeros(len(kinds), int)
-            pools = Pools(of, most + 1)
+            pools = RerankPools(of, most + 1)
         k = n if n * len(texts) <= FEW_SCORES else held(most, n)
-        grid = Grid.around(texts @ some.T)
-        work = Digesting(texts, len(kinds), k, grid, job.convention.images, pools)
+        grid = HistogramGrid.around(texts @ some.T)
+        work = DigestTask(texts, len(kinds), k, grid, job.convention.images, pools)
         return cls(job, work, cells, kinds, rows, some)
 
 
@@ -138,9 +138,9 @@ class PartsRanking:
             job, rows = self.job, summary.rows
             reranked = None if job.reorder is None else job.reorder.groups
             if rows is not None:
-                job = replace(job, images=Picked(job.images, rows), groups=summary.groups)
+                job = replace(job, images=SelectedVectors(job.images, rows), groups=summary.groups)
                 reranked = None if reranked is None else reranked[rows]
-            done = Pass.over(job, reranked)
+            done = ImagePass.over(job, reranked)
             whole = self._digest(done, summary)
             shown = None if job.reorder is None else _shown(job.reorder, whole, job, rows)
             ids, scores = (whole.top.ids, whole.top.scores) if shown is None else shown[max(shown)]
@@ -152,7 +152,7 @@ class PartsRanking:
                 else:
                     yield self._by_order(shown, summary, name)
 
-    def _digest(self, asked: Pass, summary: SampleSummary) -> Digest:
+    def _digest(self, asked: ImagePass, summary: SampleSummary) -> Digest:
         """All parts together; groups are those of the images that could be read."""
         images = asked.job.images
         parts = parts_of(images, asked.cells, self.engine.size or part_size(len(images)))
@@ -160,7 +160,7 @@ class PartsRanking:
         there = np.ones(len(images), bool)
         for at, found in enumerate(self.engine.run(asked.work, parts)):
             part = parts[at]
-            if isinstance(found, Failed):
+            if isinstance(found, FailedPart):
                 self.failed[part.first] = found.reason, len(part.codes)
                 there[part.first : part.first + len(part.codes)] = False
             elif whole is None:
@@ -178,7 +178,7 @@ class PartsRanking:
         return whole
 
     def _by_score(
-        self, asked: Pass, whole: Digest, summary: SampleSummary, name: str, at: int
+        self, asked: ImagePass, whole: Digest, summary: SampleSummary, name: str, at: int
     ) -> Iterator[Drawn]:
         job, rng, groups = asked.job, self.rng, summary.groups[name]
         texts, draws = asked.work.texts, job.resampling
@@ -216,13 +216,13 @@ class PartsRanking:
         if job.resampling.permutations:
             labels = relabelled(len(seen), groups.counts, job.resampling.permutations, rng)
         dealt = labels, np.arange(len(groups.names))
-        part = Parts(len(job.texts), job.words)
+        part = PromptBlocks(len(job.texts), job.words)
         few = int(np.clip(NDKL_STEPS // (longest * job.words), FEWEST_DRAWS, 10**9))
         target = target_shares(job.convention.target, groups)
         codes = _all_codes(self.job.groups[name], summary.rows)[seen]
         add_shown(part, 0, order, job.words, few, codes, target, dealt)
         summary.counts[name] = {k: part.values(f"top {k}") for k in order}
-        task = Task(name, True)
+        task = MetricTask(name, True)
         for estimate in estimates(
             task, part, groups, job.convention, job.words, dealt, rng, longest
         ):
@@ -238,7 +238,7 @@ def _all_codes(groups: Groups, rows: Ints | None) -> Ints:
     return groups.codes if rows is None else groups.codes[rows]
 
 
-def _shown(reorder: Reordering, found: Digest, job: RankingJob, rows: Ints | None) -> Shown:
+def _shown(reorder: RankingOrder, found: Digest, job: RankingJob, rows: Ints | None) -> Shown:
     """What the re-ranker makes of the best items of each of its groups, prompt by prompt."""
     best = [one for one in found.best if one is not None]
     ids, scores = (
@@ -266,16 +266,16 @@ def _ranked(
     """What takes rankings: metrics of the top k, and NDKL of all and of the top k."""
     convention, words, resampling = job.convention, job.words, job.resampling
     q = target_shares(convention.target, groups)
-    part = Parts(len(found.top.scores), words)
+    part = PromptBlocks(len(found.top.scores), words)
     for k, each in counts.items():
         part.add(f"top {k}", each)
-    tops = Tops.of(found.top, held(max(convention.k), found.items))
+    tops = TopImages.of(found.top, held(max(convention.k), found.items))
     tops.add_draws(part, groups, convention.k, words, resampling, rng)
     bounded, notes = _whole_ndkl(found, q)
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
     none: tuple[Ints, Ints] = (np.empty((0, len(groups)), np.uint8), np.arange(len(groups.names)))
-    task = Task(groups.attribute, True)
+    task = MetricTask(groups.attribute, True)
     *top, plain = estimates(task, part, groups, convention, words, none, rng)
     yield from top
     log_q, sizes = log_shares(q), groups.counts
@@ -302,11 +302,11 @@ def _ranked(
         )
 
 
-def _whole_ndkl(found: Digest, target: Floats) -> tuple[Bounded, list[str] | None]:
+def _whole_ndkl(found: Digest, target: Floats) -> tuple[BoundedValue, list[str] | None]:
     """NDKL of whole rankings: exact where they are held, else within bounds, which are noted."""
     if found.top.scores.shape[1] == found.items:
         exact = found.ndkl(target, found.items)
-        return Bounded(exact, exact, exact), None
+        return BoundedValue(exact, exact, exact), None
     bounded = found.whole_ndkl(target)
     notes = [
         f"from histograms: between {low:.6g} and {high:.6g}"
@@ -337,5 +337,5 @@ def _with_noise(
     if resampling.bootstraps:
         # in order, so that a mean over words has the widest interval that it can have
         spread = np.sort(boot(min(resampling.bootstraps, RESAMPLES)), axis=1)
-        estimate = replace(estimate, boot=Draws(spread[..., None]))
+        estimate = replace(estimate, boot=BootstrapDraws(spread[..., None]))
     return estimate

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiltmeter.engine.ranking.estimates import Parts
+from tiltmeter.engine.ranking.estimates import PromptBlocks
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.stats import kernels
@@ -36,14 +36,14 @@ def held(k: int, images: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Tops:
+class TopImages:
     """The best images of all prompts, each once."""
 
     order: Ints  # prompts x held: places among the images
     codes: Ints  # the group of each image
 
     @classmethod
-    def of(cls, top: TopItems, most: int) -> Tops:
+    def of(cls, top: TopItems, most: int) -> TopImages:
         """Those of `most` images of each prompt."""
         ids, order = np.unique(top.ids[:, :most], return_inverse=True)
         order = order.reshape(len(top.ids), -1)
@@ -53,7 +53,7 @@ class Tops:
 
     def add_draws(
         self,
-        part: Parts,
+        part: PromptBlocks,
         groups: Groups,
         ks: tuple[int, ...],
         words: int,

@@ -8,9 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.engine.ranking.estimates import MANY_TIES, Parts, Task, estimates, passes
+from tiltmeter.engine.ranking.estimates import (
+    MANY_TIES,
+    MetricTask,
+    PromptBlocks,
+    estimates,
+    passes,
+)
 from tiltmeter.engine.ranking.job import Drawn, Gaps, RankingJob, SampleSummary, matched, scaled
-from tiltmeter.engine.ranking.reordered import add_shown, orders
+from tiltmeter.engine.ranking.reranked import add_shown, orders
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.arrays import to_numpy
@@ -31,7 +37,7 @@ GAP_RESAMPLES = 200  # of the images, at most, for gaps between groups
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class RankedSample:
     """The images that some attributes are measured on, and all that is drawn for them."""
 
     rows: Ints | None  # None: all of them
@@ -46,7 +52,7 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class Backend:
     """Where the work is done: NumPy arrays and their loops, or tensors on a device and theirs."""
 
     loops: Any
@@ -54,7 +60,7 @@ class Place:
     device: str | None = None
 
     @classmethod
-    def on(cls, device: str) -> Place:
+    def on(cls, device: str) -> Backend:
         if device == "cpu":
             return cls(loops, kernels)
         from tiltmeter.metrics import torch_kernels as tensor_loops
@@ -77,7 +83,7 @@ def draw_sample(
     groups: dict[str, Groups],
     resampling: Resampling,
     rng: np.random.Generator,
-) -> Sample:
+) -> RankedSample:
     """Permuted labels and resampling weights of some images."""
     count = len(next(iter(groups.values())))
     codes = np.stack([g.codes for g in groups.values()], axis=1)
@@ -93,7 +99,7 @@ def draw_sample(
     weights = {
         name: stratified_weights(g, resampling.bootstraps, rng) for name, g in groups.items()
     }
-    return Sample(
+    return RankedSample(
         rows,
         groups,
         relabelled,
@@ -112,7 +118,7 @@ class WholeRanking:
         if job.reorder is not None:  # re-ranking every resample is not done: no intervals
             job, device = replace(job, resampling=replace(job.resampling, bootstraps=0)), "cpu"
         self.job, self.rng, self.progress = job, rng, progress
-        self.place = Place.on(device)
+        self.place = Backend.on(device)
         self.drawn = [
             draw_sample(
                 rows, {name: checked(one) for name, one in groups.items()}, job.resampling, rng
@@ -152,11 +158,15 @@ class WholeRanking:
                     gaps = gaps_of(self.texts, chosen, groups, draws, self.rng)
                     summary.gaps[name] = gaps
 
-    def _images_of(self, sample: Sample) -> Floats:
+    def _images_of(self, sample: RankedSample) -> Floats:
         return self.images if sample.rows is None else self.images[sample.rows]
 
     def _estimates(
-        self, sample: Sample, tasks: list[Task], found: dict[Task, Parts], progress: Progress
+        self,
+        sample: RankedSample,
+        tasks: list[MetricTask],
+        found: dict[MetricTask, PromptBlocks],
+        progress: Progress,
     ) -> Iterator[Drawn]:
         job = self.job
         shown = None if job.reorder is None else max(job.convention.k)
@@ -170,12 +180,16 @@ class WholeRanking:
                 yield estimate, self.rng.spawn(1)[0]
 
     def _measure(
-        self, sample: Sample, summary: SampleSummary, tasks: Sequence[Task], progress: Progress
-    ) -> dict[Task, Parts]:
+        self,
+        sample: RankedSample,
+        summary: SampleSummary,
+        tasks: Sequence[MetricTask],
+        progress: Progress,
+    ) -> dict[MetricTask, PromptBlocks]:
         """Goes over the prompts in blocks; scores and rankings of a block are gone after it."""
         job, place, convention = self.job, self.place, self.job.convention
         words, drawn = job.words, _Drawn.of_sample(sample, place)
-        parts = {task: Parts(len(self.texts), words) for task in tasks}
+        parts = {task: PromptBlocks(len(self.texts), words) for task in tasks}
         chosen = self._images_of(sample)
         texts, images, shuffled = (place.put(x) for x in (self.texts, chosen, sample.shuffled))
         top_ids, top_scores = [], []
@@ -266,7 +280,7 @@ def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> 
 class _Drawn:
     """What is drawn for one attribute, where the work is done."""
 
-    place: Place
+    place: Backend
     groups: Groups
     codes: Array
     labels: Array
@@ -274,7 +288,7 @@ class _Drawn:
     weights: Array
 
     @classmethod
-    def of_sample(cls, sample: Sample, place: Place) -> dict[str, _Drawn]:
+    def of_sample(cls, sample: RankedSample, place: Backend) -> dict[str, _Drawn]:
         labels = place.put(sample.relabelled)  # shared by all
         return {
             name: cls(
@@ -293,7 +307,7 @@ class _Drawn:
         return len(self.groups.names)
 
 
-def _add_c_asc(part: Parts, start: int, scores: Array, z: Array, own: _Drawn) -> None:
+def _add_c_asc(part: PromptBlocks, start: int, scores: Array, z: Array, own: _Drawn) -> None:
     sizes, of_sums = own.groups.counts, kernels.c_asc_of_sums
     moments = Moments.of(scores, own.groups)
     part.add("c_asc", to_numpy(c_asc_of_moments(moments)))
@@ -308,7 +322,7 @@ def _add_c_asc(part: Parts, start: int, scores: Array, z: Array, own: _Drawn) ->
 
 
 def _add_counts(
-    part: Parts,
+    part: PromptBlocks,
     start: int,
     scores: Array,
     order: Array,
@@ -331,7 +345,7 @@ def _add_counts(
 
 
 def _add_ndkl(
-    part: Parts,
+    part: PromptBlocks,
     start: int,
     order: Array,
     loose: Array,

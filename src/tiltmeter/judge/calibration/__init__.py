@@ -8,6 +8,6 @@ True
 
 from __future__ import annotations
 
-from tiltmeter.judge.calibration.measuring import Calibration, calibrate
+from tiltmeter.judge.calibration.measurement import Calibration, calibrate
 
 __all__ = ["Calibration", "calibrate"]

@@ -2,8 +2,8 @@
 
 A setting takes a planted world, the number of images (or instances) behind each value, the noise of
 the model and the randomness. It plays a model that knows the world up to that noise, and gives for
-each metric of its family a `Reading`: values, what they should be without tilt, what was planted,
-and the p-values of the metric's own test. A new metric is one line in `SETTINGS`.
+each metric of its family a `MetricReading`: values, what they should be without bias, what was
+planted, and the p-values of the metric's own test. A new metric is one line in `SETTINGS`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IRRELEVANT = 2.0
 SCALE = 0.01
 
 
-class Reading(NamedTuple):
+class MetricReading(NamedTuple):
     """What one metric gives on one data set. Rows are units: words, pairs, sets of words."""
 
     values: Floats  # units x columns: a column a group, or one
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
     over: str = "words"  # what values differ by
 
 
-Readings: TypeAlias = dict[str, Reading]
+Readings: TypeAlias = dict[str, MetricReading]
 Setting: TypeAlias = Callable[[World, int, float, np.random.Generator], Readings]
 
 
@@ -72,20 +72,20 @@ def scores(world: World, n: int, noise: float, rng: np.random.Generator) -> Read
     tested = c_asc_test(seen, groups, method="normal")
     divergence = (given * np.log(given / (world.prior @ _given(world, "hue")))).sum(axis=1)
 
-    def one(values: Floats, ideal: float, truth: Floats, null: Floats, side: str) -> Reading:
+    def one(values: Floats, ideal: float, truth: Floats, null: Floats, side: str) -> MetricReading:
         return _column(values, ideal, truth, p_of_sample(values, null, side))
 
     each = "words and groups"
     return {
-        "c_asc": Reading(
+        "c_asc": MetricReading(
             tested.effect,
             0.0,
             Oracle(world).c_asc_truth("hue", groups.shares)[words],
             tested.p,
             each,
         ),
-        "composition": Reading(shares, q, given, p_of_shares, each),
-        "skew": Reading(metrics.skew(seen, groups, **how), 0.0, pmi, p_of_shares, each),
+        "composition": MetricReading(shares, q, given, p_of_shares, each),
+        "skew": MetricReading(metrics.skew(seen, groups, **how), 0.0, pmi, p_of_shares, each),
         "max_skew": one(
             metrics.max_skew(seen, groups, **how), 0.0, pmi.max(axis=1), max_of(skews), "greater"
         ),
@@ -161,7 +161,7 @@ def propagation(world: World, n: int, noise: float, rng: np.random.Generator) ->
     rho = correlation(shape)
     draws = np.array([correlation(rng.permutation(shape)) for _ in range(FEW_DRAWS)])
     # one row: the sets share their images, and are no independent trials
-    return {"spearman": Reading(rho[None], 0.0, None, p_of_draws(rho, draws)[None], "doses")}
+    return {"spearman": MetricReading(rho[None], 0.0, None, p_of_draws(rho, draws)[None], "doses")}
 
 
 def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
@@ -186,7 +186,7 @@ def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
     rate, lean = np.array(rates), np.array(truth)
     largest = np.array([metrics.gaps(one).max() for one in rate])
     return {
-        "group_rates": Reading(
+        "group_rates": MetricReading(
             rate, rate.mean(axis=1, keepdims=True), lean, np.array(p), "classes and groups"
         ),
         "gaps": _column(largest, 0.0, np.ptp(lean, axis=1), np.array(p_gap), "classes"),
@@ -347,9 +347,11 @@ def _hues(n: int, rng: np.random.Generator) -> Groups:
 
 def _column(
     values: Floats, ideal: float, truth: Floats, p: Floats | None, over: str = "words"
-) -> Reading:
+) -> MetricReading:
     """A reading of one value a unit."""
-    return Reading(values[:, None], ideal, truth[:, None], None if p is None else p[:, None], over)
+    return MetricReading(
+        values[:, None], ideal, truth[:, None], None if p is None else p[:, None], over
+    )
 
 
 def _p_of_mean(values: Floats, rng: np.random.Generator) -> float:

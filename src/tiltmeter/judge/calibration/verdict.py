@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Summary:
+class MetricSummary:
     """One metric in short. None: not defined, or not reached."""
 
     metric: str
@@ -52,7 +52,7 @@ class Summary:
     verdict: str
 
 
-def summarize(rows: Sequence[Row]) -> Summary:
+def summarize(rows: Sequence[Row]) -> MetricSummary:
     """The summary of one metric from its rows of the calibration's table."""
     one = {row["figure"]: row for row in rows if row["figure"] not in ("response", "power")}
     response = [(row["dose"], row["value"]) for row in rows if row["figure"] == "response"]
@@ -81,7 +81,7 @@ def summarize(rows: Sequence[Row]) -> Summary:
         bool(tested) and found["needed"] is None and tested[-1][1] - tested[0][1] < STUCK
     )
     grows = growth(response) > 0
-    return Summary(**found, verdict="; ".join(_sentences(found, grows)) + ".")
+    return MetricSummary(**found, verdict="; ".join(_sentences(found, grows)) + ".")
 
 
 def growth(response: Sequence[tuple[float, float | None]]) -> float:

@@ -24,7 +24,7 @@ PROBES = ("linear", "nonlinear")
 
 
 @dataclass(frozen=True)
-class Told:
+class LeakageResult:
     """How often a probe was right on images it had not seen, with Wilson's interval."""
 
     accuracy: float
@@ -41,7 +41,7 @@ class Told:
 
 def leakage(
     seen: Floats, seen_groups: Groups, asked: Floats, asked_groups: Groups, *, seed: int = 0
-) -> dict[str, Told]:
+) -> dict[str, LeakageResult]:
     """Each probe's answers about the `asked` images, after learning from those `seen`."""
     if len(np.unique(seen_groups.codes)) < 2:
         raise InputError(
@@ -63,5 +63,5 @@ def leakage(
     for name, guess in answers.items():
         right = np.array((guess == asked_groups.codes).sum())
         low, high = wilson(right, np.array(n))
-        found[name] = Told(float(right / n), float(low), float(high), majority, n)
+        found[name] = LeakageResult(float(right / n), float(low), float(high), majority, n)
     return found

@@ -23,13 +23,17 @@ from tiltmeter.auditing.options import (
     sort_keywords,
 )
 from tiltmeter.debiasers.debiaser import GroupTexts, ModelEdit, Reranker
+from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.debiasers.fitting import debias, made_from
-from tiltmeter.debiasers.naming import group_texts
-from tiltmeter.debiasers.rows import Rows
+from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
-from tiltmeter.judge.frontier.judging import Draws, Figure, Judge, Shown
-from tiltmeter.judge.frontier.leakage import Told, leakage
-from tiltmeter.judge.frontier.material import (
+from tiltmeter.judge.frontier.evaluation import (
+    BootstrapValues,
+    CandidateEstimate,
+    CandidateEvaluator,
+    CandidateRanking,
+)
+from tiltmeter.judge.frontier.inputs import (
     crossings,
     prompts_of,
     seen,
@@ -37,9 +41,10 @@ from tiltmeter.judge.frontier.material import (
     tasks_of,
     unseen,
 )
+from tiltmeter.judge.frontier.leakage import LeakageResult, leakage
 from tiltmeter.judge.frontier.strengths import Candidate, candidates
-from tiltmeter.judge.frontier.table import Frontier, Judged
-from tiltmeter.judge.frontier.utility import Task, encoded
+from tiltmeter.judge.frontier.table import CandidateResult, Frontier
+from tiltmeter.judge.frontier.utility import UtilityTask, encoded
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.models import load_model
@@ -57,7 +62,7 @@ BEFORE = Candidate("before", {})
 
 
 @dataclass(frozen=True, eq=False)
-class Corrected:
+class FittedCandidate:
     """What a candidate makes of vectors: maps for texts and for images, and how it orders."""
 
     texts: Any  # (vectors, texts) -> vectors
@@ -76,7 +81,7 @@ class SweepOptions:
     also: Sequence[str | Faces] = ()  # other images that candidates are judged on
     captions: Any = None
     utility: Any = None
-    tasks: Sequence[Task] | None = None  # made beforehand, instead of captions and utility
+    tasks: Sequence[UtilityTask] | None = None  # made beforehand, instead of captions and utility
     prompts: str | Path | Mapping[str, Sequence[str]] | None = None  # texts that name each group
     k: int | None = None  # None: the smallest of the convention
     shares: Sequence[float] = SHARES
@@ -92,7 +97,7 @@ class FrontierKeywords(TypedDict, total=False):
     also: Sequence[str | Faces]
     captions: Any
     utility: Any
-    tasks: Sequence[Task] | None
+    tasks: Sequence[UtilityTask] | None
     prompts: str | Path | Mapping[str, Sequence[str]] | None
     k: int | None
     shares: Sequence[float]
@@ -165,9 +170,9 @@ def frontier(
             resampling.seed, tell,
         )  # fmt: skip
 
-    def judge(part: Faces, draws: Resampling) -> Judge:
+    def judge(part: Faces, draws: Resampling) -> CandidateEvaluator:
         there = tuple(one for one in attributes if set(one.split("*")) <= set(part.groups))
-        return Judge(
+        return CandidateEvaluator(
             part, there, said, convention, draws.permutations, draws.bootstraps, draws.seed
         )
 
@@ -220,7 +225,7 @@ class _Parts:
     validation: Faces
     test: Faces
     others: list[Faces]
-    rows: Rows  # that candidates are fitted on
+    rows: FittedRows  # that candidates are fitted on
     groups: tuple[str, ...]  # attributes
     crossings: list[str]
     present: tuple[str, ...]  # groups of the attribute that somebody belongs to
@@ -245,10 +250,10 @@ class _Parts:
         others = [seen(model, one, store, strict, tell) for one in asked.also]
         parts = split(len(data), asked.shares, topics["resampling"].seed)
         fit, validation, test = (data.only(rows) for rows in parts)
-        rows = Rows.of(fit)
+        rows = FittedRows.of(fit)
         # a copy of an image that was fitted on, or chosen by, is no judge
         validation, *judging = (unseen(one, rows) for one in (validation, test, *others))
-        chosen_by = Rows.of(validation)
+        chosen_by = FittedRows.of(validation)
         test, *others = (unseen(one, chosen_by) for one in judging)
         return cls(
             fit,
@@ -280,24 +285,24 @@ class _Sweep:
     model: Any
     attribute: str
     fit: Faces
-    validation: Judge
-    test: Judge
-    others: list[Judge]
-    tasks: Sequence[Task]
+    validation: CandidateEvaluator
+    test: CandidateEvaluator
+    others: list[CandidateEvaluator]
+    tasks: Sequence[UtilityTask]
     texts: Floats
     seed: int
     probes: bool
-    rows: Rows
+    rows: FittedRows
 
     def __post_init__(self) -> None:
-        self.first: dict[str, Draws] = {}  # of the model before, by part
+        self.first: dict[str, BootstrapValues] = {}  # of the model before, by part
         self.start: dict[str, Mapping[tuple[str, str], float]] = {}
         self.hits: dict[tuple[str, int], Floats] = {}
-        self.told: dict[str, dict[str, dict[str, Told]]] = {}  # by the images' vectors
+        self.told: dict[str, dict[str, dict[str, LeakageResult]]] = {}  # by the images' vectors
 
     def run(
         self, asked: SweepOptions, present: Sequence[str], testbed: bool, tell: Progress
-    ) -> tuple[Judged, list[Judged], dict[str, str], list[Candidate]]:
+    ) -> tuple[CandidateResult, list[CandidateResult], dict[str, str], list[Candidate]]:
         """The model as it is, all candidates that could be tried, why others could not, and all."""
         groups = self.fit.attribute(self.attribute)
         sizes = dict(zip(groups.names, groups.counts.tolist(), strict=True))
@@ -320,7 +325,7 @@ class _Sweep:
             raise InputError(f"none of {len(swept)} candidates could be tried: {reasons}")
         return before, tried, not_run, swept
 
-    def corrected(self, one: Candidate, texts: GroupTexts, captions: Any) -> Corrected:
+    def corrected(self, one: Candidate, texts: GroupTexts, captions: Any) -> FittedCandidate:
         """A fitted candidate; it remembers the rows that it was fitted on."""
         made = made_from(one.method, one.settings, self.model, self.seed)
         if isinstance(made, ModelEdit):
@@ -333,7 +338,7 @@ class _Sweep:
         if isinstance(made, Reranker):
             return _unchanged(made, seconds)
         map_texts, map_images = made.map_texts, made.map_images  # type: ignore[attr-defined]
-        return Corrected(
+        return FittedCandidate(
             lambda vectors, said: map_texts(vectors, said, self.model.encode_texts),
             lambda vectors, images: map_images(vectors),
             None,
@@ -341,13 +346,13 @@ class _Sweep:
             seconds,
         )
 
-    def _trained(self, made: ModelEdit, captions: Any) -> Corrected:
+    def _trained(self, made: ModelEdit, captions: Any) -> FittedCandidate:
         """An edited model: all vectors are made anew."""
         started = time.perf_counter()
         fair = debias(made, self.model, self.fit, attribute=self.attribute, captions=captions,
                       seed=self.seed)  # fmt: skip
         seconds = time.perf_counter() - started
-        return Corrected(
+        return FittedCandidate(
             lambda vectors, said: fair.encode_texts(list(said)),
             lambda vectors, images: vectors if images is None else fair.encode_images(images),
             None,
@@ -355,21 +360,21 @@ class _Sweep:
             seconds,
         )
 
-    def judged(self, one: Candidate, made: Corrected) -> Judged:
+    def judged(self, one: Candidate, made: FittedCandidate) -> CandidateResult:
         """All figures of a candidate."""
         said = [prompt.text for prompt in self.test.prompts]
         texts = _unit(made.texts(self.texts, said))
         seen_ = {id(judge): _unit(made.images(judge.faces.vectors, judge.faces.images))
                  for judge in (self.validation, self.test, *self.others)}  # fmt: skip
 
-        def shown(judge: Judge) -> Shown:
-            by_score = Shown.by_score(texts, seen_[id(judge)])
+        def shown(judge: CandidateEvaluator) -> CandidateRanking:
+            by_score = CandidateRanking.by_score(texts, seen_[id(judge)])
             if made.reranker is None:
                 return by_score
             by = getattr(made.reranker, "attribute_", None)
             groups = None if by is None else judge.faces.attribute(by)
             order = made.reranker.order(by_score.scores, groups, judge.k, vectors=seen_[id(judge)])
-            return Shown(np.asarray(order, np.int32), None)
+            return CandidateRanking(np.asarray(order, np.int32), None)
 
         validation = self.validation.means(shown(self.validation))
         figures = []
@@ -382,7 +387,7 @@ class _Sweep:
                 self.start[str(at)] = {key: figure.value for key, figure in found.items()}
             figures.append(found)
         useful, cost = ({}, np.nan) if made.reranker else self._useful(one, made)
-        return Judged(
+        return CandidateResult(
             one, made.kind, made.reranker is not None and _asks_labels(made.reranker),
             made.seconds, validation, cost, figures[0], useful,
             {} if made.reranker or not self.probes
@@ -391,9 +396,11 @@ class _Sweep:
              for judge, found in zip(self.others, figures[1:], strict=True)},
         )  # fmt: skip
 
-    def _useful(self, one: Candidate, made: Corrected) -> tuple[dict[str, Figure], float]:
+    def _useful(
+        self, one: Candidate, made: FittedCandidate
+    ) -> tuple[dict[str, CandidateEstimate], float]:
         """What it is still good for, on the test half; and the largest loss on the other half."""
-        found: dict[str, Figure] = {}
+        found: dict[str, CandidateEstimate] = {}
         losses: list[float] = []
         for task in self.tasks:
             texts = _unit(made.texts(task.encoded, task.texts))
@@ -410,7 +417,7 @@ class _Sweep:
                 spread = Z * float(change.std(ddof=1)) / n**0.5
                 mean = float(change.mean())
                 same = one is BEFORE
-                found[task.name] = Figure(
+                found[task.name] = CandidateEstimate(
                     float(hits.mean()), n, float(low), float(high), "Wilson", change=mean,
                     change_low=np.nan if same else mean - spread,
                     change_high=np.nan if same else mean + spread,
@@ -418,7 +425,7 @@ class _Sweep:
                 )  # fmt: skip
         return found, max(losses, default=np.nan)
 
-    def _leaks(self, learn: Floats, asked: Floats) -> dict[str, dict[str, Told]]:
+    def _leaks(self, learn: Floats, asked: Floats) -> dict[str, dict[str, LeakageResult]]:
         """Probes learn from the validation part and are asked about the test part."""
         key = content_hash(asked)
         if key not in self.told:  # methods that change texts alone leave the images as they were
@@ -430,9 +437,9 @@ class _Sweep:
         return self.told[key]
 
 
-def _unchanged(reranker: Reranker | None = None, seconds: float = 0.0) -> Corrected:
+def _unchanged(reranker: Reranker | None = None, seconds: float = 0.0) -> FittedCandidate:
     """Vectors as they are; a re-ranker changes none."""
-    return Corrected(
+    return FittedCandidate(
         lambda vectors, said: vectors,
         lambda vectors, images: vectors,
         reranker,

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.judge.frontier.judging import Figure
-from tiltmeter.judge.frontier.leakage import PROBES, Told
+from tiltmeter.judge.frontier.evaluation import CandidateEstimate
+from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
 from tiltmeter.results import Run, combined, rows
 
-Figures = Mapping[tuple[str, str], Figure]
+Figures = Mapping[tuple[str, str], CandidateEstimate]
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class CandidateResult:
     """One candidate: what it did on the part to choose by and on the part to report."""
 
     candidate: Candidate
@@ -30,8 +30,10 @@ class Judged:
     validation: Mapping[tuple[str, str], float]
     cost: float  # on validation: the largest loss of any usefulness, as a share; NaN: not known
     test: Figures
-    useful: Mapping[str, Figure] = field(default_factory=dict)
-    leaks: Mapping[str, Mapping[str, Told]] = field(default_factory=dict)  # attribute -> probe
+    useful: Mapping[str, CandidateEstimate] = field(default_factory=dict)
+    leaks: Mapping[str, Mapping[str, LeakageResult]] = field(
+        default_factory=dict
+    )  # attribute -> probe
     others: Mapping[str, Figures] = field(default_factory=dict)  # other data sets
 
     @property
@@ -42,7 +44,7 @@ class Judged:
     def test_attributes(self) -> list[str]:
         return list(dict.fromkeys(attribute for _, attribute in self.test))
 
-    def bias(self, attribute: str) -> Figure:
+    def bias(self, attribute: str) -> CandidateEstimate:
         """Mean MaxSkew over words by an attribute, on the test part."""
         return self.test["max_skew", attribute]
 
@@ -59,8 +61,8 @@ class Frontier:
     """All that was tried, the front, and what was chosen: `before` is the model as it is."""
 
     attribute: str
-    before: Judged
-    tried: Sequence[Judged]
+    before: CandidateResult
+    tried: Sequence[CandidateResult]
     loss: float  # of usefulness that may be given up
     meta: dict[str, Any]
 
@@ -68,12 +70,12 @@ class Frontier:
     def k(self) -> int:
         return int(self.meta["convention"]["k"][0])
 
-    def by(self, one: Judged) -> float:
+    def by(self, one: CandidateResult) -> float:
         """What is chosen by: mean MaxSkew of the fitted attribute, on validation."""
         return one.validation["max_skew", self.attribute]
 
     @property
-    def front(self) -> list[Judged]:
+    def front(self) -> list[CandidateResult]:
         """Candidates that no other beats in bias and in cost, on validation; fewest lost first.
 
         A re-ranker changes no vector: nothing is known of its cost, and it has no place here.
@@ -81,16 +83,16 @@ class Frontier:
         points = [one for one in (self.before, *self.tried) if one.kind != "ranking"]
         cost = {id(one): _known(one.cost) for one in points}
         ordered = sorted(points, key=lambda one: (cost[id(one)], self.by(one)))
-        best: list[Judged] = []
+        best: list[CandidateResult] = []
         for one in ordered:
             if not best or self.by(one) < self.by(best[-1]):
                 best.append(one)
         return best
 
     @property
-    def chosen(self) -> dict[str, Judged]:
+    def chosen(self) -> dict[str, CandidateResult]:
         """The strength of each method: least bias at under `loss`, else least cost; validation."""
-        found: dict[str, Judged] = {}
+        found: dict[str, CandidateResult] = {}
         for one in self.tried:
             method = one.candidate.method
             if method not in found or self._key(one) < self._key(found[method]):
@@ -98,16 +100,16 @@ class Frontier:
         return found
 
     @property
-    def best(self) -> Judged | None:
+    def best(self) -> CandidateResult | None:
         """The best of those that see no label of what they rank; None where all cost too much."""
         fit = [one for one in self.tried if not one.sees_labels and _known(one.cost) < self.loss]
         return min(fit, key=self.by, default=None)
 
-    def _key(self, one: Judged) -> tuple[bool, float, float]:
+    def _key(self, one: CandidateResult) -> tuple[bool, float, float]:
         too_much = _known(one.cost) >= self.loss
         return too_much, one.cost if too_much else self.by(one), self.by(one)
 
-    def command(self, one: Judged) -> str | None:
+    def command(self, one: CandidateResult) -> str | None:
         """How to make that model: fitted on the same rows as here; None without specs."""
         told, best = self.meta["frontier"], one.candidate
         if self.meta["model"]["spec"] is None or told["images"] is None:
@@ -174,7 +176,7 @@ class Frontier:
         """Writes a run's directory; `instances/frontier.parquet` has one row a candidate."""
         return self.run.save(place, replace=replace)
 
-    def _rows(self, one: Judged) -> list[dict[str, Any]]:
+    def _rows(self, one: CandidateResult) -> list[dict[str, Any]]:
         data = self.meta["data"]["faces"]["name"]
         found = []
         for (metric, attribute), value in one.validation.items():
@@ -231,7 +233,7 @@ class Frontier:
         return found
 
 
-def _columns(figure: Figure, verdict: str | None) -> dict[str, Any]:
+def _columns(figure: CandidateEstimate, verdict: str | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "value": figure.value, "k": figure.k, "ci_low": figure.low, "ci_high": figure.high,
         "ci_method": figure.ci_method, "n": figure.n, "verdict": verdict, "note": figure.note,
@@ -251,7 +253,9 @@ def _null(value: float) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
 
-def worse_for(one: Judged, attributes: Iterable[str], metric: str = "max_skew") -> list[str]:
+def worse_for(
+    one: CandidateResult, attributes: Iterable[str], metric: str = "max_skew"
+) -> list[str]:
     """Attributes that a candidate made worse, beyond chance, on the test part."""
     return [
         name

@@ -22,7 +22,7 @@ DRAWN, K = 1000, 10
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class UtilityTask:
     """Texts and pictures that belong together, and how often they find each other."""
 
     name: str
@@ -53,11 +53,11 @@ class Task:
 def of_classes(
     name: str, model: Any, classes: Groups, images: Any, vectors: Floats,
     said: Sequence[str] | None, seed: int,
-) -> Task:  # fmt: skip
+) -> UtilityTask:  # fmt: skip
     """Zero-shot accuracy; `said` is one text a class, else its name in a template."""
     texts = list(said or [TEMPLATES[0].replace("{}", one.replace("_", " "))
                           for one in classes.names])  # fmt: skip
-    return Task(
+    return UtilityTask(
         name, tuple(texts), np.arange(len(texts)), images, encoded(model.encode_texts, texts),
         vectors, classes.codes.astype(np.int64), _halves(len(vectors), seed),
     )  # fmt: skip
@@ -66,16 +66,16 @@ def of_classes(
 def of_captions(
     model: Any, captions: Any, vectors: Floats, seed: int, name: str = f"recall@{K}",
     counts: bool = True,
-) -> Task:  # fmt: skip
+) -> UtilityTask:  # fmt: skip
     """Recall@10: does a caption find its picture among those of its half?"""
-    return Task(
+    return UtilityTask(
         name, tuple(captions.texts), np.asarray(captions.of), captions.images,
         encoded(model.encode_texts, captions.texts), vectors, None, _halves(len(vectors), seed),
         counts,
     )  # fmt: skip
 
 
-def of_testbed(model: Any, seed: int) -> list[Task]:
+def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
     """Icons named among all concepts, and captions that find their scene, of the model's world.
 
     Recall is that of scenes with whole icons. Beside it, and not counted as a loss, stands that of

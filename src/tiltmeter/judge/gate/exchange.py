@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.ranking.samples import samples_of
-from tiltmeter.judge.gate.evidence import Pair
-from tiltmeter.judge.gate.family import Key, Tests
+from tiltmeter.judge.gate.paired_tests import Key, PairedTests
+from tiltmeter.judge.gate.run_scores import PairedRuns
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
 from tiltmeter.metrics.summary import in_top
-from tiltmeter.probes.ranking.tabulate import Unit, concepts
+from tiltmeter.probes.ranking.tabulate import RowUnit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Floats, Groups, Ints, Progress, crossed
@@ -33,7 +33,7 @@ HELD = 2**24  # signs at one time
 
 
 def swap_tests(
-    pair: Pair,
+    pair: PairedRuns,
     attributes: Sequence[str],
     convention: Convention,
     *,
@@ -41,11 +41,11 @@ def swap_tests(
     bootstraps: int,
     seed: int,
     progress: Progress | None = None,
-) -> Tests:
+) -> PairedTests:
     """C-ASC of ranks by group, and MaxSkew@k, for each word and on average, before and after."""
     rng = np.random.default_rng(seed)
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
-    units, tests = concepts(pair.prompts), Tests()
+    units, tests = concepts(pair.prompts), PairedTests()
     by = {name: crossed(pair.groups, name) for name in attributes}
     for rows, groups in samples_of(by, pair.groups, convention, rng):
         # a group may be too small in the sample: then nothing can be said of the attribute
@@ -164,7 +164,7 @@ class _Total:
         self.swapped = self.swapped + _flat(swapped[:, known], 1).sum(axis=1, dtype=float)
         self.redrawn = self.redrawn + _flat(redrawn[:, known], 1).sum(axis=1, dtype=float)
 
-    def add_to(self, tests: Tests, key: Key) -> None:
+    def add_to(self, tests: PairedTests, key: Key) -> None:
         if self.count > 1:
             n = self.count
             values = (np.array([x / n]) for x in (self.before, self.after, self.excess))
@@ -178,11 +178,11 @@ def _flat(values: Floats, kept: int) -> Floats:
 
 
 def _near(
-    tests: Tests,
+    tests: PairedTests,
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
     scores: Sequence[Floats],
-    block: Sequence[Unit],
+    block: Sequence[RowUnit],
     start: int,
 ) -> None:
     """C-ASC of standardised ranks: for each word and group, for each group, and over all."""
@@ -235,11 +235,11 @@ def _near(
 
 
 def _tops(
-    tests: Tests,
+    tests: PairedTests,
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
     ranked: Sequence[tuple[Floats, Ints]],
-    block: Sequence[Unit],
+    block: Sequence[RowUnit],
     start: int,
     k: int,
     convention: Convention,
@@ -284,7 +284,7 @@ def _clipped(function: Callable[[Floats], Floats], counts: Floats) -> Floats:
     return function(np.clip(counts.astype(float), 0.0, None))
 
 
-def _per_unit(values: Floats, block: Sequence[Unit], start: int, axis: int = 0) -> Floats:
+def _per_unit(values: Floats, block: Sequence[RowUnit], start: int, axis: int = 0) -> Floats:
     """Means over the prompts of each word; prompts are on `axis`, the block's from `start` on."""
     values = np.moveaxis(values, axis, 0)
     if all(len(unit.prompts) == 1 for unit in block):
@@ -294,9 +294,9 @@ def _per_unit(values: Floats, block: Sequence[Unit], start: int, axis: int = 0) 
     return np.asarray(np.moveaxis(found, 0, axis))
 
 
-def _blocks(units: Sequence[Unit]) -> Iterator[tuple[list[Unit], slice]]:
+def _blocks(units: Sequence[RowUnit]) -> Iterator[tuple[list[RowUnit], slice]]:
     """Words whose prompts follow each other, about BLOCK prompts at a time."""
-    block: list[Unit] = []
+    block: list[RowUnit] = []
     start = end = 0
     for unit in units:
         if block and end - start + len(unit.prompts) > BLOCK:

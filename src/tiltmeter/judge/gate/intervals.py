@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.judge.gate.family import Z90
+from tiltmeter.judge.gate.paired_tests import Z90
 from tiltmeter.results import KEY, over_templates
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import holm

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiltmeter.judge.gate.family import Z90
+from tiltmeter.judge.gate.paired_tests import Z90
 from tiltmeter.results import KEY, Run
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import holm

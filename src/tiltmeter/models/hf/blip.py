@@ -11,14 +11,14 @@ from torch.nn.functional import normalize, pad
 
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.models.hf.checkpoint import Checkpoint
-from tiltmeter.models.hf.pictured import Pictured
+from tiltmeter.models.hf.image_network import ImageNetwork
 from tiltmeter.types import Array
 
 #: What a pair of image and text can be scored by.
 HEADS = ("itm", "itc")
 
 
-class Retriever(Pictured):
+class BlipBase(ImageNetwork):
     """What both have in common: the library scores their contrast by the bare cosine.
 
     There is no `logit_scale`: the published checkpoints do not contain the trained temperature.
@@ -30,7 +30,7 @@ class Retriever(Pictured):
         return found.last_hidden_state  # type: ignore[no-any-return]
 
 
-class Blip(Retriever):
+class Blip(BlipBase):
     """BLIP: unit vectors from its two projections, and its matching head."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -68,7 +68,7 @@ class Blip(Retriever):
         return self.run(work, images, texts)
 
 
-class Blip2(Retriever):
+class Blip2(BlipBase):
     """BLIP-2: a matcher, by its matching head or by its contrast.
 
     It is no dual encoder: an image has one unit vector for each of its query tokens (32 in the

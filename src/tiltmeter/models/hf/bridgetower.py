@@ -15,12 +15,12 @@ from torch import Tensor
 from tiltmeter.errors import InputError
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.dual import unit
-from tiltmeter.models.hf.pictured import Pictured
-from tiltmeter.models.hf.text import Words, served
+from tiltmeter.models.hf.image_network import ImageNetwork
+from tiltmeter.models.hf.text import TokenizerMasks, served
 from tiltmeter.types import Array
 
 
-class BridgeTowerWords(Words, Pictured):
+class BridgeTowerWords(TokenizerMasks, ImageNetwork):
     """Hidden words, always beside a picture: the bridges need one."""
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
@@ -33,7 +33,7 @@ class BridgeTowerWords(Words, Pictured):
         return found.logits, tokens["input_ids"]
 
 
-class BridgeTowerMatch(Pictured):
+class BridgeTowerMatch(ImageNetwork):
     """Matching: the log-odds of "match", which is 1 in its head, against "no match"."""
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
@@ -44,7 +44,7 @@ class BridgeTowerMatch(Pictured):
         return self.run(work, images, texts)
 
 
-class BridgeTowerDual(Pictured):
+class BridgeTowerDual(ImageNetwork):
     """The contrastive vectors of image and text; the third one, of both, is no tower's."""
 
     @property
@@ -73,7 +73,7 @@ class BridgeTowerDual(Pictured):
         return self.run(work, None, texts)
 
 
-def load(checkpoint: Checkpoint) -> Pictured:
+def load(checkpoint: Checkpoint) -> ImageNetwork:
     """BridgeTower with the head for hidden words, for matching, or for contrast."""
     kinds = {
         "BridgeTowerForMaskedLM": BridgeTowerWords,

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from tiltmeter.errors import InputError
 from tiltmeter.models.hf.checkpoint import Checkpoint
-from tiltmeter.models.hf.pictured import Pictured
+from tiltmeter.models.hf.image_network import ImageNetwork
 from tiltmeter.types import Array
 
 
-class Dual(Pictured):
+class Dual(ImageNetwork):
     """CLIP, MetaCLIP 2, AltCLIP, Chinese-CLIP: the projected vectors, made unit."""
 
     padding: bool | str = True  # to the longest text of a block

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.dual import unit
-from tiltmeter.models.hf.pictured import Pictured
-from tiltmeter.models.hf.text import Words, served
+from tiltmeter.models.hf.image_network import ImageNetwork
+from tiltmeter.models.hf.text import TokenizerMasks, served
 from tiltmeter.types import Array
 
 
-class Flava(Pictured):
+class Flava(ImageNetwork):
     """The towers alone: projected vectors of their first tokens, made unit."""
 
     @property
@@ -39,7 +39,7 @@ class Flava(Pictured):
         return self.run(work, None, texts)
 
 
-class FlavaHeads(Words, Flava):
+class FlavaHeads(TokenizerMasks, Flava):
     """With the heads of pretraining: matching, and hidden words with a picture or without."""
 
     @property

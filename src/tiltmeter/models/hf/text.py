@@ -13,7 +13,7 @@ from tiltmeter.models.network import Masked, Network
 from tiltmeter.types import Array
 
 
-class Words(Masked):
+class TokenizerMasks(Masked):
     """Masks and pieces as the checkpoint's own tokenizer has them; stands before what loads it."""
 
     tokenizer: Any
@@ -47,7 +47,7 @@ class Words(Masked):
             self.tokenizer.add_special_tokens({"mask_token": mask})
 
 
-class Reader(Network):
+class TextCheckpoint(Network):
     """A checkpoint without an image processor."""
 
     def __init__(self, checkpoint: Checkpoint, kind: type) -> None:
@@ -59,7 +59,7 @@ class Reader(Network):
         return self.tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
 
 
-class Text(Words, Reader):
+class TextModel(TokenizerMasks, TextCheckpoint):
     """BERT and RoBERTa: words beside words, and no picture."""
 
     def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
@@ -86,7 +86,7 @@ def served(checkpoint: Checkpoint, kinds: Mapping[str, type]) -> Any:
     return kinds[name](checkpoint, getattr(transformers, name))
 
 
-def load(checkpoint: Checkpoint) -> Text:
+def load(checkpoint: Checkpoint) -> TextModel:
     """BERT or RoBERTa with the head for hidden words."""
     names = ("BertForMaskedLM", "BertForPreTraining", "RobertaForMaskedLM")
-    return served(checkpoint, dict.fromkeys(names, Text))  # type: ignore[no-any-return]
+    return served(checkpoint, dict.fromkeys(names, TextModel))  # type: ignore[no-any-return]

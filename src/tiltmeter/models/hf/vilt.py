@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from tiltmeter.models.hf.checkpoint import Checkpoint
-from tiltmeter.models.hf.pictured import Pictured
-from tiltmeter.models.hf.text import Words, served
+from tiltmeter.models.hf.image_network import ImageNetwork
+from tiltmeter.models.hf.text import TokenizerMasks, served
 from tiltmeter.types import Array
 
 
-class Vilt(Pictured):
+class Vilt(ImageNetwork):
     """What both heads share: pictures of any shape, and one pass over both."""
 
     def pixels(self, images: Any) -> Tensor:
@@ -44,7 +44,7 @@ class Vilt(Pictured):
             return self.network(**tokens, **shown)
 
 
-class ViltWords(Words, Vilt):
+class ViltWords(TokenizerMasks, Vilt):
     """Hidden words beside patches, or beside none: the stream then holds the text alone."""
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError
-from tiltmeter.judge.calibration.measuring import Calibration
+from tiltmeter.judge.calibration.measurement import Calibration
 from tiltmeter.judge.calibration.verdict import (
     FALSE_ALARMS,
     FLOOR,
@@ -21,7 +21,7 @@ from tiltmeter.judge.calibration.verdict import (
     PARTLY,
     POWER,
     RECOVERS,
-    Summary,
+    MetricSummary,
 )
 from tiltmeter.pages.calibration import plots
 from tiltmeter.results import written_beside
@@ -114,12 +114,12 @@ def _several(counts: Sequence[int]) -> str:
     return f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def _summary_table(summaries: Sequence[Summary]) -> str:
+def _summary_table(summaries: Sequence[MetricSummary]) -> str:
     head = ("metric", "order", "saturates", "false alarms", "at zero", "quiet", "images")
     return _lines(head, (cells(one, interval=True) for one in summaries))
 
 
-def cells(one: Summary, *, interval: bool = False) -> list[str]:
+def cells(one: MetricSummary, *, interval: bool = False) -> list[str]:
     """A summary as a row of short texts, for a page or a terminal."""
     alarms = _percent(one.false_alarms, 1)
     if interval and one.false_alarms_low is not None and one.false_alarms_high is not None:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from tiltmeter.errors import MissingError, TiltmeterError
 from tiltmeter.pages import measured, text
-from tiltmeter.pages.parts import Figure, Section, slug
+from tiltmeter.pages.parts import Plot, Section, slug
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
@@ -43,7 +43,7 @@ class Page:
     published: list[str]
 
     @property
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[Plot]:
         return [figure for section in self.sections for figure in section.figures]
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tiltmeter.pages.parts import Figure
+from tiltmeter.pages.parts import Plot
 
 WIDTH = 760  # of every figure
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
@@ -76,14 +76,14 @@ def variables() -> Markup:
     )
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: Plot) -> str:
     """A drawing that stands for itself, on white."""
     import vl_convert
 
     return str(vl_convert.vegalite_to_svg(_spec(figure, "#ffffff"), vl_version=_version()))
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Plot) -> bytes:
     """The same in pixels, twice the size."""
     import vl_convert
 
@@ -91,7 +91,7 @@ def png(figure: Figure) -> bytes:
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=_version(), scale=2))
 
 
-def inline(figure: Figure) -> Markup:
+def inline(figure: Plot) -> Markup:
     """A drawing for the page: its title and description are read aloud, its marks are not."""
     import vl_convert
 
@@ -115,7 +115,7 @@ def _version() -> str:
     return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
-def _spec(figure: Figure, background: str | None) -> dict[str, Any]:
+def _spec(figure: Plot, background: str | None) -> dict[str, Any]:
     from altair.utils.schemapi import debug_mode
 
     with debug_mode(False):  # checking every mark against the schema takes longer than drawing

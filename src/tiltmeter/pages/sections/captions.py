@@ -7,7 +7,7 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section
+from tiltmeter.pages.parts import Finding, Plot, Row, Section
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -37,7 +37,7 @@ def section(run: Run, probe: str) -> Section:
         points = [charts.point(row, label) for row, label in zip(ends, labels, strict=True)]
         said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
         figures.append(
-            Figure(
+            Plot(
                 "captions",
                 "Words that lean most in the captions",
                 "Mark: log-odds beside nouns for women against nouns for men. Line: 95% interval.",

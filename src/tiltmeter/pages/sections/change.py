@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tiltmeter.judge.gate import Comparison, compare
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, by, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, by, slug
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import Column, Table
 from tiltmeter.results import Run
@@ -113,7 +113,7 @@ def _one(row: Row, way: str) -> Finding:
     return Finding(said, numbers, None)
 
 
-def _counts(tests: list[Row]) -> list[Figure]:
+def _counts(tests: list[Row]) -> list[Plot]:
     """How many tests say what, by measure and attribute."""
     shares: list[Row] = []
     said = []
@@ -135,7 +135,7 @@ def _counts(tests: list[Row]) -> list[Figure]:
         return []
     used = [way for way in WAYS if any(s["group"] == way and s["to"] > s["from"] for s in shares)]
     return [
-        Figure(
+        Plot(
             "change-counts",
             "What got better, what got worse",
             "Share of the tests of each measure and attribute; the numbers count them.",
@@ -146,7 +146,7 @@ def _counts(tests: list[Row]) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _arrows(attribute: str, rows: list[Row]) -> Figure:
+def _arrows(attribute: str, rows: list[Row]) -> Plot:
     rows = sorted(rows, key=lambda row: (-abs(row["difference"]), row["concept"], row["group"]))
     groups = {row["group"] for row in rows}
     if len(groups) == 2:  # one mirrors the other
@@ -162,7 +162,7 @@ def _arrows(attribute: str, rows: list[Row]) -> Figure:
         f"{text.number(v['after'], 2, signed=True)}, {v['way']}"
         for v in values
     )
-    return Figure(
+    return Plot(
         slug("arrows", attribute),
         f"Words that changed most, by {text.short(attribute)}",
         "Dot: C-ASC before. Arrow head: after. The line in the middle is the ideal.",
@@ -171,7 +171,7 @@ def _arrows(attribute: str, rows: list[Row]) -> Figure:
     )
 
 
-def _fronts(before: Run, after: Run) -> list[Figure]:
+def _fronts(before: Run, after: Run) -> list[Plot]:
     """Bias against usefulness, where both runs measured both."""
     places = [_places(run) for run in (before, after)]
     found = []
@@ -185,7 +185,7 @@ def _fronts(before: Run, after: Run) -> list[Figure]:
             for p in points
         )
         found.append(
-            Figure(
+            Plot(
                 slug("front", useful, biased),
                 f"Bias against usefulness: {biased}",
                 "Lower is less tilted, farther right more useful: a correction should move down "
@@ -215,7 +215,7 @@ def _places(run: Run) -> dict[tuple[str, str], tuple[float, float]]:
             for name, value in biased.items()}  # fmt: skip
 
 
-def _price(after: Run) -> list[Figure]:
+def _price(after: Run) -> list[Plot]:
     """What the correction cost, as it was measured when it was made."""
     prices = (after.meta.get("model", {}).get("debiaser") or {}).get("price") or []
     nothing = dict.fromkeys(("null_lo", "null_hi", "null_mean", "truth"))
@@ -228,7 +228,7 @@ def _price(after: Run) -> list[Figure]:
         return []
     said = "; ".join(f"{p['label']} {text.number(p['value'], 3, signed=True)}" for p in points)
     return [
-        Figure(
+        Plot(
             "price",
             "What the correction cost",
             "Mark: change of a figure of usefulness on held-out data. Line: 95% interval.",

@@ -7,7 +7,7 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, slug
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -55,7 +55,7 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, "Hidden words", LEAD, findings, figures, tables, notes)
 
 
-def _quadrants(experiment: str, rows: list[Row]) -> list[Figure]:
+def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
     """Visual against language bias: Figure 7 of the paper."""
     of = {
         part: {(r["category"], r["target"]): r["value"] for r in rows if r["metric"] == part}
@@ -83,7 +83,7 @@ def _quadrants(experiment: str, rows: list[Row]) -> list[Figure]:
         if row["metric"] == "quadrant"
     )
     return [
-        Figure(
+        Plot(
             slug("quadrants", experiment),
             f"Picture against text ({text.short(experiment, 50)})",
             f"One point a word: bias by the text and by the picture. In the upper right and lower "
@@ -95,7 +95,7 @@ def _quadrants(experiment: str, rows: list[Row]) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _sizes(experiment: str, rows: list[Row]) -> list[Figure]:
+def _sizes(experiment: str, rows: list[Row]) -> list[Plot]:
     drawn = [row for row in rows if row["metric"].startswith("abs_bias_")]
     if not drawn:
         return []
@@ -104,7 +104,7 @@ def _sizes(experiment: str, rows: list[Row]) -> list[Figure]:
               for row, label in zip(drawn, charts.distinct(names), strict=True)]  # fmt: skip
     said = "; ".join(f"{p['label']} {text.number(p['value'])}" for p in points)
     return [
-        Figure(
+        Plot(
             slug("hidden-sizes", experiment),
             f"Mean absolute bias ({text.short(experiment, 50)})",
             "Bar: mean absolute bias over the words of a list. Line: 95% interval. Grey band: "

@@ -7,7 +7,7 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, by, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, slug
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -41,12 +41,12 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, f"Association tests of {what}", LEAD, findings, figures, tables)
 
 
-def _effects(probe: str, experiment: str, rows: list[Row]) -> Figure:
+def _effects(probe: str, experiment: str, rows: list[Row]) -> Plot:
     rows = sorted(rows, key=lambda row: -row["value"])[:MOST]
     labels = charts.distinct([_named(row) for row in rows], 44)
     points = [charts.point(row, label) for row, label in zip(rows, labels, strict=True)]
     said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
-    return Figure(
+    return Plot(
         slug(probe, experiment),
         f"Effects: {text.short(experiment, 60)}",
         "Mark: the effect d. Line: 95% interval. Grey band: targets dealt out at random.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Row, Section, by, slug
+from tiltmeter.pages.parts import Plot, Row, Section, by, slug
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -23,7 +23,7 @@ def section(run: Run, probe: str) -> Section:
     tested = [row for row in rows if row["split"] == "test" and row["value"] is not None]
     biased = [row for row in tested if row["metric"] == "max_skew"]
     useful = [r for r in tested if r["ideal"] == 1.0 and not r["metric"].startswith("leakage")]
-    figures: list[Figure] = []
+    figures: list[Plot] = []
     for (data, attribute), mine in by(biased, "dataset", "attribute").items():
         figures += _front(data, attribute, mine, useful)
         figures.append(_bias(data, attribute, mine))
@@ -34,7 +34,7 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, "Bias against usefulness", LEAD, [], figures, [table])
 
 
-def _front(data: str, attribute: str, rows: list[Row], useful: list[Row]) -> list[Figure]:
+def _front(data: str, attribute: str, rows: list[Row], useful: list[Row]) -> list[Plot]:
     """Bias and the first figure of usefulness, candidate by candidate."""
     metric = next((row["metric"] for row in useful), None)
     found = {row["experiment"]: row["value"] for row in useful if row["metric"] == metric}
@@ -50,7 +50,7 @@ def _front(data: str, attribute: str, rows: list[Row], useful: list[Row]) -> lis
     )
     name = f"{text.metric_name('max_skew', rows[0]['k'])} by {text.short(attribute)}"
     return [
-        Figure(
+        Plot(
             slug("front", data, attribute),
             f"Bias against usefulness: {name}",
             "One point a method and strength, on the part that was kept for this. Lower is less "
@@ -62,13 +62,13 @@ def _front(data: str, attribute: str, rows: list[Row], useful: list[Row]) -> lis
     ]
 
 
-def _bias(data: str, attribute: str, rows: list[Row]) -> Figure:
+def _bias(data: str, attribute: str, rows: list[Row]) -> Plot:
     rows = sorted(rows, key=lambda row: (row["value"], row["experiment"]))[:CANDIDATES]
     labels = charts.distinct([row["experiment"] for row in rows], 44)
     points = [charts.point(row, label) for row, label in zip(rows, labels, strict=True)]
     said = "; ".join(f"{p['label']} {text.number(p['value'])}" for p in points)
     name = text.metric_name("max_skew", rows[0]["k"])
-    return Figure(
+    return Plot(
         slug("candidates", data, attribute),
         f"{name} by {text.short(attribute)}, least first",
         "Mark: the mean over words. Line: 95% interval. Grey band: without tilt.",

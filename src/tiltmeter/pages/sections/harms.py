@@ -7,7 +7,7 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, by, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, slug
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import Table, table_of
 from tiltmeter.results import Run
@@ -21,7 +21,7 @@ MOST = 30  # lines of a figure
 
 def section(run: Run, probe: str) -> Section:
     """The section of the probe `harms`."""
-    figures: list[Figure] = []
+    figures: list[Plot] = []
     tables: list[Table] = []
     findings: list[Finding] = []
     notes: list[str] = []
@@ -65,13 +65,13 @@ def apart_beyond_chance(rows: list[Row]) -> list[tuple[Row, Row, Row]]:
     return found
 
 
-def _rates(attribute: str, category: str, rows: list[Row]) -> Figure:
+def _rates(attribute: str, category: str, rows: list[Row]) -> Plot:
     rows = sorted(rows, key=lambda row: (-row["value"], row["group"]))[:MOST]
     labels = charts.distinct([row["group"] for row in rows])
     points = [charts.point({**row, "ideal": None}, label)
               for row, label in zip(rows, labels, strict=True)]  # fmt: skip
     said = "; ".join(f"{p['label']} {text.percent(p['value'])}" for p in points)
-    return Figure(
+    return Plot(
         slug("harms", attribute, category),
         f"Taken for “{text.short(category)}”, by {text.short(attribute)}",
         "Mark: the group’s rate. Line: 95% interval (Wilson). Grey band: labels dealt out at "

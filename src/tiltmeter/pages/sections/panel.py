@@ -6,7 +6,7 @@ from functools import partial
 
 from tiltmeter.judge.panel import LEANING
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Section, by, slug
+from tiltmeter.pages.parts import Plot, Section, by, slug
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import table_of
 from tiltmeter.papers import sobit
@@ -36,7 +36,7 @@ def section(run: Run, probe: str) -> Section:
         said = "; ".join(f"{p['label']} {p['value']:g}" for p in points)
         name = text.metric_name(metric, k)
         figures.append(
-            Figure(
+            Plot(
                 slug("rank", attribute, metric, k),
                 f"Rank of the models by {name} ({text.short(attribute)})",
                 "Mark: rank of the mean over words, 1 the least tilted. Line: 95% interval over "

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from tiltmeter.pages import measured, text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, by, by_unit, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, by_unit, slug
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -62,14 +62,14 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
 
 
-def _rhos(rows: list[Row], permutations: int | None) -> list[Figure]:
+def _rhos(rows: list[Row], permutations: int | None) -> list[Plot]:
     if not rows:
         return []
     names = charts.distinct([f"{r['experiment']} · {r['group'] or 'all'}" for r in rows], 44)
     points = [charts.point(row, name) for row, name in zip(rows, names, strict=True)]
     said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
     return [
-        Figure(
+        Plot(
             "propagation-rho",
             "Does what is retrieved follow the association?",
             "Bar: Spearman’s rho of the intrinsic and the extrinsic number, over queries. Line: "
@@ -81,7 +81,7 @@ def _rhos(rows: list[Row], permutations: int | None) -> list[Figure]:
     ]
 
 
-def _scatters(run: Run) -> list[Figure]:
+def _scatters(run: Run) -> list[Plot]:
     table = run.instances.get("propagation")
     if table is None:
         return []
@@ -102,7 +102,7 @@ def _scatters(run: Run) -> list[Figure]:
         every = max(1, len(pairs) // POINTS)
         points = pairs[::every][:POINTS]
         found.append(
-            Figure(
+            Plot(
                 slug("propagation", experiment),
                 f"Experiment {text.short(experiment)}: association and retrieval",
                 f"One point per query: {len(points):,} of {len(pairs):,}, evenly spaced. Across: "
@@ -136,7 +136,7 @@ def _pairs(inner: object, outer: object) -> list[Row]:
     ]  # fmt: skip
 
 
-def _bars(rows: list[Row]) -> list[Figure]:
+def _bars(rows: list[Row]) -> list[Plot]:
     found = []
     for (experiment, category), mine in by(rows, "experiment", "category").items():
         labels = charts.distinct([row["group"] for row in mine])
@@ -146,7 +146,7 @@ def _bars(rows: list[Row]) -> list[Figure]:
         queries = f", {category} queries" if category else ""
         if len(points) > 2:  # of two groups both are 1 and -1 by construction
             found.append(
-                Figure(
+                Plot(
                     slug("propagation-z", experiment, category),
                     f"Groups in experiment {text.short(experiment)}{text.short(queries)}",
                     "Bar: the group’s mean intrinsic effect as a z-score over groups (Figures 6 "

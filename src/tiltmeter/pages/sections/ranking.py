@@ -9,7 +9,7 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, by, slug, strongest
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, slug, strongest
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import Table, table_of
 from tiltmeter.papers import sobit, top_composition
@@ -32,7 +32,7 @@ LEAD = (
 
 def section(run: Run, probe: str) -> Section:
     """The section of the probe `ranking`."""
-    figures: list[Figure] = []
+    figures: list[Plot] = []
     tables: list[Table] = []
     findings: list[Finding] = []
     verdicts: Counter[str] = Counter()
@@ -104,7 +104,7 @@ def _rankings(run: Run, attribute: str) -> list[Finding]:
     return found
 
 
-def _strongest(attribute: str, rows: list[Row]) -> Figure:
+def _strongest(attribute: str, rows: list[Row]) -> Plot:
     picked = strongest(rows, SHOWN)
     labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in picked], 40)
     points = [charts.point(row, label) for row, label in zip(picked, labels, strict=True)]
@@ -114,7 +114,7 @@ def _strongest(attribute: str, rows: list[Row]) -> Figure:
     said = "; ".join(
         f"{p['label']} {text.number(p['value'], 2, signed=True)}, {p['kind']}" for p in points
     )
-    return Figure(
+    return Plot(
         slug("associations", attribute),
         f"Strongest associations by {text.short(attribute)}",
         "Mark: C-ASC. Line: 95% interval. Grey band: 95% of what labels dealt out at random give. "
@@ -124,7 +124,7 @@ def _strongest(attribute: str, rows: list[Row]) -> Figure:
     )
 
 
-def _categories(run: Run, attribute: str) -> list[Figure]:
+def _categories(run: Run, attribute: str) -> list[Plot]:
     """Entropy of the top k by category, beside its null: Figures 3 and 4 of So-B-IT."""
     if not _has_tops(run):
         return []
@@ -137,7 +137,7 @@ def _categories(run: Run, attribute: str) -> list[Figure]:
     k = rows[0]["k"]
     said = "; ".join(f"{p['label']} {text.number(p['value'], 2)}" for p in points)
     return [
-        Figure(
+        Plot(
             slug("categories", attribute),
             f"How mixed the top {k:,} are, by category of words ({text.short(attribute)})",
             "Bar: normalised entropy, the mean over a category’s words; 1 is an even mix, 0 one "
@@ -154,7 +154,7 @@ def _has_tops(run: Run) -> bool:
     return "skew" in run.table["metric"].unique().to_pylist()
 
 
-def _heat(run: Run, crossing: str) -> list[Figure]:
+def _heat(run: Run, crossing: str) -> list[Plot]:
     """C-ASC of the leading words for every group of a crossing: Figures 5 and 6 of So-B-IT."""
     rows = sobit.word_rows(run, "c_asc", crossing)
     picked = strongest([row for row in rows if row["value"] is not None])
@@ -183,7 +183,7 @@ def _heat(run: Run, crossing: str) -> list[Figure]:
     edge = max(abs(cell["value"]) for cell in cells) or 1.0
     named = [f"{c['column']} for {c['line']} {c['text']}" for c in cells if "*" in c["text"]]
     return [
-        Figure(
+        Plot(
             slug("crossing", crossing),
             f"Words across {text.short(crossing)}",
             "C-ASC of the words that lean most, for every group of the crossing: orange leans to "
@@ -195,7 +195,7 @@ def _heat(run: Run, crossing: str) -> list[Figure]:
     ]
 
 
-def _composition(run: Run, attribute: str) -> list[Figure]:
+def _composition(run: Run, attribute: str) -> list[Plot]:
     """Who fills the top k: Figure 7 of So-B-IT."""
     if "ranking" not in run.instances or not _has_tops(run):
         return []
@@ -232,7 +232,7 @@ def _composition(run: Run, attribute: str) -> list[Figure]:
             start += row["value"]
     said = "; ".join(f"{s['label']}: {s['group']} {s['text']}" for s in shares if s["text"])
     return [
-        Figure(
+        Plot(
             slug("top", attribute),
             f"Who fills the top {k:,}, by {text.short(attribute)}",
             f"Shares of the groups among the {k:,} images nearest to a word: the words farthest "
@@ -267,7 +267,7 @@ def _beyond(row: Row) -> bool:
     return bool(row["value"] < row["null_lo"] or row["value"] > row["null_hi"])
 
 
-def _planted(run: Run) -> list[Figure]:
+def _planted(run: Run) -> list[Plot]:
     """Where the truth is known: what was found beside what was planted."""
     points = []
     for attribute in sobit.attributes(run):
@@ -287,7 +287,7 @@ def _planted(run: Run) -> list[Figure]:
     )
     edges = [one[axis] for one in points for axis in ("x", "y")]
     return [
-        Figure(
+        Plot(
             "planted",
             "What was planted, and what was found",
             f"One point a word and group. Rank correlation (Spearman) {said}. C-ASC saturates: "

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Finding, Row, Section, beats, by, slug
+from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, slug
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -48,7 +48,7 @@ def section(run: Run, probe: str) -> Section:
     return Section(probe, "Choice of captions", LEAD, findings, figures, tables, notes)
 
 
-def _choices(rows: list[Row]) -> list[Figure]:
+def _choices(rows: list[Row]) -> list[Plot]:
     found = []
     for experiment, mine in by(rows, "experiment").items():
         drawn = [row for row in mine if row["metric"] in NAMES]
@@ -58,7 +58,7 @@ def _choices(rows: list[Row]) -> list[Figure]:
         said = "; ".join(f"{p['label']} {text.number(p['value'], 1)}" for p in points)
         planted = any(p["truth"] is not None for p in points)
         found.append(
-            Figure(
+            Plot(
                 slug("choices", experiment),
                 f"What is chosen ({text.short(experiment, 50)})",
                 "Bar: per cent. Line: 95% interval. Grey band: without tilt (of vlrs and ivlas: "
@@ -71,7 +71,7 @@ def _choices(rows: list[Row]) -> list[Figure]:
     return found
 
 
-def _shifts(run: Run) -> list[Figure]:
+def _shifts(run: Run) -> list[Plot]:
     """Histograms of the shift scores, case by case (VLStereoSet, Figures 4 and 5)."""
     table = run.instances.get("stereotype")
     if table is None:
@@ -92,7 +92,7 @@ def _shifts(run: Run) -> list[Figure]:
             for name, v in panels
         )
         found.append(
-            Figure(
+            Plot(
                 slug("shifts", shift),
                 f"Shift scores: {title}",
                 f"Pictures against the stereotype, counted by score. Above 0 (black line): towards "

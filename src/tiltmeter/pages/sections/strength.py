@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tiltmeter.pages.parts import Figure, Section
+from tiltmeter.pages.parts import Plot, Section
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -34,7 +34,7 @@ def section(run: Run, probe: str) -> Section:
     if points:
         said = "; ".join(f"{p['label']} {p['value']:.0%}" for p in points)
         figures.append(
-            Figure(
+            Plot(
                 "strength",
                 "Captions that say most, and least, of these images",
                 "Bar: percentile among frequent words. Line: 95% interval (Wilson).",

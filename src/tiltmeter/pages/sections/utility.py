@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Figure, Section, slug
+from tiltmeter.pages.parts import Plot, Section, slug
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.tables import table_of
 from tiltmeter.results import Run
@@ -28,7 +28,7 @@ def section(run: Run, probe: str) -> Section:
     if points:
         said = "; ".join(f"{p['label']} {text.number(p['value'])}" for p in points)
         figures.append(
-            Figure(
+            Plot(
                 slug("utility", probe),
                 FIGURES.get(probe, "Figures"),
                 "Bar: the figure. Line: 95% interval. Tick: by chance.",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from tiltmeter.engine.embedding.embed import Embedded
+from tiltmeter.engine.embedding.embed import EmbeddingResult
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.pages.terminal.layout import (
     STRONGEST,
@@ -16,15 +16,15 @@ from tiltmeter.pages.terminal.layout import (
     label,
     table_of,
 )
-from tiltmeter.planning.installation import Finding
+from tiltmeter.planning.installation import CheckResult
 from tiltmeter.planning.power import AttributePlan
 
 if TYPE_CHECKING:
-    from tiltmeter.judge.calibration.verdict import Summary
-    from tiltmeter.planning.cost import Step
+    from tiltmeter.judge.calibration.verdict import MetricSummary
+    from tiltmeter.planning.cost import CostStep
 
 
-def embedded(done: Embedded, found: Sequence[str], store: Path) -> None:
+def embedded(done: EmbeddingResult, found: Sequence[str], store: Path) -> None:
     """What an embedding did."""
     console = console_of(soft_wrap=True)
     for line in found:
@@ -78,7 +78,7 @@ def plan(
             )
 
 
-def scale(steps: Sequence[Step], *, total: int, workers: int) -> None:
+def scale(steps: Sequence[CostStep], *, total: int, workers: int) -> None:
     """What each job over all images and captions takes."""
     console = console_of()
     table = table_of(
@@ -111,7 +111,7 @@ def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
                 console.print(table)
 
 
-def findings(found: Sequence[Finding]) -> None:
+def findings(found: Sequence[CheckResult]) -> None:
     """What the doctor saw."""
     console = console_of()
     signs = {True: Text("ok", "green"), False: Text("missing", "red"), None: Text("-", "dim")}
@@ -121,7 +121,7 @@ def findings(found: Sequence[Finding]) -> None:
     console.print(table)
 
 
-def calibration(summaries: Sequence[Summary]) -> None:
+def calibration(summaries: Sequence[MetricSummary]) -> None:
     """A line for each metric, and what it means in words."""
     from tiltmeter.pages.calibration import pages
 

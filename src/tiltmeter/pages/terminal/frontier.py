@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
-from tiltmeter.judge.frontier.table import Frontier, Judged, worse_for
+from tiltmeter.judge.frontier.table import CandidateResult, Frontier, worse_for
 from tiltmeter.pages.terminal.layout import console_of, number, table_of
 
 
@@ -70,7 +70,7 @@ def as_json(found: Frontier) -> dict[str, Any]:
     }
 
 
-def _cells(found: Frontier, one: Judged, others: list[str], *, front: bool) -> list[Any]:
+def _cells(found: Frontier, one: CandidateResult, others: list[str], *, front: bool) -> list[Any]:
     bias = one.bias(found.attribute)
     mark = (">" if one is found.best else "") + ("*" if front else "")
     leaks = one.leaks.get(found.attribute)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tiltmeter.judge.gate import Comparison, Gate
-from tiltmeter.judge.gate.comparing import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
-from tiltmeter.judge.gate.deciding import measure, worst_by_word
+from tiltmeter.judge.gate.comparison import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
+from tiltmeter.judge.gate.decision import measure, worst_by_word
 from tiltmeter.pages import text
 from tiltmeter.pages.tables import escaped
 from tiltmeter.pages.terminal.layout import Row, console_of, p_value, present, table_of

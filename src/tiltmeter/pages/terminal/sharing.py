@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tiltmeter.judge.bundle.packing import Packed
-from tiltmeter.judge.bundle.recomputing import Difference, Recomputed
-from tiltmeter.judge.bundle.verifying import Verified
+from tiltmeter.judge.bundle.pack import BundleFile
+from tiltmeter.judge.bundle.recompute import RecomputationResult, ValueMismatch
+from tiltmeter.judge.bundle.verify import VerificationResult
 from tiltmeter.pages import text
 from tiltmeter.pages.terminal.layout import console_of, label, number, table_of
 
@@ -22,7 +22,7 @@ WHY = {
 }
 
 
-def bundled(done: Packed) -> None:
+def bundled(done: BundleFile) -> None:
     """The parts of a bundle, what stayed at home, and the digest to quote."""
     console = console_of(soft_wrap=True)
     parts = done.manifest["parts"]
@@ -40,7 +40,7 @@ def bundled(done: Packed) -> None:
     console.print(f"Check it:  tiltmeter verify {done.path} --digest {done.digest}")
 
 
-def verified(found: Verified) -> None:
+def verified(found: VerificationResult) -> None:
     """Whether a bundle is as packed, whether its numbers hold, and what was not looked at."""
     console = console_of(soft_wrap=True)
     if found.title:
@@ -63,7 +63,7 @@ def verified(found: Verified) -> None:
         console.print("The bundle is NOT what it says.")
 
 
-def verified_summary(found: Verified) -> dict[str, Any]:
+def verified_summary(found: VerificationResult) -> dict[str, Any]:
     """The same for machines."""
     again = found.recomputed
     return {
@@ -79,7 +79,7 @@ def verified_summary(found: Verified) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recomputed(again: Recomputed) -> None:
+def _recomputed(again: RecomputationResult) -> None:
     console = console_of(soft_wrap=True)
     total, wrong = sum(again.compared.values()), len(again.differences)
     listed = ", ".join(f"{label(name, None)} {many:,}" for name, many in again.compared.items())
@@ -110,7 +110,7 @@ def _recomputed(again: Recomputed) -> None:
     )
 
 
-def _differences(found: list[Difference]) -> None:
+def _differences(found: list[ValueMismatch]) -> None:
     table = table_of("what differs", "metric", "by", "group", "word", "number", "reported",
                      "recomputed", left=5)  # fmt: skip
     for one in found[:SHOWN]:

@@ -1,6 +1,6 @@
 """Runs a model on factual and counterfactual pictures and texts, and keeps what it says.
 
-`Measured` holds log-probabilities of every instance, from which the rows of the probe
+`MaskedScores` holds log-probabilities of every instance, from which the rows of the probe
 `counterfactual` are made.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.metrics.counterfactual import counterfactual_bias
-from tiltmeter.probes.counterfactual.sources import Block, Source, Swap, pixels_of
+from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Source, Swap, pixels_of
 from tiltmeter.probes.counterfactual.sources.words import one_mask, read, spelled, with_masked_head
 from tiltmeter.types import Faces, Floats, Ints, MaskedPredictor, Progress
 
@@ -22,7 +22,7 @@ READINGS = ("vocabulary", "candidates")
 
 
 @dataclass(frozen=True)
-class Asked:
+class MaskedQuery:
     """The bias concept, the target words with their categories, and the templates."""
 
     swap: Swap
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MaskedScores:
     """Log-probabilities of one source of counterfactuals, an instance for each picture with one.
 
     `targets` has four parts, by what picture and text show: both factual, the picture changed, the
@@ -81,7 +81,7 @@ class Measured:
         moved = towards * (changed - self.targets[0]).mean(axis=1)
         return np.where(self.there > 0, moved, np.nan)
 
-    def biases(self, asked: Asked, reading: str, least_change: float) -> dict[str, Floats]:
+    def biases(self, asked: MaskedQuery, reading: str, least_change: float) -> dict[str, Floats]:
         """bias_VL, bias_V and bias_L: instances x templates x targets, NaN where undefined."""
         p, own = self._probabilities(asked, reading)
         none, whole = np.zeros_like(own[0]), np.ones_like(own[0])
@@ -100,7 +100,7 @@ class Measured:
             found[kind] = np.where(self.there[:, None] > 0, flat.reshape(p[0].shape), np.nan)
         return found
 
-    def _probabilities(self, asked: Asked, reading: str) -> tuple[Floats, Floats]:
+    def _probabilities(self, asked: MaskedQuery, reading: str) -> tuple[Floats, Floats]:
         """P(target), 4 x instances x templates x targets, and P(own bias word), 2 x instances."""
         if reading not in READINGS:
             raise UnknownNameError("softmax reading", reading, READINGS)
@@ -116,13 +116,13 @@ class Measured:
 def measure(
     model: MaskedPredictor,
     data: Faces,
-    asked: Asked,
+    asked: MaskedQuery,
     source: Source,
     *,
     noise: float = 0.0,
     seed: int = 0,
     progress: Progress | None = None,
-) -> Measured:
+) -> MaskedScores:
     """Runs the model on factual and counterfactual pictures and texts.
 
     `noise` is the size of a random change that is measured beside it; 0 leaves it out.
@@ -142,7 +142,7 @@ def measure(
     rows = np.concatenate([part[0] for part in parts])
     targets, bias = (np.concatenate([part[at] for part in parts], axis=1) for at in (1, 2))
     there, clusters = _instances(data, asked, rows)
-    return Measured(
+    return MaskedScores(
         source.name,
         str(getattr(source, "settings", "")),
         rows,
@@ -157,7 +157,12 @@ def measure(
 
 
 def _read_block(
-    model: MaskedPredictor, data: Faces, asked: Asked, block: Block, noise: float, seed: int
+    model: MaskedPredictor,
+    data: Faces,
+    asked: MaskedQuery,
+    block: ImagePairBlock,
+    noise: float,
+    seed: int,
 ) -> tuple[Floats, Floats]:
     """Log-probabilities of targets (5 or 4 x n x templates x targets) and of own and other word."""
     first = asked.swap.has_first(data, block.rows)
@@ -178,7 +183,7 @@ def _read_block(
     return np.stack(by_template, axis=2).astype(np.float64), np.stack(swapped)
 
 
-def _instances(data: Faces, asked: Asked, rows: Ints) -> tuple[Floats, Ints]:
+def _instances(data: Faces, asked: MaskedQuery, rows: Ints) -> tuple[Floats, Ints]:
     """Which targets each instance is asked for, and which instances belong together."""
     shown = targets_shown(data, asked.targets)
     there = np.ones((len(rows), len(asked.targets)))
@@ -199,7 +204,7 @@ def targets_shown(data: Faces, targets: Sequence[str]) -> Ints | None:
 
 
 def text_bias(
-    model: MaskedPredictor, asked: Asked, images: Any | None = None
+    model: MaskedPredictor, asked: MaskedQuery, images: Any | None = None
 ) -> tuple[Floats, str]:
     """log P(T | first word) - log P(T | second word) without a picture, templates x targets.
 
@@ -227,7 +232,7 @@ def text_bias(
 
 
 def bias_only(
-    model: MaskedPredictor, data: Faces, asked: Asked, source: Source
+    model: MaskedPredictor, data: Faces, asked: MaskedQuery, source: Source
 ) -> tuple[Floats, Floats]:
     """Log-odds of the own bias word before and after, one an instance."""
     before: list[Floats] = []

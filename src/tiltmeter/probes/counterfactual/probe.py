@@ -21,12 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
 from tiltmeter.probes.counterfactual.measuring import (
     READINGS,
-    Asked,
+    MaskedQuery,
     bias_only,
     measure,
     targets_shown,
@@ -41,9 +41,9 @@ from tiltmeter.probes.counterfactual.shifts import (
     text_table,
 )
 from tiltmeter.probes.counterfactual.sources import SOURCES, Source, Swap, images_of, pixels_of
-from tiltmeter.probes.counterfactual.sources.parallel import Parallel
+from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.probes.counterfactual.sources.words import spelled, with_masked_head
-from tiltmeter.probes.probe import CannotRunError, Probe, Setting
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe
 from tiltmeter.probes.texts import counterfactual_words, target_words
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
@@ -53,7 +53,7 @@ GREY = 255  # levels above black: epsilon and step are told in these
 
 
 @dataclass(frozen=True, eq=False)
-class Sources:
+class CounterfactualSources:
     """Where counterfactual images come from, and what they are compared with."""
 
     source: Source | None = None
@@ -63,7 +63,7 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ProbabilityReading:
     """How probabilities of words are read."""
 
     softmax: Sequence[str] = READINGS
@@ -81,10 +81,10 @@ def counterfactual(
     model: MaskedPredictor,
     data: Faces | None,
     *,
-    asked: Asked,
+    asked: MaskedQuery,
     convention: Convention,
-    sources: Sources = Sources(),  # noqa: B008
-    reading: Reading = Reading(),  # noqa: B008
+    sources: CounterfactualSources = CounterfactualSources(),  # noqa: B008
+    reading: ProbabilityReading = ProbabilityReading(),  # noqa: B008
     resampling: Resampling = Resampling(),  # noqa: B008
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
@@ -95,7 +95,7 @@ def counterfactual(
     Returns rows of RESULTS and of INSTANCES.
     """
     source, true, seed = sources.source, sources.true, resampling.seed
-    if data is not None and isinstance(true, Parallel):
+    if data is not None and isinstance(true, ParallelImages):
         true.pairs(data, asked.swap)  # what can be refused is, before an attack is paid for
     model = with_masked_head(model)
     constants: dict[str, Any] = {
@@ -181,18 +181,18 @@ def chosen_sources(
         return SOURCES[name](Path(options["folder"]), batch), None, {}
     if name != "adversarial":
         return SOURCES[name](batch), None, {}
-    from tiltmeter.probes.counterfactual.sources.adversarial import Adversarial, Attack
+    from tiltmeter.probes.counterfactual.sources.adversarial import AdversarialAttack, Attack
 
     store = Path(options["store"]) if options["store"] else None
 
-    def attacked(epsilon: float, *, quantise: bool = options["quantise"]) -> Adversarial:
+    def attacked(epsilon: float, *, quantise: bool = options["quantise"]) -> AdversarialAttack:
         # a larger ball is crossed in as many steps
         step = options["step"] * max(epsilon / options["epsilon"], 1)
         settings = Attack(
             epsilon / GREY, step / GREY, options["steps"], options["sure"], options["loss"],
             options["random_start"], options["starts"], quantise, seed,
         )  # fmt: skip
-        return Adversarial(settings, batch, store)
+        return AdversarialAttack(settings, batch, store)
 
     curve: dict[str, Source] = {
         f"adversarial, epsilon {epsilon:g}/255": attacked(epsilon)
@@ -266,7 +266,7 @@ def _by_turns(lists: Sequence[Iterable[int]]) -> list[int]:
     return [int(row) for turn in itertools.zip_longest(*lists) for row in turn if row is not None]
 
 
-def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Table, pa.Table]:
+def _run(model: Any, data: Mapping[str, Any], setting: AuditContext) -> tuple[pa.Table, pa.Table]:
     options = {**OPTIONS, **setting.options}
     role = "pairs" if data.get("pairs") is not None else "faces"
     shown = data.get(role)
@@ -276,7 +276,7 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         raise
     except InputError as error:
         raise CannotRunError(str(error)) from error
-    asked = Asked(
+    asked = MaskedQuery(
         Swap(words["attribute"], words["groups"], words["words"], words["prompt"]),
         tuple(words["targets"]),
         tuple(words["targets"].values()),
@@ -301,15 +301,15 @@ def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Tabl
         if (some := len(asked.swap.rows(shown))) < whole:
             drawn = f"{some:,} of {whole:,} were drawn (--option counterfactual.images=0: all)"
             note = "; ".join(filter(None, [drawn, note]))
-        if isinstance(shown.images, Pictures | Made):
+        if isinstance(shown.images, ImageFiles | GeneratedImages):
             shown = shown.only(setting.readable(role, shown))
     return counterfactual(
         model,
         shown,
         asked=asked,
         convention=setting.convention,
-        sources=Sources(source, true, curve or {}, options["epsilon"] / GREY),
-        reading=Reading(options["softmax"], options["least_change"], note),
+        sources=CounterfactualSources(source, true, curve or {}, options["epsilon"] / GREY),
+        reading=ProbabilityReading(options["softmax"], options["least_change"], note),
         resampling=setting.resampling,
         progress=setting.progress,
     )

@@ -21,7 +21,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
-    from tiltmeter.probes.counterfactual.measuring import Asked, Measured
+    from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores
     from tiltmeter.stats.resampling import Resampling
 
 METHOD = "bootstrap over clusters of images"
@@ -95,8 +95,8 @@ def beside(found: Means, side: str) -> dict[str, Any]:
 
 
 def bias_tables(
-    found: Measured,
-    asked: Asked,
+    found: MaskedScores,
+    asked: MaskedQuery,
     biases: dict[str, Floats],
     reading: str,
     resampling: Resampling,
@@ -151,7 +151,7 @@ def bias_tables(
     return tables
 
 
-def _lists(kind: str, each: Means, asked: Asked, constants: dict[str, Any]) -> list[pa.Table]:
+def _lists(kind: str, each: Means, asked: MaskedQuery, constants: dict[str, Any]) -> list[pa.Table]:
     """The paper's Table 2: mean absolute value over the words of a list, by template and over all.
 
     Noise alone makes it larger than 0: read it beside its null.
@@ -186,7 +186,7 @@ def _mean(values: Floats) -> Floats:
     return np.asarray(defined.mean(np.moveaxis(values, -1, 0)))
 
 
-def _spread(kind: str, values: Floats, asked: Asked, constants: dict[str, Any]) -> pa.Table:
+def _spread(kind: str, values: Floats, asked: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
     """How far single instances of a target lie apart (Figure 2): standard deviation."""
     by_instance = _mean(np.moveaxis(values, 1, -1))  # mean over templates: instances x targets
     n = (~np.isnan(by_instance)).sum(axis=0)
@@ -202,7 +202,7 @@ def _spread(kind: str, values: Floats, asked: Asked, constants: dict[str, Any]) 
     )
 
 
-def _agreement(kind: str, lean: Floats, asked: Asked, constants: dict[str, Any]) -> pa.Table:
+def _agreement(kind: str, lean: Floats, asked: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
     """Share of the targets with a human label whose bias has its sign."""
     from scipy.stats import binomtest
 
@@ -226,7 +226,7 @@ def _agreement(kind: str, lean: Floats, asked: Asked, constants: dict[str, Any])
     )
 
 
-def _quadrants(v: Floats, lang: Floats, asked: Asked, constants: dict[str, Any]) -> pa.Table:
+def _quadrants(v: Floats, lang: Floats, asked: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
     """How many targets lean where by picture and by word (Figure 7)."""
     first, second = asked.swap.words
     sides = [(a, b) for a in (1, -1) for b in (1, -1)]
@@ -250,7 +250,7 @@ def _quadrants(v: Floats, lang: Floats, asked: Asked, constants: dict[str, Any])
 
 
 def instances(
-    found: Measured, data: Faces, asked: Asked, biases: dict[str, Floats], reading: str,
+    found: MaskedScores, data: Faces, asked: MaskedQuery, biases: dict[str, Floats], reading: str,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """bias_VL, bias_V and bias_L of every picture and target, means over templates."""

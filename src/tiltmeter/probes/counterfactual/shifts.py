@@ -18,7 +18,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
-    from tiltmeter.probes.counterfactual.measuring import Asked, Measured
+    from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores
     from tiltmeter.stats.resampling import Resampling
 
 #: How intervals of the comparison with true counterfactuals are made.
@@ -55,7 +55,7 @@ def flip_row(
     )  # fmt: skip
 
 
-def flips(found: Measured, constants: dict[str, Any]) -> pa.Table:
+def flips(found: MaskedScores, constants: dict[str, Any]) -> pa.Table:
     """The flip rate of a source, and that of noise of the same size."""
     before = found.odds(0)
     tables = [flip_row(before, found.odds(1), found.source, found.told, constants)]
@@ -66,7 +66,7 @@ def flips(found: Measured, constants: dict[str, Any]) -> pa.Table:
 
 
 def shift_table(
-    found: Measured, asked: Asked, resampling: Resampling, rng: np.random.Generator,
+    found: MaskedScores, asked: MaskedQuery, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Mean change of log P(target) by the picture, towards the first group; and its size."""
@@ -95,7 +95,9 @@ def shift_table(
     return combined(tables)
 
 
-def halves(found: Measured, data: Faces, asked: Asked) -> tuple[Floats, Floats, tuple[str, str]]:
+def halves(
+    found: MaskedScores, data: Faces, asked: MaskedQuery
+) -> tuple[Floats, Floats, tuple[str, str]]:
     """Two sets of pictures that share none: by another attribute of two groups, else by turns.
 
     A change under attack and a change to a true counterfactual both subtract the score of the
@@ -111,8 +113,8 @@ def halves(found: Measured, data: Faces, asked: Asked) -> tuple[Floats, Floats, 
 
 
 def comparison(
-    attacked: Measured, true: Measured, data: Faces, asked: Asked, resampling: Resampling,
-    rng: np.random.Generator, constants: dict[str, Any],
+    attacked: MaskedScores, true: MaskedScores, data: Faces, asked: MaskedQuery,
+    resampling: Resampling, rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Do attacked pictures move the same words as true counterfactuals, and how much further?
 
@@ -132,7 +134,7 @@ def comparison(
     # clusters may be few, and a resample varies by a little less than another sample
     quantile = float(stdtrit(count - 1, 0.975) * np.sqrt(count / max(count - 1, 1)))
 
-    def word_means(some: Measured, half: Floats, *, noise: bool = False) -> Floats:
+    def word_means(some: MaskedScores, half: Floats, *, noise: bool = False) -> Floats:
         moved = np.where(half[:, None], some.shifts(noise=noise), np.nan)
         there = ~np.isnan(moved)
         weight = weights[:, clusters[some is true]]
@@ -229,7 +231,7 @@ def _figure(figure: Any, a: Floats, b: Floats) -> float:
 
 
 def text_table(
-    lean: Floats, how: str, asked: Asked, resampling: Resampling, rng: np.random.Generator,
+    lean: Floats, how: str, asked: MaskedQuery, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Equations 12 and 13: log P(target) by the bias word alone, and its mean size over lists."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import z_scores
-from tiltmeter.probes.propagation.experiments import Measured
+from tiltmeter.probes.propagation.experiments import ExperimentResult
 from tiltmeter.probes.propagation.rows import analyses, by_code, student
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats import defined
@@ -21,7 +21,7 @@ MIDDLE = 0.5
 BANDS = ("pleasant", "unpleasant")
 
 
-def figures(measured: Measured, constants: dict[str, Any]) -> Iterator[pa.Table]:
+def figures(measured: ExperimentResult, constants: dict[str, Any]) -> Iterator[pa.Table]:
     """Figure 6: group means as z-scores. Figure 7: by valence of the query, and the difference."""
     note = "; ".join(measured.notes) or None
     groups = measured.queries.groups
@@ -98,7 +98,7 @@ def _lean(
     )
 
 
-def instances(measured: Measured, constants: dict[str, Any]) -> pa.Table:
+def instances(measured: ExperimentResult, constants: dict[str, Any]) -> pa.Table:
     """Both numbers of each query, to draw rho from: the extrinsic one at the last k."""
     of_queries = measured.queries.groups
     parts: list[dict[str, Any]] = []

@@ -60,7 +60,7 @@ EXPERIMENTS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ExperimentInput:
     """Pictures, or words in templates, with what is known of them."""
 
     role: str
@@ -88,7 +88,7 @@ class Side:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def pooled(self) -> Side:
+    def pooled(self) -> ExperimentInput:
         """Every sentence on its own, whatever its template."""
         times = len(self.vectors)
         if times == 1:
@@ -105,7 +105,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Choices:
+class PropagationConfig:
     """What the study leaves open, and its sizes."""
 
     k: tuple[int, ...] = (500,)
@@ -138,7 +138,7 @@ class Choices:
         ]
         return f"{name} ({', '.join(unusual)})" if unusual else name
 
-    def k_of(self, name: str, items: Side) -> list[int]:
+    def k_of(self, name: str, items: ExperimentInput) -> list[int]:
         """How many items to retrieve; more than there are cannot be."""
         found = list(self.k)
         if self.k_as == "share":
@@ -153,12 +153,12 @@ class Choices:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class ExperimentResult:
     """One experiment's numbers, for one or several ways to label the items."""
 
     name: str
-    queries: Side
-    items: Side
+    queries: ExperimentInput
+    items: ExperimentInput
     k: list[int]
     intrinsic: Floats  # queries x ways x columns: valence, or one a group
     extrinsic: Floats  # queries x k x ways x columns
@@ -179,14 +179,14 @@ class Measured:
 
 def measure(
     name: str,
-    queries: Side,
-    items: Side,
-    choices: Choices,
+    queries: ExperimentInput,
+    items: ExperimentInput,
+    choices: PropagationConfig,
     rng: np.random.Generator,
     *,
     permutations: int = 0,
     members: Ints | None = None,
-) -> Measured:
+) -> ExperimentResult:
     """The intrinsic and the extrinsic number of each query, mean over templates.
 
     With `permutations` the items' labels are permuted so many times, and the true ones are left
@@ -233,7 +233,7 @@ def measure(
     if tied > len(queries) * len(pairs) / 10:  # some always do, by rounding
         way = "shared evenly" if choices.ties == "expected" else "given to the earlier rows"
         notes.append(f"{tied:,} retrievals tie for their last places, which are {way}")
-    return Measured(
+    return ExperimentResult(
         name,
         queries,
         items,
@@ -248,8 +248,11 @@ def measure(
 
 
 def permuted(
-    measured: Measured, choices: Choices, permutations: int, rng: np.random.Generator
-) -> Iterator[Measured]:
+    measured: ExperimentResult,
+    choices: PropagationConfig,
+    permutations: int,
+    rng: np.random.Generator,
+) -> Iterator[ExperimentResult]:
     """The same experiment with the items' labels permuted, as many times at once as memory holds.
 
     Retrievals are made again each time: to keep them takes more memory than the numbers do.
@@ -269,7 +272,11 @@ def permuted(
 
 
 def _valence_ways(
-    name: str, side: Side, choices: Choices, permutations: int, rng: np.random.Generator
+    name: str,
+    side: ExperimentInput,
+    choices: PropagationConfig,
+    permutations: int,
+    rng: np.random.Generator,
 ) -> tuple[Floats, Ints]:
     """Valences, items x ways; rows of the most pleasant and the most unpleasant, ways x 2 x n.
 
@@ -310,7 +317,9 @@ def _rows(items: Array, rows: Ints, queries: Array) -> Array:
     return like(queries, found, str(queries.dtype).rpartition(".")[2])
 
 
-def _group_sets(items: Side, choices: Choices, rng: np.random.Generator) -> tuple[Ints, str | None]:
+def _group_sets(
+    items: ExperimentInput, choices: PropagationConfig, rng: np.random.Generator
+) -> tuple[Ints, str | None]:
     """Rows of the group sets, all groups alike large; and a note."""
     groups = items.groups
     assert groups is not None

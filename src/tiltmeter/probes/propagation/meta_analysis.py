@@ -19,7 +19,7 @@ from tiltmeter.stats.significance import Interval, columns
 
 
 @dataclass(frozen=True)
-class Pooled:
+class PooledCorrelation:
     """Some analyses together."""
 
     analyses: int
@@ -30,7 +30,7 @@ class Pooled:
     ci_high: float
 
 
-def pooled(rhos: Sequence[float]) -> Pooled:
+def pooled(rhos: Sequence[float]) -> PooledCorrelation:
     """Mean and standard deviation of rhos, and their mean by Fisher's z with its interval.
 
     The interval takes analyses for independent, which those of one model are not: read it as how
@@ -52,7 +52,7 @@ def pooled(rhos: Sequence[float]) -> Pooled:
         sd = float(x.std(ddof=1))
         half = stdtrit(len(x) - 1, 0.975) * z.std(ddof=1) / np.sqrt(len(x))
         low, high = float(np.tanh(z.mean() - half)), float(np.tanh(z.mean() + half))
-    return Pooled(len(x), float(x.mean()), sd, float(np.tanh(z.mean())), low, high)
+    return PooledCorrelation(len(x), float(x.mean()), sd, float(np.tanh(z.mean())), low, high)
 
 
 def analyses_of(runs: Iterable[Run], k: int | None = None) -> list[dict[str, Any]]:
@@ -73,18 +73,18 @@ def analyses_of(runs: Iterable[Run], k: int | None = None) -> list[dict[str, Any
     return found
 
 
-def meta_analysis(runs: Iterable[Run], k: int | None = None) -> dict[str | None, Pooled]:
+def meta_analysis(runs: Iterable[Run], k: int | None = None) -> dict[str | None, PooledCorrelation]:
     """Analyses of all models together: by experiment, and (None) all of them."""
     found = analyses_of(runs, k)
     names = list(dict.fromkeys(one["experiment"] for one in found))
-    by_name: dict[str | None, Pooled] = {
+    by_name: dict[str | None, PooledCorrelation] = {
         name: pooled([one["value"] for one in found if one["experiment"] == name]) for name in names
     }
     return {**by_name, None: pooled([one["value"] for one in found])}
 
 
 @dataclass(frozen=True)
-class BySize:
+class SizeTrend:
     """Models from small to large, and whether rho rises with size."""
 
     models: list[dict[str, Any]]  # model, parameters, by experiment, mean, sd, analyses
@@ -101,7 +101,7 @@ def by_size(
     *,
     k: int | None = None,
     seed: int = 0,
-) -> BySize:
+) -> SizeTrend:
     """A table over models with their sizes: do larger ones propagate more?
 
     `sizes` are parameters by model name, where a run does not tell them itself.
@@ -136,10 +136,10 @@ def by_size(
             rng=np.random.default_rng(seed),
         )
         told = f"mean rise over {len(both)} analyses, sign flips"
-        return BySize(table, change.mean, change.p, told)
+        return SizeTrend(table, change.mean, change.p, told)
     trend, p, way = _trend([one["parameters"] for one in table], [one["mean"] for one in table],
                            np.random.default_rng(seed))  # fmt: skip
-    return BySize(table, trend, p, f"Spearman over {len(table)} models, {way}")
+    return SizeTrend(table, trend, p, f"Spearman over {len(table)} models, {way}")
 
 
 def _trend(

@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import CannotRunError, Probe, Setting, words_known
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, words_known
 from tiltmeter.probes.propagation.estimates import figures, instances
 from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
     ROLES,
-    Choices,
-    Side,
+    ExperimentInput,
+    PropagationConfig,
     measure,
 )
 from tiltmeter.probes.propagation.meta_analysis import pooled_rows
@@ -40,12 +40,12 @@ SAME = {"woman": "female", "women": "female", "man": "male", "men": "male",
 
 
 def propagation(
-    sides: Mapping[str, Side],
+    sides: Mapping[str, ExperimentInput],
     *,
     model: str,
     convention: Convention,
     lacking: Mapping[str, str] | None = None,
-    choices: Choices | None = None,
+    choices: PropagationConfig | None = None,
     parameters: int | None = None,
     resampling: Resampling | None = None,
     progress: Progress | None = None,
@@ -57,7 +57,7 @@ def propagation(
     models. Returns rows of RESULTS and both numbers of every query.
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
-    choices = replace(choices or Choices(), ties=convention.ties)
+    choices = replace(choices or PropagationConfig(), ties=convention.ties)
     if choices.k_as == "auto":
         small = any(side.dataset == "testbed" for side in sides.values())
         choices = replace(choices, k_as="share" if small else "count")
@@ -94,11 +94,11 @@ def propagation(
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: Setting
+    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     options = dict(setting.options)
     attribute, each = options.pop("attribute"), options.pop("each")
-    choices = Choices(**options)
+    choices = PropagationConfig(**options)
     faces, valence, lexicon = (data.get(role) for role in ("faces", "valence", "lexicon"))
     lacking = {
         role: f"no {ROLES[role]} ({option}SPEC)"
@@ -113,7 +113,7 @@ def _run(
     phrases = propagation_sentences(testbed=testbed)
     attribute = attribute or _usual(phrases, faces)
     labels = _labels(phrases, attribute)
-    sides: dict[str, Side] = {}
+    sides: dict[str, ExperimentInput] = {}
     if faces is not None:
         if len(_meant(faces.attribute(attribute), labels)) < 2:
             labels = {}
@@ -125,7 +125,9 @@ def _run(
             vectors = shown.vectors if shown.vectors is not None else _seen(model, shown)
             groups = shown.groups[attribute]
             labels = {row: name for row, name in labels.items() if name in groups.names}
-            sides["faces"] = Side("faces", shown.ids, [vectors], None, groups, faces.name, notes)
+            sides["faces"] = ExperimentInput(
+                "faces", shown.ids, [vectors], None, groups, faces.name, notes
+            )
     if valence is not None:
         sides["valence"] = _pictures(model, valence, setting)
     with words_known():
@@ -217,17 +219,21 @@ def _seen(model: Any, data: Any) -> Floats:
     return to_numpy(model.encode_images(data.images))
 
 
-def _pictures(model: Any, valence: Any, setting: Setting) -> Side:
-    if isinstance(valence.images, Pictures | Made):
+def _pictures(model: Any, valence: Any, setting: AuditContext) -> ExperimentInput:
+    if isinstance(valence.images, ImageFiles | GeneratedImages):
         found = setting.see(valence)
         kept, vectors = np.asarray(found.rows), found.vectors
     else:
         kept, vectors = np.arange(len(valence)), _seen(model, valence)
     ids = tuple(valence.ids[row] for row in kept)
-    return Side("valence", ids, [vectors], np.asarray(valence.valence)[kept], None, valence.name)
+    return ExperimentInput(
+        "valence", ids, [vectors], np.asarray(valence.valence)[kept], None, valence.name
+    )
 
 
-def _lexicon(model: TextEncoder, lexicon: Any, testbed: bool, progress: Progress) -> Side:
+def _lexicon(
+    model: TextEncoder, lexicon: Any, testbed: bool, progress: Progress
+) -> ExperimentInput:
     """Each word once: of a word that stands there again, the first valence is taken."""
     first = {word: row for row, word in reversed(list(enumerate(lexicon.words)))}
     kept = sorted(first.values())
@@ -237,7 +243,7 @@ def _lexicon(model: TextEncoder, lexicon: Any, testbed: bool, progress: Progress
     texts = propagation_sentences(words, testbed=testbed).texts
     vectors = _encoded(model, texts, "lexicon", progress)
     valence = np.asarray(lexicon.valence)[kept]
-    return Side("lexicon", tuple(words), vectors, valence, None, lexicon.name, notes)
+    return ExperimentInput("lexicon", tuple(words), vectors, valence, None, lexicon.name, notes)
 
 
 def _phrases(
@@ -246,12 +252,12 @@ def _phrases(
     labels: Mapping[int, str],
     attribute: str,
     progress: Progress,
-) -> Side:
+) -> ExperimentInput:
     kept, names = list(labels), tuple(dict.fromkeys(labels.values()))
     groups = Groups(np.array([names.index(one) for one in labels.values()]), names, attribute)
     texts = [[some[row] for row in kept] for some in phrases.texts]
     ids = tuple(phrases.words[row] for row in kept)
-    return Side("groups", ids, _encoded(model, texts, "groups", progress), None, groups)
+    return ExperimentInput("groups", ids, _encoded(model, texts, "groups", progress), None, groups)
 
 
 def _encoded(
@@ -265,7 +271,7 @@ def _encoded(
     return found
 
 
-def _moved(side: Side, device: str) -> Side:
+def _moved(side: ExperimentInput, device: str) -> ExperimentInput:
     import torch
 
     vectors = [torch.as_tensor(np.ascontiguousarray(x), device=device) for x in side.vectors]

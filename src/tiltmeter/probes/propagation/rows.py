@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman, spearman_draws, spearman_rows
-from tiltmeter.probes.propagation.experiments import Choices, Measured, permuted
+from tiltmeter.probes.propagation.experiments import ExperimentResult, PropagationConfig, permuted
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
-from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.null import NullBand, band_of, p_of_draws
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
@@ -33,7 +33,7 @@ class Analysis(NamedTuple):
     column: int
 
 
-def analyses(measured: Measured) -> list[Analysis]:
+def analyses(measured: ExperimentResult) -> list[Analysis]:
     """A group's own queries where queries have groups, else all queries for each target group."""
     whole = np.arange(len(measured.queries))
     of_queries, of_items = measured.queries.groups, measured.items.groups
@@ -59,7 +59,10 @@ class References(NamedTuple):
 
 
 def references(
-    measured: Measured, choices: Choices, permutations: int, rng: np.random.Generator
+    measured: ExperimentResult,
+    choices: PropagationConfig,
+    permutations: int,
+    rng: np.random.Generator,
 ) -> References:
     """Of some permutations at a time only what the rows need is kept."""
     found, ks = analyses(measured), len(measured.k)
@@ -85,8 +88,8 @@ def references(
 
 
 def tabulate(
-    measured: Measured,
-    choices: Choices,
+    measured: ExperimentResult,
+    choices: PropagationConfig,
     resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
@@ -108,7 +111,7 @@ def tabulate(
 
 
 def _rhos(
-    measured: Measured,
+    measured: ExperimentResult,
     at: int,
     again: Floats,
     resampling: Resampling,
@@ -151,7 +154,7 @@ def _rhos(
         group=[one.group for one in found],
         **columns(
             value,
-            null=Band(*null),
+            null=NullBand(*null),
             p=p,
             side="greater",
             family="holm",
@@ -208,7 +211,7 @@ def wald(means: Floats, cov: Floats, freedom: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Units:
+class ResamplingUnits:
     """What group means are taken over: queries, or items where only these have groups.
 
     The units are one source of error. The other is the other side of the experiment: `other` is
@@ -229,7 +232,7 @@ def by_code(numbers: Floats, groups: Groups) -> Floats:
                      range(len(groups.names))], axis=1)  # fmt: skip
 
 
-def _group_means(measured: Measured, numbers: Floats) -> Floats:
+def _group_means(measured: ExperimentResult, numbers: Floats) -> Floats:
     """Of numbers (queries x ways x columns), ways x groups."""
     queries = measured.queries.groups
     if not measured.experiment.grouped:
@@ -240,8 +243,8 @@ def _group_means(measured: Measured, numbers: Floats) -> Floats:
 
 
 def _units(
-    measured: Measured, numbers: Floats, again: Floats, standing: Floats, rows: Ints | slice
-) -> Units:
+    measured: ExperimentResult, numbers: Floats, again: Floats, standing: Floats, rows: Ints | slice
+) -> ResamplingUnits:
     """Of the numbers (queries x columns) and the items' part in them (query groups x items).
 
     `standing` is scaled so that a group's number is the mean over its items, which are `rows`.
@@ -251,7 +254,7 @@ def _units(
         assert queries is not None
         # which items are called pleasant: as far as groups lie apart when these are others
         other = np.cov(again.T) if len(again) > 1 else np.zeros((len(queries.names),) * 2)
-        return Units(numbers[:, 0], queries, again, other, max(len(again) - 1.0, 1.0))
+        return ResamplingUnits(numbers[:, 0], queries, again, other, max(len(again) - 1.0, 1.0))
     assert items is not None
     of_items = items[rows]
     if measured.experiment.grouped:
@@ -260,19 +263,19 @@ def _units(
         parts = [row[of_items.codes == code] for code, row in enumerate(standing)]
         other = np.diag([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts])
         freedom = max(min(len(part) for part in parts) - 1.0, 1.0)
-        return Units(own, queries, again, other, freedom)
+        return ResamplingUnits(own, queries, again, other, freedom)
     there = numbers[~np.isnan(numbers).any(axis=1)]
     other = np.atleast_2d(np.cov(there.T)) / len(there)
-    return Units(standing[0], of_items, again, other, len(there) - 1.0)
+    return ResamplingUnits(standing[0], of_items, again, other, len(there) - 1.0)
 
 
-def _intrinsic(measured: Measured, again: Floats) -> Units:
+def _intrinsic(measured: ExperimentResult, again: Floats) -> ResamplingUnits:
     standing = np.zeros((1, 0)) if measured.pull is None else measured.pull
     rows = slice(0) if measured.members is None else measured.members
     return _units(measured, measured.intrinsic[:, 0], again, standing, rows)
 
 
-def _extrinsic(measured: Measured, at: int, again: Floats) -> Units:
+def _extrinsic(measured: ExperimentResult, at: int, again: Floats) -> ResamplingUnits:
     groups, reach = measured.items.groups, measured.reach[at]
     if groups is not None:  # a group's share is the sum over its items: the mean of so many times
         reach = reach * groups.counts[groups.codes]
@@ -280,7 +283,7 @@ def _extrinsic(measured: Measured, at: int, again: Floats) -> Units:
 
 
 def _between(
-    units: Units, metric: str, constants: dict[str, Any], note: str | None
+    units: ResamplingUnits, metric: str, constants: dict[str, Any], note: str | None
 ) -> Iterator[pa.Table]:
     """Group means, the difference of each pair, and whether there is any."""
     there = ~np.isnan(units.scores)

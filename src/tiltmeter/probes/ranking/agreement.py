@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman
-from tiltmeter.probes.ranking.tabulate import Layout, means
+from tiltmeter.probes.ranking.tabulate import RowLayout, means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.estimate import MetricEstimate
@@ -18,7 +18,7 @@ DRAWS = 200  # of words, for the interval
 
 def agreement(
     figure: MetricEstimate,
-    layout: Layout,
+    layout: RowLayout,
     truth: Floats | None,
     *,
     rng: np.random.Generator,

@@ -19,22 +19,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.engine.engines import Engine, Local
+from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
 from tiltmeter.engine.ranking.parts import PartsRanking
-from tiltmeter.engine.ranking.reordered import noted, reordering_of
+from tiltmeter.engine.ranking.reranked import noted, reordering_of
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.engine.ranking.whole import WholeRanking
-from tiltmeter.engine.vectors import Held, Vectors
+from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
-from tiltmeter.probes.probe import Probe, ProbeResult, Setting
+from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.probes.ranking.rows import constants_of, estimate_rows, instances, words_first
 from tiltmeter.probes.ranking.stored import counts_table, kept_faces, kept_texts
-from tiltmeter.probes.ranking.tabulate import Layout
+from tiltmeter.probes.ranking.tabulate import RowLayout
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
@@ -45,10 +45,10 @@ THREADS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Where:
+class RankingBackend:
     """On which engine and device images are ranked, and where their embeddings are."""
 
-    engine: Engine = Local()  # noqa: RUF009
+    engine: Engine = LocalEngine()  # noqa: RUF009
     device: str = "cpu"  # of `local`: tensors on `cuda`
     images: Vectors | None = None  # None: those that come with the faces, or the model's
     progress: Progress = lambda what, share: None
@@ -79,7 +79,7 @@ def ranking(
     attributes: Sequence[str],
     convention: Convention,
     resampling: Resampling = Resampling(),  # noqa: B008
-    where: Where | None = None,
+    where: RankingBackend | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> ProbeResult:
     """Skew, MaxSkew, MinSkew, NDKL, entropy and C-ASC, with nulls, intervals and neutral words.
@@ -89,7 +89,7 @@ def ranking(
     Returns rows of RESULTS, for each word its top images by id, and counts that others can
     recompute the metrics from. On a GPU, sums in another order may round differently.
     """
-    where = where or Where()
+    where = where or RankingBackend()
     convention = convention.on(faces.name, faces.groups)
     prompts, words = words_first(prompts)
     reorder = reordering_of(model, faces)
@@ -99,7 +99,7 @@ def ranking(
     job = RankingJob(
         np.asarray(unit(spoken, "texts")),
         words,
-        where.images or Held(image_embeddings(model, faces)),
+        where.images or InMemoryVectors(image_embeddings(model, faces)),
         groups,
         faces.groups,
         convention,
@@ -108,7 +108,7 @@ def ranking(
     )
     found = where.start(job, rng)
     constants = constants_of(model, faces, convention, resampling.seed)
-    layout = Layout.of(prompts)
+    layout = RowLayout.of(prompts)
     # nothing was planted in an order that is not the model's
     planted = faces.truth if reorder is None else None
 
@@ -157,7 +157,7 @@ def _instances(
             yield instances(constants, faces, prompts, top, scores, experiment)
 
 
-def _run(model: TextEncoder, data: Mapping[str, Any], setting: Setting) -> ProbeResult:
+def _run(model: TextEncoder, data: Mapping[str, Any], setting: AuditContext) -> ProbeResult:
     ranked = setting.embedded(data["faces"])
     device = setting.options.get("device", "cpu")
     found = ranking(
@@ -167,7 +167,7 @@ def _run(model: TextEncoder, data: Mapping[str, Any], setting: Setting) -> Probe
         attributes=setting.attributes_of(ranked.faces),
         convention=setting.convention,
         resampling=setting.resampling,
-        where=Where(setting.engine, device, ranked.images, setting.progress),
+        where=RankingBackend(setting.engine, device, ranked.images, setting.progress),
         pairs=opposite_words(),
     )
     if setting.strict and found.record.get("parts_not_read"):

@@ -19,10 +19,10 @@ from tiltmeter.stats.bootstrap import (
     interval,
     standard_error_interval,
 )
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import family_wise
-from tiltmeter.stats.null import Band, band_of, p_of_draws, p_of_sample, stretches
+from tiltmeter.stats.null import NullBand, band_of, p_of_draws, p_of_sample, stretches
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, Prompt
@@ -31,7 +31,7 @@ ALIKE = "null and interval as if all prompts moved alike: on the safe side"
 
 
 @dataclass(frozen=True, eq=False)
-class Unit:
+class RowUnit:
     """What one row speaks of: some prompts, and the word and template that each belongs to."""
 
     prompts: Ints
@@ -42,7 +42,7 @@ class Unit:
     template: str | None = None
 
 
-Level = list[Unit]
+Level = list[RowUnit]
 #: What a word is compared within: its part of speech and its templates.
 Kind = tuple[str, tuple[str, ...]]
 
@@ -61,15 +61,15 @@ def concepts(prompts: Sequence[Prompt]) -> Level:
 
 def _unit(
     prompts: Sequence[Prompt], at: list[int], word: int, concept: str, category: str | None
-) -> Unit:
+) -> RowUnit:
     templates = [prompts[row].template for row in at]
     only = templates[0] or None if len(at) == 1 else None
     # a number that is the same wherever the template is
     codes = np.array([zlib.crc32(template.encode()) for template in templates])
-    return Unit(np.array(at), np.full(len(at), word), codes, concept, category, only)
+    return RowUnit(np.array(at), np.full(len(at), word), codes, concept, category, only)
 
 
-def _kind(unit: Unit, prompts: Sequence[Prompt]) -> Kind:
+def _kind(unit: RowUnit, prompts: Sequence[Prompt]) -> Kind:
     return prompts[unit.prompts[0]].pos, tuple(
         sorted(prompts[row].template for row in unit.prompts)
     )
@@ -89,8 +89,8 @@ def placebos_of(kind: Kind, prompts: Sequence[Prompt]) -> Level:
     ]
 
 
-def _joined(units: Level, category: str | None) -> Unit:
-    return Unit(
+def _joined(units: Level, category: str | None) -> RowUnit:
+    return RowUnit(
         np.concatenate([unit.prompts for unit in units]),
         np.concatenate([unit.words for unit in units]),
         np.concatenate([unit.templates for unit in units]),
@@ -108,25 +108,25 @@ def means(values: Floats, level: Level) -> Floats:
     return np.stack([_mean(values, unit) for unit in level], axis=-2)
 
 
-def drawn_means(draws: Draws, level: Level) -> Floats:
+def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
     """`means` of draws."""
     if all(len(unit.prompts) == 1 for unit in level):
         return draws.at(np.concatenate([unit.prompts for unit in level]))
     return np.stack([_drawn_mean(draws, unit) for unit in level], axis=-2)
 
 
-def _drawn_mean(draws: Draws, unit: Unit) -> Floats:
+def _drawn_mean(draws: BootstrapDraws, unit: RowUnit) -> Floats:
     shape = (len(draws), len(unit.prompts), draws.kept.shape[-1])
     return np.concatenate(
         [_mean_of(draws.at(unit.prompts, part), unit) for part in stretches(shape, 0)]
     )
 
 
-def _mean(values: Floats, unit: Unit) -> Floats:
+def _mean(values: Floats, unit: RowUnit) -> Floats:
     return _mean_of(values[..., unit.prompts, :], unit)
 
 
-def _mean_of(part: Floats, unit: Unit) -> Floats:
+def _mean_of(part: Floats, unit: RowUnit) -> Floats:
     defined = ~np.isnan(part)
     weight = defined * _even(unit)[:, None]
     total = weight.sum(axis=-2)
@@ -134,14 +134,14 @@ def _mean_of(part: Floats, unit: Unit) -> Floats:
     return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
 
 
-def _even(unit: Unit) -> Floats:
+def _even(unit: RowUnit) -> Floats:
     """A word counts as much as another, however many templates it has."""
     _, inverse, counts = np.unique(unit.words, return_inverse=True, return_counts=True)
     return np.asarray(1 / counts[inverse])
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class RowLayout:
     """The rows that prompts call for: levels over words, and the placebos beside them."""
 
     levels: list[Level]
@@ -152,11 +152,11 @@ class Layout:
     grids: dict[Kind, Ints]
 
     @classmethod
-    def of(cls, prompts: Sequence[Prompt]) -> Layout:
+    def of(cls, prompts: Sequence[Prompt]) -> RowLayout:
         words = concepts(prompts)
         # prompts are listed on their own only where a concept has several
         single = [
-            Unit(unit.prompts[[i]], unit.words[[i]], unit.templates[[i]], unit.concept,
+            RowUnit(unit.prompts[[i]], unit.words[[i]], unit.templates[[i]], unit.concept,
                  unit.category, prompts[unit.prompts[i]].template)
             for unit in words if len(unit.prompts) > 1
             for i in range(len(unit.prompts))
@@ -186,7 +186,7 @@ class Layout:
 
 def tabulate(
     estimate: MetricEstimate,
-    layout: Layout,
+    layout: RowLayout,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],
@@ -305,10 +305,10 @@ def _against_null(
     first: Ints,
     *,
     family: bool,
-) -> tuple[Band, Floats, Floats]:
+) -> tuple[NullBand, Floats, Floats]:
     """Null band, p and family-wise p of each unit and column."""
     empty = np.full(values.shape, np.nan)
-    band, p, p_fwer = Band(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
+    band, p, p_fwer = NullBand(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
     exact = bool(alone.all()) and estimate.exact_null is not None and estimate.exact_p is not None
     if estimate.null is not None and _reaches(estimate.null, level) and (family or not exact):
         if exact:  # the draws are for the family alone, which takes them as they are made
@@ -359,6 +359,6 @@ def _intervals(
     return low, high, method
 
 
-def _reaches(draws: Draws, level: Level) -> bool:
+def _reaches(draws: BootstrapDraws, level: Level) -> bool:
     """Whether draws were made for all of the level's prompts: the costly ones are for words."""
     return bool(max(unit.prompts.max() for unit in level) < draws.prompts)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.probes.ranking.tabulate import Layout
+from tiltmeter.probes.ranking.tabulate import RowLayout
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.draws import Draws
+from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import stretches
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.stats.variance import Shares, variance_shares
+from tiltmeter.stats.variance import VarianceShares, variance_shares
 from tiltmeter.types import Floats, Ints
 
 FEWEST_WORDS = 5
@@ -26,7 +26,7 @@ DRAWS = 200  # of words, for intervals
 
 def wording(
     figure: MetricEstimate,
-    layout: Layout,
+    layout: RowLayout,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],
@@ -48,7 +48,7 @@ def wording(
     return combined(tables)
 
 
-def _variance(draws: Draws, prompts: Ints) -> Floats:
+def _variance(draws: BootstrapDraws, prompts: Ints) -> Floats:
     """Over draws, of each word and template: words x templates x columns."""
     shape = (len(draws), *prompts.shape, draws.kept.shape[-1])
     found = []
@@ -69,7 +69,7 @@ def _rows(
     constants: dict[str, object],
 ) -> pa.Table:
     known = ~np.isnan(values).any(axis=1)
-    found: Floats = np.full(len(Shares._fields), np.nan)
+    found: Floats = np.full(len(VarianceShares._fields), np.nan)
     ci = found, found
     if known.sum() >= FEWEST_WORDS:
         found = np.array(variance_shares(values[known], noise[known]))
@@ -77,14 +77,14 @@ def _rows(
         shares = np.stack(variance_shares(values[known][again], noise[known][again]), axis=1)
         ci = tuple(defined.quantile(shares, (0.025, 0.975)))
     return rows(
-        len(Shares._fields),
+        len(VarianceShares._fields),
         **constants,
         metric=figure.metric,
         experiment=pos or None,
         attribute=figure.groups.attribute,
         group=figure.groups.names[column] if figure.by_group else None,
         k=figure.k,
-        factor=list(Shares._fields),
+        factor=list(VarianceShares._fields),
         **columns(found, interval=Interval(edges=ci)),
         ci_method="bootstrap over words",
         n=int(known.sum()),

@@ -13,13 +13,13 @@ from tiltmeter.probes.stereotype.caption_choice import KINDS
 from tiltmeter.results import Run
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import benjamini_hochberg
-from tiltmeter.stats.paired import Discordant, mcnemar
+from tiltmeter.stats.paired import DiscordantPairs, mcnemar
 
 AGAINST, STEREOTYPE = KINDS[1], KINDS[0]
 
 
 @dataclass(frozen=True)
-class Case:
+class ExampleCase:
     """A picture, its captions and what a model makes of them (the paper's Figure 3)."""
 
     model: str
@@ -44,7 +44,7 @@ class Case:
         return "\n".join(lines)
 
 
-def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[Case]:
+def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCase]:
     """Single cases of a run, the surest stereotypes first.
 
     `reading` is an experiment of the run, such as `matching` or `cosine, white picture`. By default
@@ -60,7 +60,7 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[Case]:
             f"the run has no cases of {reading!r}; it has {', '.join(known) or 'none'}"
         )
     found = [
-        Case(
+        ExampleCase(
             rows[0]["model"],
             name,
             dict(rows[0]["groups"]),
@@ -75,19 +75,19 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[Case]:
     return sorted(found, key=lambda case: (-case.probabilities[STEREOTYPE], case.id))
 
 
-class Compared(NamedTuple):
+class ModelComparison(NamedTuple):
     """Two models on the same pictures against the stereotype."""
 
     category: str | None  # None: all
     n: int
     tied: int  # left out: one of the two picked several captions alike
-    test: Discordant  # yes: the stereotype was picked; difference: second - first
+    test: DiscordantPairs  # yes: the stereotype was picked; difference: second - first
     p_bh: float
 
 
 def compare_choices(
     first: Run, second: Run, reading: str, other: str | None = None
-) -> list[Compared]:
+) -> list[ModelComparison]:
     """McNemar's test whether two models pick the stereotype equally often, by category.
 
     Only pictures that both runs have. `other` is the reading of the second run, if it is another.
@@ -114,10 +114,10 @@ def compare_choices(
             picked = np.array([[case.stereotyped for case in pair] for pair in clear])
             found.append((category, len(some), len(some) - len(clear), mcnemar(*picked.T)))
     q = benjamini_hochberg(np.array([row[3].p for row in found]))
-    return [Compared(*row, p_bh=float(x)) for row, x in zip(found, q, strict=True)]
+    return [ModelComparison(*row, p_bh=float(x)) for row, x in zip(found, q, strict=True)]
 
 
-class Correlated(NamedTuple):
+class ModelCorrelation(NamedTuple):
     """vlrs against vlbs over models."""
 
     models: tuple[str, ...]
@@ -130,7 +130,7 @@ class Correlated(NamedTuple):
     spearman: float
 
 
-def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> Correlated:
+def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> ModelCorrelation:
     """The correlation of vlrs with vlbs over models: does who sees more also stereotype more?
 
     Each run, and each reading of it, is a model; `reading` takes one of them.
@@ -143,7 +143,7 @@ def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> Corre
     )
 
 
-def correlated(models: Sequence[str], x: Any, y: Any) -> Correlated:
+def correlated(models: Sequence[str], x: Any, y: Any) -> ModelCorrelation:
     """Pearson's and Spearman's correlation of two figures over models.
 
     >>> correlated("abc", [1, 2, 3], [2, 4, 7]).pearson.__round__(3)
@@ -169,7 +169,7 @@ def correlated(models: Sequence[str], x: Any, y: Any) -> Correlated:
     half = Z / np.sqrt(len(x) - 3) if len(x) > 3 else np.nan
     with np.errstate(divide="ignore"):
         low, high = np.tanh(np.arctanh(r) - half), np.tanh(np.arctanh(r) + half)
-    return Correlated(
+    return ModelCorrelation(
         tuple(models), tuple(x.tolist()), tuple(y.tolist()), r, float(low), float(high), p,
         float(spearmanr(x, y).statistic),
     )  # fmt: skip

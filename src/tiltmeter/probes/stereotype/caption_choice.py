@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Pictures
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.types import Array, DualEncoder, Floats, Groups, Ints, Matcher
 
@@ -30,7 +30,7 @@ Captions = Sequence[Sequence[str]]  # one row a case
 
 
 @dataclass(frozen=True, eq=False)
-class Cases:
+class CaptionCases:
     """Pictures with three captions each, and what is known of them.
 
     `neutral` are the first two captions without their target term, None where no neutral form is
@@ -48,7 +48,7 @@ class Cases:
     best: Floats | None = None
 
     @classmethod
-    def of(cls, triplets: Any, neutral: Sequence[tuple[str, ...] | None]) -> Cases:
+    def of(cls, triplets: Any, neutral: Sequence[tuple[str, ...] | None]) -> CaptionCases:
         """The data of the role `triplets`, with their neutral captions."""
         captions = zip(triplets.stereotypical, triplets.anti, triplets.irrelevant, strict=True)
         against = triplets.against
@@ -77,7 +77,7 @@ class Cases:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def only(self, rows: Sequence[int] | Ints) -> Cases:
+    def only(self, rows: Sequence[int] | Ints) -> CaptionCases:
         """Some of the cases."""
         at = np.asarray(rows, dtype=np.int64)
         kept = {
@@ -130,7 +130,7 @@ def other_rows(targets: Sequence[str], rng: np.random.Generator) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class CaptionScorer:
     """One way to score captions: `score` takes the picture to show, and captions by case.
 
     `together` does the same with the captions of a case side by side, where a model might care.
@@ -147,17 +147,17 @@ class Reading:
 
 
 def readings(
-    model: Any, cases: Cases, other: Ints, vectors: Floats | None = None
-) -> dict[str, Reading]:
+    model: Any, cases: CaptionCases, other: Ints, vectors: Floats | None = None
+) -> dict[str, CaptionScorer]:
     """The ways in which this model can choose: `matching`, `cosine`, or both."""
     found = {}
     if isinstance(model, Matcher):
         pairs = _Matching(model, cases, other)
-        found["matching"] = Reading("matching", pairs, together=pairs.together)
+        found["matching"] = CaptionScorer("matching", pairs, together=pairs.together)
     if isinstance(model, DualEncoder):
         scale = getattr(model, "logit_scale", None)
         scale = None if scale is None else float(to_numpy(scale))
-        found["cosine"] = Reading("cosine", _Cosines(model, cases, other, vectors), scale)
+        found["cosine"] = CaptionScorer("cosine", _Cosines(model, cases, other, vectors), scale)
     if not found:
         raise InputError(
             f"{type(model).__name__} cannot choose captions: it has neither match(images, texts) "
@@ -169,7 +169,7 @@ def readings(
 @dataclass(frozen=True, eq=False)
 class _Matching:
     model: Matcher
-    cases: Cases
+    cases: CaptionCases
     other: Ints
 
     def __call__(self, picture: str, captions: Captions) -> Floats | None:
@@ -197,7 +197,7 @@ class _Matching:
     def _shown(self, rows: Ints) -> Any:
         """The pictures of some rows; files are decoded once for all captions."""
         shown = some_of(self.cases.images, rows)
-        return list(shown) if isinstance(shown, Pictures | Made) else shown
+        return list(shown) if isinstance(shown, ImageFiles | GeneratedImages) else shown
 
     def _blind(self, picture: str, captions: Captions) -> Floats | None:
         """With the same picture beside every caption, or none: each caption once."""
@@ -230,7 +230,7 @@ class _Matching:
 @dataclass(frozen=True, eq=False)
 class _Cosines:
     model: DualEncoder
-    cases: Cases
+    cases: CaptionCases
     other: Ints
     vectors: Floats | None  # of the pictures, where they are there already
 
@@ -282,7 +282,7 @@ def _unit(vectors: Floats, name: str) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
+class LookupMatcher:
     """A matcher that looks its answers up; a picture is known by what it holds.
 
     `IDM` gives the caption that is right for the picture 1 and others 0, `BIM` the stereotypical
@@ -297,7 +297,7 @@ class Reference:
         return np.array([self.answer(*pair) for pair in zip(seen, texts, strict=True)])
 
 
-def ideal(cases: Cases) -> Reference:
+def ideal(cases: CaptionCases) -> LookupMatcher:
     """IDM: always picks the caption that is right for the picture."""
     if cases.images is None or cases.against is None:
         raise InputError("the ideal model needs pictures, and what they show")
@@ -305,23 +305,23 @@ def ideal(cases: Cases) -> Reference:
         (fingerprint(image), three[int(against)])
         for image, three, against in zip(cases.images, cases.captions, cases.against, strict=True)
     }
-    return Reference("IDM", lambda picture, text: float((picture, text) in right))
+    return LookupMatcher("IDM", lambda picture, text: float((picture, text) in right))
 
 
-def biased(cases: Cases) -> Reference:
+def biased(cases: CaptionCases) -> LookupMatcher:
     """BIM: always picks the stereotypical caption."""
     stereotypes = {three[0] for three in cases.captions}
-    return Reference("BIM", lambda picture, text: float(text in stereotypes))
+    return LookupMatcher("BIM", lambda picture, text: float(text in stereotypes))
 
 
-def at_random(seed: int = 0) -> Reference:
+def at_random(seed: int = 0) -> LookupMatcher:
     """RAM: picks any of the three, each as likely."""
 
     def answer(picture: str, text: str) -> float:
         digest = hashlib.sha256(f"{seed}/{picture}/{text}".encode()).digest()
         return int.from_bytes(digest[:6], "little") / 2**48
 
-    return Reference("RAM", answer)
+    return LookupMatcher("RAM", answer)
 
 
 def fingerprint(image: Any) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from tiltmeter.metrics.stereotype import picks
-from tiltmeter.probes.stereotype.caption_choice import Cases, Reading
-from tiltmeter.probes.stereotype.statistics import Sets, row_of, share_interval
+from tiltmeter.probes.stereotype.caption_choice import CaptionCases, CaptionScorer
+from tiltmeter.probes.stereotype.statistics import CaptionSets, row_of, share_interval
 from tiltmeter.types import Floats
 
 #: Cases whose captions are given in another order.
@@ -17,7 +17,7 @@ TURNED = 60
 
 
 def length_rows(
-    cases: Cases, sets: Sets, scores: Floats, draws: int, rng: np.random.Generator
+    cases: CaptionCases, sets: CaptionSets, scores: Floats, draws: int, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
     """How often a caption is picked than which none is shorter, and whether longer is likelier.
 
@@ -60,7 +60,9 @@ def length_rows(
     ]
 
 
-def position_rows(cases: Cases, scores: Floats, way: Reading, picture: str) -> list[dict[str, Any]]:
+def position_rows(
+    cases: CaptionCases, scores: Floats, way: CaptionScorer, picture: str
+) -> list[dict[str, Any]]:
     """How many picks change when captions are given side by side, in turns, of the first cases.
 
     None for a dual encoder, which never sees one caption beside another.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.metrics import stereotype as metrics
-from tiltmeter.probes.stereotype.caption_choice import KINDS, PICTURES, Cases
+from tiltmeter.probes.stereotype.caption_choice import KINDS, PICTURES, CaptionCases
 from tiltmeter.probes.stereotype.statistics import (
     RESAMPLED,
+    CaptionSets,
     Ratio,
-    Sets,
     row_of,
     share_interval,
 )
@@ -38,14 +38,14 @@ NONE_AGAINST = "no picture goes against the stereotype"
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class CaptionScores:
     """What one reading of a model scored, with each kind of picture.
 
     Columns of `scores` are the three captions, then the first two without their target term.
     """
 
-    cases: Cases
-    sets: Sets
+    cases: CaptionCases
+    sets: CaptionSets
     reading: str
     scores: Mapping[str, Floats | None]
 

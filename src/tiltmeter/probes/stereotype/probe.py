@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.io.image_files import Made, Pictures
-from tiltmeter.probes.probe import Probe, Setting, words_known
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.probes.probe import AuditContext, Probe, words_known
 from tiltmeter.probes.stereotype import controls
 from tiltmeter.probes.stereotype.caption_choice import (
     PICTURES,
-    Cases,
-    Reading,
+    CaptionCases,
+    CaptionScorer,
     other_rows,
     readings,
 )
-from tiltmeter.probes.stereotype.estimates import Choice, experiment
-from tiltmeter.probes.stereotype.statistics import Sets
+from tiltmeter.probes.stereotype.estimates import CaptionScores, experiment
+from tiltmeter.probes.stereotype.statistics import CaptionSets
 from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.resampling import Resampling
@@ -34,7 +34,7 @@ from tiltmeter.types import DualEncoder, Floats, Matcher, Progress
 
 def stereotype(
     model: Any,
-    cases: Cases,
+    cases: CaptionCases,
     *,
     vectors: Floats | None = None,
     convention: str | None = None,
@@ -50,7 +50,7 @@ def stereotype(
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     rng = np.random.default_rng(seed)
     other = other_rows(cases.targets, rng)
-    sets = Sets.of(cases, resampling.bootstraps, resampling.permutations, rng)
+    sets = CaptionSets.of(cases, resampling.bootstraps, resampling.permutations, rng)
     there = cases.images is not None or vectors is not None
     texts: Sequence[Sequence[str]] = cases.captions
     if there:
@@ -67,7 +67,7 @@ def stereotype(
             can = there or picture in ("white", "none")
             with words_known():
                 scores[picture] = way(picture, texts) if can else None
-        choice = Choice(cases, sets, way.name, scores)
+        choice = CaptionScores(cases, sets, way.name, scores)
         found += [*choice.rows(), *choice.shift_rows(1.0, way.name)]
         instances += [*choice.cases_picked(1.0, way.name), *choice.cases_shifted(1.0, way.name)]
         if way.scale is not None:
@@ -89,7 +89,7 @@ def stereotype(
 
 
 def _controls(
-    way: Reading, choice: Choice, resampling: Resampling, rng: np.random.Generator
+    way: CaptionScorer, choice: CaptionScores, resampling: Resampling, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
     """Is it the length of a caption, or its place in the list, that is picked?"""
     picture = "white" if choice.scores["true"] is None else "true"
@@ -121,11 +121,11 @@ def _table(found: Sequence[dict[str, Any]], constants: dict[str, Any]) -> pa.Tab
     return rows(len(found), **constants, **listed, p_bh=p_bh, p_fwer=p_fwer)
 
 
-def _run(model: Any, data: Mapping[str, Any], setting: Setting) -> tuple[pa.Table, pa.Table]:
+def _run(model: Any, data: Mapping[str, Any], setting: AuditContext) -> tuple[pa.Table, pa.Table]:
     triplets = data["triplets"]
-    cases = Cases.of(triplets, neutral_captions(triplets, setting.options["neutral"]))
+    cases = CaptionCases.of(triplets, neutral_captions(triplets, setting.options["neutral"]))
     vectors = None
-    if isinstance(cases.images, Pictures | Made):
+    if isinstance(cases.images, ImageFiles | GeneratedImages):
         if isinstance(model, DualEncoder):
             seen = setting.see(triplets)
             kept, vectors = seen.rows, seen.vectors

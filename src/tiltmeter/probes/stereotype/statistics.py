@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.probes.stereotype.caption_choice import KINDS, Cases
+from tiltmeter.probes.stereotype.caption_choice import KINDS, CaptionCases
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
 from tiltmeter.stats.significance import Interval, columns
@@ -34,7 +34,7 @@ ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
 
 
 @dataclass(frozen=True, eq=False)
-class Sets:
+class CaptionSets:
     """Sets of captions, resampled, given signs or permuted: the same draws for every metric."""
 
     of_case: Ints
@@ -44,7 +44,9 @@ class Sets:
     orders: Ints | None  # draws x sets: which of ORDERS a set's captions are in
 
     @classmethod
-    def of(cls, cases: Cases, bootstraps: int, draws: int, rng: np.random.Generator) -> Sets:
+    def of(
+        cls, cases: CaptionCases, bootstraps: int, draws: int, rng: np.random.Generator
+    ) -> CaptionSets:
         first = np.unique(cases.sets, return_index=True)[1]
         category = Groups(cases.categories.codes[first], cases.categories.names, "category")
         weights = stratified_weights(category, bootstraps, rng) if bootstraps else None
@@ -80,7 +82,7 @@ class Ratio:
     weight: Floats
     against: Ints  # a mask
     rows: Ints  # a mask: the cases that this is about
-    sets: Sets
+    sets: CaptionSets
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats, Floats, Floats]:

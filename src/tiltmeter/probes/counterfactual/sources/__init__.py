@@ -1,8 +1,8 @@
 """Where pictures come from that show the other group: one file a source, one way to ask for them.
 
-A source takes a model, data, and the `Swap` to be made; it gives `Block`s: some pictures as they
-are, beside their counterfactuals. Blocks come one at a time, so that no set of attacked pictures
-must fit into memory.
+A source takes a model, data, and the `Swap` to be made; it gives `ImagePairBlock`s: some images
+as they are, with their counterfactuals. Blocks come one at a time, so that no set of attacked
+images must fit into memory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tiltmeter.types import Faces, Ints
 SOURCES = Registry(
     "source of counterfactuals",
     {
-        "adversarial": "tiltmeter.probes.counterfactual.sources.adversarial:Adversarial",
-        "parallel": "tiltmeter.probes.counterfactual.sources.parallel:Parallel",
-        "redrawn": "tiltmeter.probes.counterfactual.sources.parallel:Redrawn",
-        "folder": "tiltmeter.probes.counterfactual.sources.folder:Folder",
+        "adversarial": "tiltmeter.probes.counterfactual.sources.adversarial:AdversarialAttack",
+        "parallel": "tiltmeter.probes.counterfactual.sources.parallel:ParallelImages",
+        "redrawn": "tiltmeter.probes.counterfactual.sources.parallel:RedrawnScenes",
+        "folder": "tiltmeter.probes.counterfactual.sources.folder:EditedFolder",
     },
 )
 
@@ -59,7 +59,7 @@ class Swap:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class ImagePairBlock:
     """Some pictures and their counterfactuals, both as a model takes them."""
 
     rows: Ints  # of the data: which pictures these are
@@ -74,7 +74,7 @@ class Source(Protocol):
     @property
     def name(self) -> str: ...
 
-    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[Block]: ...
+    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]: ...
 
 
 def pixels_of(model: Any, images: Any) -> Any:

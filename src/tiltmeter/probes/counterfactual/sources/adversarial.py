@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.probes.counterfactual.sources import Block, Swap, images_of, pixels_of
+from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Swap, images_of, pixels_of
 from tiltmeter.probes.counterfactual.sources.words import (
     one_mask,
     spelled,
@@ -291,7 +291,7 @@ def _uniform(x: Tensor, rows: Ints | Sequence[int] | None, seed: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Adversarial:
+class AdversarialAttack:
     """Pictures attacked until the model reads the other word there; kept in a `store`, if given."""
 
     settings: Attack = Attack()
@@ -299,7 +299,7 @@ class Adversarial:
     store: Path | None = None
     name: str = "adversarial"
 
-    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[Block]:
+    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
         """Every picture of the two groups, and what it becomes."""
         with_masked_head(model)
         images, chosen = images_of(data), swap.rows(data)
@@ -314,7 +314,7 @@ class Adversarial:
                 )
             goal = swap.has_first(data, rows).astype(int)  # who shows word 0 is moved to word 1
             changed, steps = self._kept(model, pixels, goal, rows, swap)
-            yield Block(rows, pixels, changed, {"steps": steps})
+            yield ImagePairBlock(rows, pixels, changed, {"steps": steps})
 
     def _kept(
         self, model: Any, pixels: Tensor, goal: Ints, rows: Ints, swap: Swap

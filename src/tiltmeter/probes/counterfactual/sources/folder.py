@@ -10,30 +10,30 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import SUFFIXES, Pictures
-from tiltmeter.probes.counterfactual.sources import Block, Swap, images_of, pixels_of
+from tiltmeter.io.image_files import SUFFIXES, ImageFiles
+from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Swap, images_of, pixels_of
 from tiltmeter.types import Faces, Ints
 
 
 @dataclass(frozen=True)
-class Folder:
+class EditedFolder:
     """Whatever an editor made of the pictures; those without an edited one are left out."""
 
     path: Path
     batch: int = 32
     name: str = "folder"
 
-    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[Block]:
+    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
         """Every picture of the two groups that has an edited one, and that."""
         rows, edited = self.pairs(data, swap)
         images = images_of(data)
         for start in range(0, len(rows), self.batch):
             here = slice(start, start + self.batch)
-            yield Block(
+            yield ImagePairBlock(
                 rows[here], pixels_of(model, images[rows[here]]), pixels_of(model, edited[here])
             )
 
-    def pairs(self, data: Faces, swap: Swap) -> tuple[Ints, Pictures]:
+    def pairs(self, data: Faces, swap: Swap) -> tuple[Ints, ImageFiles]:
         """Rows that have an edited picture, and these."""
         root = Path(self.path)
         if not root.is_dir():
@@ -53,7 +53,7 @@ class Folder:
                 f"{root} holds no picture named by an id of {data.name}: it has {known}, where "
                 f"ids are such as {data.ids[0]!r}, so expected {data.ids[0]}.png"
             )
-        return rows, Pictures(tuple(place for row in rows if (place := places[row])), root)
+        return rows, ImageFiles(tuple(place for row in rows if (place := places[row])), root)
 
 
 def _plain(name: str) -> str:

@@ -10,26 +10,26 @@ import numpy as np
 
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.errors import InputError
-from tiltmeter.probes.counterfactual.sources import Block, Swap, images_of, pixels_of
+from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Swap, images_of, pixels_of
 from tiltmeter.testbed.render import Scenes as Drawn
 from tiltmeter.types import Faces, Ints
 
 
 @dataclass(frozen=True)
-class Parallel:
+class ParallelImages:
     """Photographs of the same scene that differ in the group alone, each against the other."""
 
     batch: int = 32
     name: str = "parallel"
 
-    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[Block]:
+    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
         """Every picture that has a counterpart, and that one."""
         rows, others = self.pairs(data, swap)
         images = images_of(data)
         for start in range(0, len(rows), self.batch):
             here = slice(start, start + self.batch)
             shown = (pixels_of(model, images[some[here]]) for some in (rows, others))
-            yield Block(rows[here], *shown)
+            yield ImagePairBlock(rows[here], *shown)
 
     def pairs(self, data: Faces, swap: Swap) -> tuple[Ints, Ints]:
         """Rows, and for each the row that is its counterfactual; each pair stands there twice."""
@@ -60,13 +60,13 @@ class Parallel:
 
 
 @dataclass(frozen=True)
-class Redrawn:
+class RedrawnScenes:
     """Figures of the testbed, the same scenes drawn again with the other figure."""
 
     batch: int = 256
     name: str = "redrawn"
 
-    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[Block]:
+    def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
         """Every figure of the two groups, and the one that is drawn in its place."""
         images = images_of(data)
         if not isinstance(images, Drawn) or swap.attribute not in ("shape", "hue"):
@@ -80,4 +80,4 @@ class Redrawn:
             scenes = images[rows]
             now = getattr(scenes, swap.attribute)
             other = scenes.redrawn(**{swap.attribute: np.where(now == first, second, first)})
-            yield Block(rows, pixels_of(model, scenes), pixels_of(model, other))
+            yield ImagePairBlock(rows, pixels_of(model, scenes), pixels_of(model, other))

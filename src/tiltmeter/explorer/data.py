@@ -18,12 +18,12 @@ from tiltmeter.auditing.audit import own_images
 from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed import embed
-from tiltmeter.engine.embedding.loader import Pace
+from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError
-from tiltmeter.explorer.neutral import Neutral, chosen, neutral
+from tiltmeter.explorer.neutral import NeutralReference, chosen, neutral
 from tiltmeter.explorer.ranking import Order
-from tiltmeter.io.image_files import Made, Pictures
-from tiltmeter.judge.gate.evidence import GoneError, seen
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, seen
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
@@ -39,21 +39,21 @@ BUILT_IN = "testbed:dual"
 
 
 @dataclass(frozen=True, eq=False)
-class Tower:
+class ExplorerModel:
     """A model, and its vectors of the images."""
 
     name: str
     encode_texts: Callable[[Sequence[str]], Any]
     vectors: Floats  # images x dimensions, as the convention wants them
     order: Order | None = None  # of a model that re-ranks
-    neutral: Neutral | None = None  # what it makes of neutral words
+    neutral: NeutralReference | None = None  # what it makes of neutral words
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class ExplorerData:
     """All that a page shows."""
 
-    towers: tuple[Tower, ...]
+    towers: tuple[ExplorerModel, ...]
     ids: tuple[str, ...]
     groups: dict[str, Groups]  # by attribute, crossings among them
     name: str  # of the data
@@ -79,7 +79,7 @@ def gather(
     trust_remote_code: bool = False,
     strict: bool = False,
     progress: Progress | None = None,
-) -> Scene:
+) -> ExplorerData:
     """What `source`, a run or a store, has to show; further models rank the same images."""
     place = None if source is None else Path(source)
     run = None if place is None else _opened(place, models, images)
@@ -122,7 +122,7 @@ def gather(
     listed = getattr(everyone[0], "prompts", None)
     known = audit_prompts(everyone[0], words or (None if listed else WORDS))
     groups = choosable(kept, _crossings(run))
-    return Scene(
+    return ExplorerData(
         towers=tuple(_beside_neutral(tower, groups, known) for tower in _own_names(towers)),
         ids=kept.ids,
         groups=groups,
@@ -181,9 +181,9 @@ class _Eyes:
                     "own: name pictures (--images SPEC), or vectors of either (embeddings:DIR)"
                 )
             return faces, _corrected(model, faces)
-        if isinstance(faces.images, Pictures | Made):
+        if isinstance(faces.images, ImageFiles | GeneratedImages):
             store = None if self.store is None else Store(Path(self.store))
-            done = embed(model, faces.images, faces.ids, store=store, pace=Pace(),
+            done = embed(model, faces.images, faces.ids, store=store, pace=LoaderConfig(),
                          strict=self.strict, progress=self.progress)  # fmt: skip
             return faces.only(done.rows), done.vectors
         if faces.images is None or not hasattr(model, "encode_images"):
@@ -216,7 +216,7 @@ def _of_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], Fl
     """The images of a run, its words, and the vectors that it ranked."""
     try:
         found = seen(run, store=store)
-    except GoneError as error:
+    except EmbeddingsUnavailableError as error:
         raise InputError(
             f"this run cannot be explored: {error}. Audit again, or name where the vectors are "
             "(--store DIR)"
@@ -256,7 +256,7 @@ def _data_of(run: Run, spec: str | None, model: Any) -> str:
     return str(found)
 
 
-def _tower(model: Any, vectors: Floats, faces: Faces, convention: Convention) -> Tower:
+def _tower(model: Any, vectors: Floats, faces: Faces, convention: Convention) -> ExplorerModel:
     raw = convention.images == "raw"
     ready = matrix(vectors, "images", "images", "dimensions") if raw else unit(vectors, "images")
     ready = np.ascontiguousarray(ready, np.float32)
@@ -267,10 +267,12 @@ def _tower(model: Any, vectors: Floats, faces: Faces, convention: Convention) ->
         def order(scores: Floats, k: int) -> Any:
             return shown(scores, k, None, ready)
 
-    return Tower(_name(model), model.encode_texts, ready, order)
+    return ExplorerModel(_name(model), model.encode_texts, ready, order)
 
 
-def _beside_neutral(tower: Tower, groups: dict[str, Groups], known: Sequence[Prompt]) -> Tower:
+def _beside_neutral(
+    tower: ExplorerModel, groups: dict[str, Groups], known: Sequence[Prompt]
+) -> ExplorerModel:
     if tower.order is not None:  # what it shows is not in the order of its scores
         return tower
     found = neutral(tower.encode_texts, tower.vectors, groups, chosen(known))
@@ -347,7 +349,7 @@ def by_category(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
     return {category: list(words.values()) for category, words in found.items()}
 
 
-def _own_names(towers: Sequence[Tower]) -> list[Tower]:
+def _own_names(towers: Sequence[ExplorerModel]) -> list[ExplorerModel]:
     """Towers that a reader can tell apart: a second one of a name gets a number."""
     taken: dict[str, int] = {}
     named = []

@@ -21,9 +21,10 @@ from starlette.testclient import TestClient
 from tests.explorer.making import photographs, served
 from tests.pages.report.making import HOSTILE, hostile_embeddings
 from tiltmeter.errors import InputError
-from tiltmeter.explorer import asking, serving
-from tiltmeter.explorer.gathering import Scene, Tower, gather
-from tiltmeter.explorer.guarding import HEADERS, new_token
+from tiltmeter.explorer import queries as asking
+from tiltmeter.explorer import server as serving
+from tiltmeter.explorer.data import ExplorerData, ExplorerModel, gather
+from tiltmeter.explorer.request_guard import HEADERS, new_token
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
@@ -33,13 +34,13 @@ TOKEN, PORT = "a-token", 8765
 NURSE = "a photo of a nurse"
 
 
-def client(scene: Scene) -> TestClient:
+def client(scene: ExplorerData) -> TestClient:
     app = serving.application(scene, token=TOKEN, port=PORT)
     return TestClient(app, base_url=f"http://127.0.0.1:{PORT}", follow_redirects=False)
 
 
 @pytest.fixture(scope="module")
-def page(scene: Scene) -> TestClient:
+def page(scene: ExplorerData) -> TestClient:
     return client(scene)
 
 
@@ -47,22 +48,22 @@ def ask(page: TestClient, **question: object):
     return page.post(f"/{TOKEN}/rank", json=question)
 
 
-def tables_of_texts(texts: list[str], n: int = 60) -> Scene:
+def tables_of_texts(texts: list[str], n: int = 60) -> ExplorerData:
     """A model that knows just these texts, on vectors that lean to the first group."""
     rng = np.random.default_rng(0)
     known = {text: rng.normal(size=(1, 8)) for text in texts}
     codes = np.arange(n) % 2
     vectors = rng.normal(size=(n, 8)).astype(np.float32)
-    tower = Tower("table", lambda asked: known[asked[0]], vectors)
+    tower = ExplorerModel("table", lambda asked: known[asked[0]], vectors)
     groups = {"half": Groups(codes, (HOSTILE[0], HOSTILE[3]), "half")}
     ids = tuple(f"{HOSTILE[1]}/{row}" for row in range(n))
-    return Scene((tower,), ids, groups, "table", get_convention("tiltmeter"))
+    return ExplorerData((tower,), ids, groups, "table", get_convention("tiltmeter"))
 
 
 # --- what it is for -----------------------------------------------------------------------------
 
 
-def test_a_prompt_is_answered_with_who_comes_up(page: TestClient, scene: Scene) -> None:
+def test_a_prompt_is_answered_with_who_comes_up(page: TestClient, scene: ExplorerData) -> None:
     told = ask(page, text=NURSE, by="shape", k=50).json()
     vector = np.asarray(scene.towers[0].encode_texts([NURSE]))[0]
     scores = scene.towers[0].vectors @ vector
@@ -95,24 +96,25 @@ def test_the_planted_tilt_is_seen_in_the_model_that_learned_it(page: TestClient)
     assert abs(agreement(1, "testbed:dual-fair")) < 0.7
 
 
-def test_crossings_can_be_chosen(page: TestClient, scene: Scene) -> None:
+def test_crossings_can_be_chosen(page: TestClient, scene: ExplorerData) -> None:
     told = ask(page, text=NURSE, by="shape*hue", k=70).json()
     assert [one["name"] for one in told["groups"]] == list(scene.groups["shape*hue"].names)
     assert sum(one["count"] for one in told["groups"]) == 70
     assert "shape × hue" in page.get(f"/{TOKEN}/").text
 
 
-def test_the_same_prompt_is_encoded_once(scene: Scene) -> None:
-    asker, asked = asking.Asker(scene), []
+def test_the_same_prompt_is_encoded_once(scene: ExplorerData) -> None:
+    asker, asked = asking.QueryRunner(scene), []
     tower = scene.towers[0]
 
     def encode(texts: list[str]) -> np.ndarray:
         asked.extend(texts)
         return tower.encode_texts(texts)
 
-    counted = Scene((Tower("t", encode, tower.vectors),), scene.ids, scene.groups, "t",
-                    scene.convention)  # fmt: skip
-    asker = asking.Asker(counted, remembered=2 * 4 * len(scene))
+    counted = ExplorerData(
+        (ExplorerModel("t", encode, tower.vectors),), scene.ids, scene.groups, "t", scene.convention
+    )
+    asker = asking.QueryRunner(counted, remembered=2 * 4 * len(scene))
     for k in (10, 20, 30):
         asker.ask(NURSE, k=k)
         asker.ask(f"  {NURSE} ", by="hue", k=k)
@@ -176,7 +178,7 @@ def test_no_path_leads_anywhere_else(page: TestClient, path: str) -> None:
     assert set(answer.json()) == {"error"}
 
 
-def test_raw_dots_reach_the_server_and_find_nothing(scene: Scene) -> None:
+def test_raw_dots_reach_the_server_and_find_nothing(scene: ExplorerData) -> None:
     """What no client folds: the bytes themselves, on a socket."""
     with served(scene) as address:
         port, token = re.search(r":(\d+)/([^/]+)/", address).groups()
@@ -247,7 +249,7 @@ def test_a_prompt_of_a_megabyte(page: TestClient) -> None:
     assert ask(page, text="x" * 2001).json()["error"].endswith("this one has 2,001")
 
 
-def test_a_megabyte_over_a_real_connection(scene: Scene) -> None:
+def test_a_megabyte_over_a_real_connection(scene: ExplorerData) -> None:
     httpx = pytest.importorskip("httpx2")
     with served(scene) as address:
         assert httpx.post(f"{address}rank", json={"text": "x" * 2**20}).status_code == 413
@@ -295,8 +297,15 @@ def test_a_model_that_breaks_leaves_no_trace(capsys: pytest.CaptureFixture[str])
     def broken(texts: list[str]) -> None:
         raise RuntimeError("inner secret")
 
-    page = client(Scene((Tower("t", broken, scene.towers[0].vectors),), scene.ids, scene.groups,
-                        "t", scene.convention))  # fmt: skip
+    page = client(
+        ExplorerData(
+            (ExplorerModel("t", broken, scene.towers[0].vectors),),
+            scene.ids,
+            scene.groups,
+            "t",
+            scene.convention,
+        )
+    )
     answer = ask(page, text="fine", k=10)
     assert answer.status_code == 500
     assert answer.headers["x-frame-options"] == "DENY"
@@ -306,7 +315,7 @@ def test_a_model_that_breaks_leaves_no_trace(capsys: pytest.CaptureFixture[str])
     assert said == "error: RuntimeError: inner secret\n"
 
 
-def test_a_hundred_at_once(scene: Scene) -> None:
+def test_a_hundred_at_once(scene: ExplorerData) -> None:
     """All are answered, and no more than a few are worked on at a time."""
     httpx = pytest.importorskip("httpx2")
     working, most, lock = 0, 0, threading.Lock()
@@ -323,7 +332,7 @@ def test_a_hundred_at_once(scene: Scene) -> None:
             working -= 1
         return found
 
-    busy = Scene((Tower("t", encode, inner.vectors),), scene.ids, scene.groups, "t",
+    busy = ExplorerData((ExplorerModel("t", encode, inner.vectors),), scene.ids, scene.groups, "t",
                  scene.convention)  # fmt: skip
     threads = threading.active_count()
 
@@ -375,11 +384,11 @@ def test_hostile_labels_words_and_names_are_text(tmp_path: Path) -> None:
 # --- pictures -----------------------------------------------------------------------------------
 
 
-def test_pictures_only_when_asked_for(page: TestClient, scene: Scene) -> None:
+def test_pictures_only_when_asked_for(page: TestClient, scene: ExplorerData) -> None:
     answer = page.get(f"/{TOKEN}/image/0")
     assert answer.headers["content-type"] == "image/png"
     assert Image.open(io.BytesIO(answer.content)).size == (128, 128)
-    without = client(Scene(scene.towers, scene.ids, scene.groups, "t", scene.convention))
+    without = client(ExplorerData(scene.towers, scene.ids, scene.groups, "t", scene.convention))
     refused = without.get(f"/{TOKEN}/image/0")
     assert refused.status_code == 404
     assert "--show-images" in refused.json()["error"]

@@ -19,7 +19,7 @@ FILE = "fitted.parquet"
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class FittedRows:
     """Rows of some data: their ids, and a key of what each one shows.
 
     Two data sets may use one id for different pictures, and two ids for one picture: so rows are
@@ -31,7 +31,7 @@ class Rows:
     name: str = ""
 
     @classmethod
-    def of(cls, data: Any) -> Rows:
+    def of(cls, data: Any) -> FittedRows:
         """The rows of faces or captions."""
         return cls(tuple(data.ids), tuple(keys(data)), str(data.name))
 
@@ -53,7 +53,7 @@ class Rows:
         return {"data": self.name, "count": len(self), "ids": self.hash}
 
     @classmethod
-    def read(cls, place: Path, told: dict[str, Any]) -> Rows:
+    def read(cls, place: Path, told: dict[str, Any]) -> FittedRows:
         table = pq.read_table(place / FILE)
         return cls(
             tuple(table["id"].to_pylist()), tuple(table["key"].to_pylist()), str(told["data"])

@@ -21,10 +21,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 
 from tiltmeter.errors import InputError, TiltmeterError
-from tiltmeter.explorer.asking import LONGEST, Asker
-from tiltmeter.explorer.gathering import Scene
-from tiltmeter.explorer.guarding import Guard, new_token
+from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.queries import LONGEST, QueryRunner
 from tiltmeter.explorer.ranking import answer
+from tiltmeter.explorer.request_guard import Guard, new_token
 from tiltmeter.explorer.thumbnails import Thumbnails
 from tiltmeter.pages.plots import drawing
 
@@ -37,9 +37,9 @@ MOST_SHOWN = 1000  # images of a gallery: the largest k
 STOPS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000)
 
 
-def application(scene: Scene, *, token: str, port: int) -> Guard:
+def application(scene: ExplorerData, *, token: str, port: int) -> Guard:
     """The page on a scene, for those who know the token."""
-    asker = Asker(scene)
+    asker = QueryRunner(scene)
     pictures = None if scene.images is None else Thumbnails(scene.images)
     limiter: list[anyio.CapacityLimiter] = []  # made in the loop that it belongs to
     page = html(scene)
@@ -127,7 +127,7 @@ async def _question(request: Request) -> dict[str, Any]:
     return {"model": 0, **asked}
 
 
-def html(scene: Scene) -> str:
+def html(scene: ExplorerData) -> str:
     """The page before anything is asked."""
     from jinja2 import Environment
 
@@ -197,7 +197,7 @@ def configured(app: Guard) -> uvicorn.Config:
     )
 
 
-def serve(scene: Scene, *, port: int | None = None, ready: Callable[[str], None]) -> None:
+def serve(scene: ExplorerData, *, port: int | None = None, ready: Callable[[str], None]) -> None:
     """Serves until it is stopped; `ready` is told the address once it can be opened."""
     one_thread_each()
     taken = bound(port)
@@ -216,7 +216,7 @@ def one_thread_each() -> None:
         torch.set_num_threads(1)
 
 
-def warm(scene: Scene) -> None:
+def warm(scene: ExplorerData) -> None:
     """Compiles what the first question would wait for."""
     scores = scene.towers[0].vectors[:, 0].copy()
     for groups in scene.groups.values():

@@ -19,16 +19,16 @@ from tiltmeter.metrics.arrays import matrix, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import LABEL, MOST_KEPT, PROMPT
 from tiltmeter.results import Run
-from tiltmeter.store import Space
+from tiltmeter.store import EmbeddingSpace
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 
-class GoneError(Exception):
+class EmbeddingsUnavailableError(Exception):
     """Why scores cannot be computed again."""
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class RunScores:
     """Texts and images of one run, ready to be scored."""
 
     prompts: list[Prompt]
@@ -38,13 +38,15 @@ class Seen:
     images: Floats
 
 
-def seen(run: Run, *, store: str | Path | None = None) -> Seen:
+def seen(run: Run, *, store: str | Path | None = None) -> RunScores:
     """What a run ranked; GoneError says why that is not known any more."""
     if not {"texts", "faces"} <= set(run.vectors):
         given = run.meta.get("arguments", {}).get("given", {})
         if given.get("keep_vectors") is False:
-            raise GoneError("it keeps no vectors: it was made with --no-vectors")
-        raise GoneError("it keeps no vectors: it was made without the probe ranking, or long ago")
+            raise EmbeddingsUnavailableError("it keeps no vectors: it was made with --no-vectors")
+        raise EmbeddingsUnavailableError(
+            "it keeps no vectors: it was made without the probe ranking, or long ago"
+        )
     said, faces = run.vectors["texts"], run.vectors["faces"]
     columns = {name: said[name].to_pylist() for name in PROMPT}
     prompts = [Prompt(**dict(zip(columns, row, strict=True)))
@@ -55,13 +57,15 @@ def seen(run: Run, *, store: str | Path | None = None) -> Seen:
         images = _stored(run, faces["item"].to_pylist(), store)
     else:
         size = MOST_KEPT // 2**20
-        raise GoneError(f"its vectors take more than {size} MB and no store has them (--store)")
+        raise EmbeddingsUnavailableError(
+            f"its vectors take more than {size} MB and no store has them (--store)"
+        )
     labels = {
         name.removeprefix(LABEL): faces[name].to_pylist()
         for name in faces.column_names
         if name.startswith(LABEL)
     }
-    return Seen(prompts, _array(said["vector"]), faces["id"].to_pylist(), labels, images)
+    return RunScores(prompts, _array(said["vector"]), faces["id"].to_pylist(), labels, images)
 
 
 def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
@@ -69,11 +73,11 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
     root = Path(store or run.meta.get("environment", {}).get("store", ""))
     place = root / str(told.get("space", "?"))
     try:
-        return Space(place).vectors(items)
+        return EmbeddingSpace(place).vectors(items)
     except DamagedError:
         raise  # not gone: the message says how to make them again
     except (InputError, OSError) as error:
-        raise GoneError(f"its vectors are gone: {error}") from None
+        raise EmbeddingsUnavailableError(f"its vectors are gone: {error}") from None
 
 
 def _array(column: pa.ChunkedArray) -> Floats:
@@ -84,7 +88,7 @@ def _array(column: pa.ChunkedArray) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class PairedRuns:
     """Two models on the same images and texts."""
 
     prompts: list[Prompt]
@@ -107,14 +111,14 @@ class Pair:
 
 def pair(
     before: Run, after: Run, convention: Convention, *, store: str | Path | None = None
-) -> Pair:
+) -> PairedRuns:
     """The images and texts that both runs ranked; GoneError where there are none."""
     found = []
     for name, run in (("before", before), ("after", after)):
         try:
             found.append(seen(run, store=store))
-        except GoneError as error:
-            raise GoneError(f"the run {name}: {error}") from None
+        except EmbeddingsUnavailableError as error:
+            raise EmbeddingsUnavailableError(f"the run {name}: {error}") from None
     first, second = found
     texts = _shared([(p.text, p.concept, p.category) for p in first.prompts],
                     [(p.text, p.concept, p.category) for p in second.prompts])  # fmt: skip
@@ -122,7 +126,7 @@ def pair(
     rows = _shared(first.ids, second.ids)
     if not len(texts[0]) or len(rows[0]) < 2:
         what = "words" if not len(texts[0]) else "images"
-        raise GoneError(f"the two runs share no {what}")
+        raise EmbeddingsUnavailableError(f"the two runs share no {what}")
     groups = {}
     for name in first.labels:
         if name in second.labels:
@@ -140,7 +144,7 @@ def pair(
     said = tuple(unit(one.texts[at], "texts") for one, at in zip(found, texts, strict=True))
     left = len(first.ids) + len(second.ids) - 2 * len(rows[0])
     prompts = [first.prompts[row] for row in texts[0]]
-    return Pair(prompts, groups, (said[0], said[1]), (images[0], images[1]), left)
+    return PairedRuns(prompts, groups, (said[0], said[1]), (images[0], images[1]), left)
 
 
 def _shared(first: Sequence[Any], second: Sequence[Any]) -> tuple[Ints, Ints]:

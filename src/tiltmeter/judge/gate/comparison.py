@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.errors import ConventionError, InputError
-from tiltmeter.judge.gate.evidence import GoneError, Pair, pair
 from tiltmeter.judge.gate.intervals import interval_tests
+from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, PairedRuns, pair
 from tiltmeter.judge.gate.untested import why
 from tiltmeter.judge.gate.utility import usefulness_tests
 from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
@@ -122,7 +122,7 @@ def compare(
     found, reason, both = [], None, None
     try:
         both = pair(before, after, _convention(before), store=store)
-    except GoneError as error:
+    except EmbeddingsUnavailableError as error:
         reason = str(error)
     if both is not None and (attributes := compared_by(both, table)):
         found.append(_paired(both, attributes, before, margin, swaps, bootstraps, seed, progress))
@@ -199,7 +199,7 @@ def directions(excess: Floats) -> list[str | None]:
     return [str(name) or None for name in found]
 
 
-def compared_by(both: Pair, table: pa.Table) -> list[str]:
+def compared_by(both: PairedRuns, table: pa.Table) -> list[str]:
     """Attributes and crossings: those measured, and others that the labels allow.
 
     A correction by one attribute may do its harm in another, or in a crossing that nobody asked
@@ -244,7 +244,7 @@ def verdicts(tests: dict[str, Any], margin: float | None) -> list[str | None]:
 
 
 def _paired(
-    both: Pair,
+    both: PairedRuns,
     attributes: Sequence[str],
     run: Run,
     margin: float | None,
@@ -307,7 +307,9 @@ def _table(columns: dict[str, Any], count: int) -> pa.Table:
 def _convention(run: Run) -> Convention:
     told = run.meta.get("convention")
     if not told:
-        raise GoneError("the runs do not say under which convention they were made")
+        raise EmbeddingsUnavailableError(
+            "the runs do not say under which convention they were made"
+        )
     return Convention(**{**told, "k": tuple(told["k"])})
 
 

@@ -55,14 +55,14 @@ def packed(parts: Mapping[str, bytes]) -> bytes:
     return body.getvalue() + directory.getvalue() + _END.pack(b"PK\x05\x06", *end)
 
 
-class Unpacked(NamedTuple):
+class ZipContents(NamedTuple):
     """The parts that could be read, and what is wrong with others: (part, what)."""
 
     parts: dict[str, bytes]
     wrong: list[tuple[str, str]]
 
 
-def unpacked(data: bytes, first: str) -> Unpacked:
+def unpacked(data: bytes, first: str) -> ZipContents:
     """The parts of a bundle; InputError where these bytes are none, or a hostile one.
 
     `first` is the name of the part that every bundle begins with.
@@ -74,7 +74,7 @@ def unpacked(data: bytes, first: str) -> Unpacked:
     except (zipfile.BadZipFile, ValueError, OverflowError, UnicodeDecodeError, struct.error,
             NotImplementedError) as error:  # fmt: skip
         if ours:
-            return Unpacked({}, [("the zip's directory", f"cannot be read: {error}")])
+            return ZipContents({}, [("the zip's directory", f"cannot be read: {error}")])
         raise InputError("this is no zip file, so no bundle of tiltmeter") from None
     names = [one.orig_filename for one in listed]
     if first not in names and not ours:
@@ -99,7 +99,7 @@ def unpacked(data: bytes, first: str) -> Unpacked:
         except Exception as error:  # zipfile raises what its parsing stumbles over
             told = str(error).partition(" for file")[0]
             wrong.append((one.filename, f"was changed: the zip cannot read it ({told})"))
-    return Unpacked(parts, wrong)
+    return ZipContents(parts, wrong)
 
 
 def changed_record(data: bytes, parts: Mapping[str, bytes]) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ from tiltmeter.stats.bootstrap import (
     stratified_weights,
 )
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.null import Band, band_of, p_of_draws
+from tiltmeter.stats.null import NullBand, band_of, p_of_draws
 from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
 
 METRICS = ("max_skew", "ndkl", "c_asc_size")
@@ -35,7 +35,7 @@ FEWER = 5
 
 
 @dataclass(frozen=True)
-class Figure:
+class CandidateEstimate:
     """A number, the noise around it, and how it differs from the model before."""
 
     value: float
@@ -67,14 +67,14 @@ class Figure:
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class CandidateRanking:
     """What one candidate shows for every prompt: an order, and the scores where it is theirs."""
 
     order: Ints  # prompts x items, or x k where a re-ranker chose k
     scores: Floats | None
 
     @classmethod
-    def by_score(cls, texts: Floats, images: Floats) -> Shown:
+    def by_score(cls, texts: Floats, images: Floats) -> CandidateRanking:
         scores = np.asarray(texts @ images.T, np.float32)
         return cls(loops.rank(scores), scores)
 
@@ -92,14 +92,14 @@ class Shown:
 
 
 @dataclass(frozen=True, eq=False)
-class Draws:
+class BootstrapValues:
     """What a figure becomes in each resample, for paired changes."""
 
     values: dict[tuple[str, str], Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
+class CandidateEvaluator:
     """One part of the images, its groups, and the draws that all candidates share."""
 
     faces: Faces
@@ -158,7 +158,7 @@ class Judge:
         per_word = (values @ member) / member.sum(axis=0)
         return np.asarray(defined.mean(np.moveaxis(per_word, -1, 0)))
 
-    def by_prompt(self, shown: Shown) -> dict[tuple[str, str], Floats]:
+    def by_prompt(self, shown: CandidateRanking) -> dict[tuple[str, str], Floats]:
         """Each metric for each prompt; C-ASC is of scores, so a re-ranker has none."""
         c, k = self.convention, self.k
         found: dict[tuple[str, str], Floats] = {}
@@ -171,17 +171,19 @@ class Judge:
             found["ndkl", name] = loops.ndkl(shown.order, groups.codes, log_q)
         return found
 
-    def means(self, shown: Shown) -> dict[tuple[str, str], float]:
+    def means(self, shown: CandidateRanking) -> dict[tuple[str, str], float]:
         """The numbers alone, to choose by."""
         return self._means(self.by_prompt(shown))
 
     def _means(self, values: Mapping[tuple[str, str], Floats]) -> dict[tuple[str, str], float]:
         return {key: float(self.mean(of)) for key, of in values.items()}
 
-    def draws(self, shown: Shown, by_prompt: Mapping[tuple[str, str], Floats]) -> Draws:
+    def draws(
+        self, shown: CandidateRanking, by_prompt: Mapping[tuple[str, str], Floats]
+    ) -> BootstrapValues:
         """Each mean in every resample: of images and words for MaxSkew, of words for the others."""
         if not self.bootstraps:
-            return Draws()
+            return BootstrapValues()
         found = {}
         for key, values in by_prompt.items():
             metric, name = key
@@ -194,9 +196,11 @@ class Judge:
                 many = self._skew(counts, groups)
             rng = np.random.default_rng([self.seed, 3])  # the same words for every candidate
             found[key] = crossed_means(many, *self.concepts, rng)
-        return Draws(found)
+        return BootstrapValues(found)
 
-    def null(self, shown: Shown, metric: str, attribute: str) -> tuple[Band, Floats] | None:
+    def null(
+        self, shown: CandidateRanking, metric: str, attribute: str
+    ) -> tuple[NullBand, Floats] | None:
         """The mean over words where labels mean nothing."""
         groups, labels = self.groups[attribute], self.labels[attribute]
         if not self.permutations or (metric == "c_asc_size" and shown.scores is None):
@@ -217,10 +221,10 @@ class Judge:
 
     def figures(
         self,
-        shown: Shown,
-        before: Draws | None = None,
+        shown: CandidateRanking,
+        before: BootstrapValues | None = None,
         first: Mapping[tuple[str, str], float] | None = None,
-    ) -> tuple[dict[tuple[str, str], Figure], Draws]:
+    ) -> tuple[dict[tuple[str, str], CandidateEstimate], BootstrapValues]:
         """Every mean with its interval, null and change; and the draws, to compare others with.
 
         `before` and `first` are the draws and the means of the model as it was.
@@ -246,7 +250,7 @@ class Judge:
                 change_low, change_high = change - half, change + half
             if null is not None:
                 p = float(p_of_draws(value, null[1], "greater"))
-            found[key] = Figure(
+            found[key] = CandidateEstimate(
                 value, words, low, high, method,
                 None if null is None else (float(null[0].mean), float(null[0].lo),
                                            float(null[0].hi)),

@@ -27,11 +27,11 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.ranking.tabulate import Layout, means, tabulate
+from tiltmeter.probes.ranking.tabulate import RowLayout, means, tabulate
 from tiltmeter.results import combined
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg
-from tiltmeter.stats.null import Band, top_count_null, top_count_p
+from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
@@ -46,7 +46,7 @@ EXACT = 1e-9  # how far apart two numbers may be, beside 1 + their size
 Row = dict[str, Any]
 
 
-class Difference(NamedTuple):
+class ValueMismatch(NamedTuple):
     """A number of the results that is not what the counts give."""
 
     metric: str
@@ -62,20 +62,20 @@ class Difference(NamedTuple):
 
 
 @dataclass
-class Recomputed:
+class RecomputationResult:
     """How many numbers were compared, those that differ, and rows that could not be compared."""
 
     compared: Counter[str] = field(default_factory=Counter)  # by metric
     exact_p: int = 0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[ValueMismatch] = field(default_factory=list)
     left: Counter[tuple[str, str]] = field(default_factory=Counter)  # rows, by probe and metric
     overall: list[Row] = field(default_factory=list)  # over all words: reported and recomputed
     placebos: bool = False
 
 
-def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> Recomputed:
+def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> RecomputationResult:
     """Compares every row of `results` that `counts` have the numbers of."""
-    found = Recomputed(placebos="placebo" in set(counts["role"].to_pylist()))
+    found = RecomputationResult(placebos="placebo" in set(counts["role"].to_pylist()))
     mine = figures_rows(counts, convention)
     plain = pc.equal(results["probe"], "ranking")
     plain = pc.and_(plain, pc.is_in(results["metric"], pa.array(METRICS)))
@@ -121,7 +121,7 @@ def figures_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any, ..
     for (model, dataset, _), rows in whole.items():
         prompts = [Prompt("", row["concept"], row["template"], row["category"] or "", row["role"],
                           row["pos"] or "") for row in rows]  # fmt: skip
-        layout = Layout.of(prompts)
+        layout = RowLayout.of(prompts)
         constants: dict[str, object] = {"model": model, "dataset": dataset}
         for figure in _figures(rows, convention):
             table = combined([tabulate(figure, layout, rng=rng, constants=constants)])
@@ -132,7 +132,7 @@ def figures_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any, ..
     return found
 
 
-def _told(figure: MetricEstimate, layout: Layout) -> Iterator[tuple[int, Floats | None]]:
+def _told(figure: MetricEstimate, layout: RowLayout) -> Iterator[tuple[int, Floats | None]]:
     """Of each row that `tabulate` makes: its level, and the placebos that it is compared with."""
     columns = range(figure.values.shape[1])
     pools = {kind: means(figure.values, level) for kind, level in layout.kinds.items() if level}
@@ -144,7 +144,7 @@ def _told(figure: MetricEstimate, layout: Layout) -> Iterator[tuple[int, Floats 
         yield from [(NEUTRAL, None)] * (len(layout.kinds[kind]) * len(columns))
 
 
-class Sized(Groups):
+class SizedGroups(Groups):
     """Groups of which only the sizes are known: a few bytes may claim millions of images."""
 
     def __init__(self, sizes: Ints, names: tuple[str, ...], attribute: str) -> None:
@@ -164,7 +164,7 @@ def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[MetricEsti
         raise InputError(f"the counts of {first['attribute']!r} have no sizes of groups")
     if any(row["k"] != sorted(convention.k) for row in rows) or max(convention.k) > MOST_K:
         raise InputError(f"the counts of {first['attribute']!r} are not of the convention's k")
-    groups = Sized(sizes, tuple(first["groups"]), first["attribute"])
+    groups = SizedGroups(sizes, tuple(first["groups"]), first["attribute"])
     if first["mean"] is not None:
         mean, m2 = (np.array([row[name] for row in rows], float) for name in ("mean", "m2"))
         if not (np.isfinite(mean).all() and np.isfinite(m2).all() and (m2 >= 0).all()):
@@ -195,7 +195,7 @@ def _of_top(
         skews,
         side="two",
         ideal=0.0,
-        exact_null=Band(nothing, skew(null.lo / k), skew(null.hi / k)),
+        exact_null=NullBand(nothing, skew(null.lo / k), skew(null.hi / k)),
         exact_p=top_count_p(top, groups.counts, k),
         **told,
     )
@@ -220,7 +220,7 @@ def _keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
     return found
 
 
-def _compare(row: Row, again: Row, found: Recomputed) -> None:
+def _compare(row: Row, again: Row, found: RecomputationResult) -> None:
     found.compared[row["metric"]] += 1
     for column in COLUMNS:
         if column == "p_placebo":
@@ -237,7 +237,7 @@ def _compare(row: Row, again: Row, found: Recomputed) -> None:
         found.overall.append({**row, "recomputed": again["value"]})
 
 
-def _compare_family(family: list[tuple[Row, Row]], found: Recomputed) -> None:
+def _compare_family(family: list[tuple[Row, Row]], found: RecomputationResult) -> None:
     """What follows from other columns of the results: corrected p-values, and verdicts."""
     if family[0][1]["level"] == NEUTRAL:
         return  # neutral words are no family
@@ -270,7 +270,7 @@ def _same(one: float | None, other: float | None, slack: float) -> bool:
     return abs(one - other) <= slack * (1 + abs(other))
 
 
-def _difference(row: Row, column: str, reported: Any, recomputed: Any) -> Difference:
+def _difference(row: Row, column: str, reported: Any, recomputed: Any) -> ValueMismatch:
     names = ("metric", "k", "attribute", "group", "concept", "category", "template")
     told = {name: row[name] for name in names}
-    return Difference(**told, column=column, reported=reported, recomputed=recomputed)
+    return ValueMismatch(**told, column=column, reported=reported, recomputed=recomputed)

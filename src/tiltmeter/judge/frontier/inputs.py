@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.datasets import load_data
-from tiltmeter.debiasers.rows import Rows
+from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.engine.embedding.embed import embed
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import Made, Pictures
-from tiltmeter.judge.frontier.utility import Task, of_captions, of_classes, of_testbed
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.judge.frontier.utility import UtilityTask, of_captions, of_classes, of_testbed
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.store import Store
@@ -26,7 +26,7 @@ def seen(
 ) -> Faces:
     """Images with their vectors and all their labels."""
     data: Faces = load_data(faces, role="faces") if isinstance(faces, str) else faces
-    if data.vectors is None and isinstance(data.images, Pictures | Made):
+    if data.vectors is None and isinstance(data.images, ImageFiles | GeneratedImages):
         return embed(model, data.images, data.ids, store=store, strict=strict, progress=tell).of(
             data
         )
@@ -54,7 +54,7 @@ def split(n: int, shares: Sequence[float], seed: int) -> list[list[int]]:
     return [sorted(order[low:high].tolist()) for low, high in pairwise(edges)]
 
 
-def unseen(data: Faces, rows: Rows) -> Faces:
+def unseen(data: Faces, rows: FittedRows) -> Faces:
     """Data without copies of some rows."""
     copies = set(rows.among(data))
     return data.only([row for row in range(len(data)) if row not in copies]) if copies else data
@@ -82,9 +82,9 @@ def prompts_of(
 def tasks_of(
     model: Any, testbed: bool, captions: Any, utility: Any, store: Store | None, strict: bool,
     seed: int, tell: Progress,
-) -> list[Task]:  # fmt: skip
+) -> list[UtilityTask]:  # fmt: skip
     """What the model must still be good for, of the data that were given."""
-    found: list[Task] = []
+    found: list[UtilityTask] = []
     if utility is not None:
         data = load_data(utility, role="utility") if isinstance(utility, str) else utility
         done = _vectors(model, data, store, strict, tell)
@@ -104,7 +104,7 @@ def tasks_of(
 def _vectors(
     model: Any, data: Any, store: Store | None, strict: bool, tell: Progress
 ) -> tuple[list[int], Floats]:
-    if isinstance(data.images, Pictures | Made):
+    if isinstance(data.images, ImageFiles | GeneratedImages):
         done = embed(model, data.images, data.ids, store=store, strict=strict, progress=tell)
         return done.rows, done.vectors
     return list(range(len(data.ids))), np.asarray(to_numpy(model.encode_images(data.images)))

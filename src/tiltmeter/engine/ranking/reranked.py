@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiltmeter.engine.ranking.estimates import Parts
+from tiltmeter.engine.ranking.estimates import PromptBlocks
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares
@@ -23,7 +23,7 @@ from tiltmeter.stats import kernels
 from tiltmeter.types import Faces, Floats, Groups, Ints
 
 
-class Reordering(Protocol):
+class RankingOrder(Protocol):
     """How some faces are put in order, where that is not by score alone."""
 
     by: str  # "pbm by shape"
@@ -36,15 +36,19 @@ class Reordering(Protocol):
         """The k of `rows` (None: all) to show for each query, best first: queries x k."""
 
 
-def reordering_of(model: Any, faces: Faces) -> Reordering | None:
+def reordering_of(model: Any, faces: Faces) -> RankingOrder | None:
     """The model's own way to order `faces`; None where it is by score."""
     asked = getattr(model, "reordering", None)
-    found: Reordering | None = None if asked is None else asked(faces)
+    found: RankingOrder | None = None if asked is None else asked(faces)
     return found
 
 
 def orders(
-    reorder: Reordering, scores: Floats, convention: Convention, rows: Ints | None, vectors: Floats
+    reorder: RankingOrder,
+    scores: Floats,
+    convention: Convention,
+    rows: Ints | None,
+    vectors: Floats,
 ) -> dict[int, Ints]:
     """What is shown for each k, rising: queries x k."""
     return {
@@ -53,7 +57,7 @@ def orders(
 
 
 def add_shown(
-    part: Parts,
+    part: PromptBlocks,
     start: int,
     shown: dict[int, Ints],
     here: int,
@@ -82,7 +86,7 @@ def add_shown(
         part.draw("ndkl null", start, null, float, words=True)
 
 
-def noted(table: pa.Table, reorder: Reordering | None) -> pa.Table:
+def noted(table: pa.Table, reorder: RankingOrder | None) -> pa.Table:
     """Rows that say how their order came about, unless there is something else to say."""
     if reorder is None or not len(table):
         return table

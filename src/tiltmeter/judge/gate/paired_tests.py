@@ -23,7 +23,7 @@ Key = dict[str, Any]
 
 
 @dataclass(eq=False)
-class Tests:
+class PairedTests:
     """Many figures before and after: changes, changes under swaps, intervals."""
 
     keys: list[Key] = field(default_factory=list)

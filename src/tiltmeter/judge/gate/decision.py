@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.gate.comparing import UTILITY, WORSE, Comparison, compare
+from tiltmeter.judge.gate.comparison import UTILITY, WORSE, Comparison, compare
 from tiltmeter.judge.gate.limits import Limit
 from tiltmeter.results import Run
 

@@ -12,7 +12,7 @@ from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.network import Network
 
 
-class Pictured(Network):
+class ImageNetwork(Network):
     """A network whose pixels are made by the checkpoint's own image processor."""
 
     def __init__(self, checkpoint: Checkpoint, kind: type) -> None:

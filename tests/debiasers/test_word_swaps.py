@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiltmeter.debiasers.swapping import Caption, Pairs, gender_pairs, read_caption
+from tiltmeter.debiasers.word_swaps import Caption, Pairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 
 PAIRS = Pairs.of(gender_pairs())

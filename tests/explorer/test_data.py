@@ -20,8 +20,8 @@ from tests.command_line import tiltmeter
 from tests.conftest import brought_embeddings
 from tests.explorer.making import photographs
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.explorer.asking import Asker
-from tiltmeter.explorer.gathering import MOST_GROUPS, choosable, gather
+from tiltmeter.explorer.data import MOST_GROUPS, choosable, gather
+from tiltmeter.explorer.queries import QueryRunner
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups
 
@@ -46,7 +46,7 @@ def album(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_the_page_shows_what_the_run_ranked(run: Path) -> None:
     """The top images of every word are those that the audit kept, with their scores."""
-    asker = Asker(gather(run))
+    asker = QueryRunner(gather(run))
     kept = tm.Run.load(run).instances["ranking"].to_pylist()
     for at in range(3):
         text = f"a photo of thing {at}"
@@ -57,7 +57,7 @@ def test_the_page_shows_what_the_run_ranked(run: Path) -> None:
 
 
 def test_and_says_what_the_run_says(run: Path) -> None:
-    asker, saved = Asker(gather(run)), tm.Run.load(run)
+    asker, saved = QueryRunner(gather(run)), tm.Run.load(run)
     found = asker.ask("a photo of thing 0", by="gender", k=20)
     for one in found.groups:
         for metric, value in (("c_asc", one.c_asc), ("skew", one.skew)):
@@ -184,7 +184,7 @@ def test_a_corrected_model_is_shown_with_a_warning(tmp_path: Path) -> None:
     tm.debias("leace", "testbed:dual", data, attribute="shape", out=tmp_path / "fair")
     scene = gather(None, ["testbed:dual", str(tmp_path / "fair")], data)
     assert "was corrected on 280 of these images" in scene.notes[0]
-    asker = Asker(scene)
+    asker = QueryRunner(scene)
     before, after = (asker.ask("a photo of a nurse", model=m, by="shape", k=50) for m in (0, 1))
     assert abs(before.groups[0].c_asc) > 0.3
     assert abs(after.groups[0].c_asc) < 0.1

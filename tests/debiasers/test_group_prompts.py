@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.debiasers.speaking import said
-from tiltmeter.debiasers.naming import group_texts, with_group
+from tiltmeter.debiasers.group_prompts import group_texts, with_group
 from tiltmeter.errors import InputError, UnknownNameError
 
 

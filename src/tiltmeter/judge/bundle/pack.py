@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter import __version__
 from tiltmeter.errors import InputError, TiltmeterError
-from tiltmeter.judge.bundle.zipping import packed
+from tiltmeter.judge.bundle.zip_file import packed
 from tiltmeter.results import FORMAT, RESULTS, content_hash, file_hash
 
 BUNDLE = 1  # of the format of bundles
@@ -38,7 +38,7 @@ _KEPT = "vectors/counts.parquet"
 
 
 @dataclass(frozen=True)
-class Packed:
+class BundleFile:
     """A bundle that was written."""
 
     path: Path
@@ -55,7 +55,7 @@ def bundle(
     with_vectors: bool = False,
     with_instances: bool = False,
     replace: bool = False,
-) -> Packed:
+) -> BundleFile:
     """Packs the run in the directory `run` into the file `out`; the same run, the same bytes."""
     place, out = Path(run), Path(out)
     if not out.name.endswith(ENDING):
@@ -97,7 +97,7 @@ def bundle(
     }
     whole, digest = sealed(manifest, parts)
     _write(whole, out)
-    return Packed(out, len(whole), digest, manifest, gone)
+    return BundleFile(out, len(whole), digest, manifest, gone)
 
 
 def sealed(manifest: dict[str, Any], parts: dict[str, bytes]) -> tuple[bytes, str]:

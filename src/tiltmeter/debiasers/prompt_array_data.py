@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiltmeter.debiasers.adversary import Sides
-from tiltmeter.debiasers.text_tower import Laid, Tower, joined
+from tiltmeter.debiasers.adversary import AdversaryData
+from tiltmeter.debiasers.text_tower import TextTower, TokenBatch, joined
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Array, Floats, Ints
 
@@ -50,11 +50,11 @@ def of_rows(shown: Callable[[Tensor], Tensor]) -> Callable[[Ints], Tensor]:
 
 def seen(model: Any, images: Any, rows: Ints) -> Floats:
     """Vectors of some pictures, each made once."""
-    from tiltmeter.io.image_files import Made, Pictures
+    from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 
     some, back = np.unique(rows, return_inverse=True)
     chosen = images[some]
-    if isinstance(chosen, Pictures | Made):
+    if isinstance(chosen, ImageFiles | GeneratedImages):
         from tiltmeter.engine.embedding.embed import embed
 
         ids = [str(one) for one in some]
@@ -65,7 +65,7 @@ def seen(model: Any, images: Any, rows: Ints) -> Floats:
 
 
 def prompts_alone(
-    tower: Tower, prompts: Laid, tokens: Tensor
+    tower: TextTower, prompts: TokenBatch, tokens: Tensor
 ) -> Callable[[Ints], tuple[Tensor, Tensor]]:
     """Vectors of the prompts, and none of captions."""
 
@@ -77,7 +77,7 @@ def prompts_alone(
 
 
 def prompts_and_captions(
-    tower: Tower, prompts: Laid, captions: Laid, tokens: Tensor
+    tower: TextTower, prompts: TokenBatch, captions: TokenBatch, tokens: Tensor
 ) -> Callable[[Ints], tuple[Tensor, Tensor]]:
     """Prompts and some of the captions in one pass."""
     lengths, there, count = captions.lengths(), captions.to(tokens.device), len(prompts)
@@ -94,7 +94,7 @@ def prompts_and_captions(
 
 
 def judged_by_recall(
-    model: Any, learner: Any, tower: Tower, tokens: Tensor, captions: Any, watched: Ints,
+    model: Any, learner: Any, tower: TextTower, tokens: Tensor, captions: Any, watched: Ints,
     of: Ints, device: torch.device, *, anew: bool,
 ) -> tuple[Callable[[], float], float] | None:  # fmt: skip
     """Recall of held-out captions as the model is now, and as it was."""
@@ -119,7 +119,7 @@ def judged_by_recall(
     return judge, found(original, before)
 
 
-def least_ndkl(sides: Sides) -> Callable[[], float]:
+def least_ndkl(sides: AdversaryData) -> Callable[[], float]:
     """Mean NDKL of the training prompts on the fitted images, by which the authors' code chose."""
     from tiltmeter.metrics import METRICS
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, TiltmeterError
-from tiltmeter.judge.bundle.packing import (
+from tiltmeter.judge.bundle.pack import (
     BUNDLE,
     DIGEST,
     MANIFEST,
@@ -31,8 +31,8 @@ from tiltmeter.judge.bundle.packing import (
     headline,
     run_hash,
 )
-from tiltmeter.judge.bundle.recomputing import Recomputed, recompute
-from tiltmeter.judge.bundle.zipping import MOST_BYTES, changed_record, unpacked
+from tiltmeter.judge.bundle.recompute import RecomputationResult, recompute
+from tiltmeter.judge.bundle.zip_file import MOST_BYTES, changed_record, unpacked
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import COUNTS
 from tiltmeter.results import FORMAT
@@ -42,7 +42,7 @@ MOST_ROWS, MOST_CELLS, MOST_UNPACKED = 5 * 10**6, 2 * 10**8, 2**32
 
 
 @dataclass
-class Verified:
+class VerificationResult:
     """What was found: parts that are not as packed, numbers that differ, what was not looked at."""
 
     path: Path
@@ -51,7 +51,7 @@ class Verified:
     title: str = ""  # whom, on what
     parts: int = 0
     wrong: list[tuple[str, str]] = field(default_factory=list)  # (part, what)
-    recomputed: Recomputed | None = None
+    recomputed: RecomputationResult | None = None
     not_recomputed: str | None = None  # why nothing was
 
     @property
@@ -59,7 +59,7 @@ class Verified:
         return not self.wrong and not (self.recomputed and self.recomputed.differences)
 
 
-def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> Verified:
+def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> VerificationResult:
     """Checks a bundle; InputError where the file is none. `digest` is one that was quoted."""
     path = Path(path)
     if not path.is_file():
@@ -72,7 +72,7 @@ def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> Verifi
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     text = parts.get(MANIFEST, b"")
-    found = Verified(path, hashlib.sha256(text).hexdigest(), wrong=wrong)
+    found = VerificationResult(path, hashlib.sha256(text).hexdigest(), wrong=wrong)
     if not text:
         found.wrong = wrong or [(MANIFEST, "is missing")]
         found.not_recomputed = "the manifest cannot be read"
@@ -91,7 +91,7 @@ def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> Verifi
     return found
 
 
-def _manifest(text: bytes, parts: Mapping[str, bytes], found: Verified) -> dict[str, Any]:
+def _manifest(text: bytes, parts: Mapping[str, bytes], found: VerificationResult) -> dict[str, Any]:
     line = f"{found.digest}  {MANIFEST}\n".encode()
     if DIGEST not in parts:
         found.wrong.append((DIGEST, "is missing"))
@@ -115,7 +115,7 @@ def _manifest(text: bytes, parts: Mapping[str, bytes], found: Verified) -> dict[
     return dict(manifest)
 
 
-def _check_parts(found: Verified, parts: Mapping[str, bytes]) -> None:
+def _check_parts(found: VerificationResult, parts: Mapping[str, bytes]) -> None:
     """Hashes and sizes; parts that are missing, and parts that nobody listed."""
     listed = found.manifest.get("parts", {})
     known = {name for name, _ in found.wrong}
@@ -135,7 +135,7 @@ def _check_parts(found: Verified, parts: Mapping[str, bytes]) -> None:
             found.wrong.append((name, "was added: the manifest does not list it"))
 
 
-def _recompute(found: Verified, parts: Mapping[str, bytes]) -> None:
+def _recompute(found: VerificationResult, parts: Mapping[str, bytes]) -> None:
     if TABLE not in parts or RUN not in parts:
         found.wrong.append((TABLE if TABLE not in parts else RUN, "is missing"))
         return
@@ -155,7 +155,7 @@ def _recompute(found: Verified, parts: Mapping[str, bytes]) -> None:
         found.wrong.append((TALLY if TALLY in parts else TABLE, f"cannot be used: {error}"))
 
 
-def _check_record(found: Verified, record: Any, results: pa.Table) -> None:
+def _check_record(found: VerificationResult, record: Any, results: pa.Table) -> None:
     """The run's own record: its hash, the hash it has of the results, and the headline."""
     if not isinstance(record, dict):
         raise InputError(f"{RUN} is no record of a run")

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.calibration.settings import SETTINGS, Reading, Readings, Setting
-from tiltmeter.judge.calibration.verdict import LEVEL, Summary, summarize
+from tiltmeter.judge.calibration.settings import SETTINGS, MetricReading, Readings, Setting
+from tiltmeter.judge.calibration.verdict import LEVEL, MetricSummary, summarize
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.stats import defined
@@ -72,7 +72,7 @@ class Calibration:
             raise InputError("a calibration's table must have the columns of CALIBRATION")
 
     @cached_property
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[MetricSummary]:
         """One a metric, with its verdict."""
         rows = self.table.to_pylist()
         names = dict.fromkeys(row["metric"] for row in rows)
@@ -189,7 +189,7 @@ class _Lab:
             for one in range(count)
         ]
 
-    def of(self, name: str, dose: float, n: int, noise: float = NOISE) -> list[Reading]:
+    def of(self, name: str, dose: float, n: int, noise: float = NOISE) -> list[MetricReading]:
         return [readings[name] for readings in self.readings[dose, n, noise]]
 
     def _checked(self, readings: Readings) -> Readings:
@@ -234,7 +234,7 @@ def _figures(
             yield same | {"figure": "power", "dose": dose, "n": n, **_fired(tested)}
 
 
-def _away(readings: Iterable[Reading]) -> Floats:
+def _away(readings: Iterable[MetricReading]) -> Floats:
     """Mean distance of the values from their ideal, one a data set; NaN where none is defined."""
     found = [np.abs(one.values - one.ideal) for one in readings]
     return np.array([x[~np.isnan(x)].mean() if (~np.isnan(x)).any() else np.nan for x in found])
@@ -271,7 +271,7 @@ def _rho(x: Floats, y: Any) -> float:
     return float(spearman(x[there], y[there])[0]) if there.any() else np.nan
 
 
-def _fired(readings: Iterable[Reading]) -> Row:
+def _fired(readings: Iterable[MetricReading]) -> Row:
     """Share of tests that fire, with Wilson's interval.
 
     Groups of one word are not independent: a word is one trial, with the share of its groups.

@@ -16,8 +16,8 @@ from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import (
     SUFFIXES,
-    Made,
-    Pictures,
+    GeneratedImages,
+    ImageFiles,
     Unreadable,
     all_within,
     decode,
@@ -34,10 +34,10 @@ FIRST = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Looked:
+class FoundImages:
     """The pictures that are there, which rows of the list they are, and the record."""
 
-    pictures: Pictures | Made
+    pictures: ImageFiles | GeneratedImages
     rows: list[int]
     found: dict[str, Any]
 
@@ -71,7 +71,9 @@ def _by_number(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts))
 
 
-def look(spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[str] = ()) -> Looked:
+def look(
+    spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[str] = ()
+) -> FoundImages:
     """Those of the files `names` under `root` that are there, and with `?check=yes` can be read.
 
     `malformed` are rows or files that could not be understood; they are counted and named.
@@ -94,7 +96,7 @@ def look(spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[st
     if not paths:
         place = f", such as {root / names[0]}" if names else f" under {root}"
         raise InputError("; ".join([f"{spec.scheme}: found no picture{place}", *_faults(found)]))
-    return Looked(Pictures(tuple(paths), root), rows, {**found, "images": len(paths)})
+    return FoundImages(ImageFiles(tuple(paths), root), rows, {**found, "images": len(paths)})
 
 
 def no_picture(spec: Spec, broken: Sequence[str]) -> InputError:

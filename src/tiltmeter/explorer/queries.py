@@ -8,8 +8,8 @@ from threading import Lock
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.explorer.gathering import Scene
-from tiltmeter.explorer.ranking import Answer, answer
+from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.ranking import QueryResult, answer
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.types import Floats
 
@@ -17,10 +17,10 @@ LONGEST = 2000  # characters of a prompt
 REMEMBERED = 2**26  # bytes of scores
 
 
-class Asker:
+class QueryRunner:
     """Answers prompts on a scene, from several threads."""
 
-    def __init__(self, scene: Scene, *, remembered: int = REMEMBERED) -> None:
+    def __init__(self, scene: ExplorerData, *, remembered: int = REMEMBERED) -> None:
         self.scene = scene
         each = max(4 * len(scene), 1)
         self._most = max(remembered // each, 2)
@@ -28,7 +28,7 @@ class Asker:
         self._lock = Lock()
         self._encoding = Lock()  # models are not made for two threads, and have all cores anyway
 
-    def ask(self, text: str, *, model: int = 0, by: str | None = None, k: int = 100) -> Answer:
+    def ask(self, text: str, *, model: int = 0, by: str | None = None, k: int = 100) -> QueryResult:
         """Who comes up for a text, by the groups of an attribute."""
         scene = self.scene
         if not 0 <= model < len(scene.towers):

@@ -15,11 +15,11 @@ from torch import Tensor
 from tiltmeter.errors import InputError
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.regions import Regions
-from tiltmeter.models.hf.text import Reader, Words, served
+from tiltmeter.models.hf.text import TextCheckpoint, TokenizerMasks, served
 from tiltmeter.types import Array
 
 
-class Regioned(Words, Reader):
+class RegionModel(TokenizerMasks, TextCheckpoint):
     """What both share: regions in the place of pixels, and a head with two logits."""
 
     width: str  # what the config calls the dimensions of a region
@@ -65,7 +65,7 @@ class Regioned(Words, Reader):
         return regions
 
 
-class VisualBert(Regioned):
+class VisualBert(RegionModel):
     """VisualBERT: one stream of words and regions.
 
     The library's documentation has 0 for "match". The training code of the released weights
@@ -82,7 +82,7 @@ class VisualBert(Regioned):
         return found.prediction_logits, found.seq_relationship_logits
 
 
-class Lxmert(Regioned):
+class Lxmert(RegionModel):
     """LXMERT: words and regions, each with layers of their own before they meet."""
 
     width = "visual_feat_dim"
@@ -102,7 +102,7 @@ class Lxmert(Regioned):
         return found.prediction_logits, found.cross_relationship_score
 
 
-def load(checkpoint: Checkpoint) -> Regioned:
+def load(checkpoint: Checkpoint) -> RegionModel:
     """VisualBERT or LXMERT with the heads of pretraining."""
     kinds: dict[str, dict[str, type]] = {
         "visual_bert": {"VisualBertForPreTraining": VisualBert},
