@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from io import BytesIO
 from typing import NamedTuple
@@ -21,10 +20,7 @@ MOST_BYTES = 2**31 - 1  # of a bundle: what the plain zip format can hold, and a
 #: Names that a part may have: they stay inside the folder that somebody unpacks them to.
 _NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9._+-]*(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 
-_LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
-_END = struct.Struct("<4s4H2IH")
-_VERSION, _UNIX_FILE, _DATE = 20, 0o100644 << 16, 1 << 5 | 1  # 1 January 1980, the first there is
+_HEADER = 30  # bytes of a part's header, before its name
 
 
 def check_name(name: str) -> None:
@@ -34,25 +30,22 @@ def check_name(name: str) -> None:
 
 
 def packed(parts: Mapping[str, bytes]) -> bytes:
-    """The zip file of some parts, in their order.
+    """Zip parts, in their order.
 
     >>> packed({"a.txt": b"one"}) == packed({"a.txt": b"one"})
     True
     """
-    body, directory = BytesIO(), BytesIO()
     if sum(map(len, parts.values())) > MOST_BYTES - 2**20 or len(parts) > MOST_PARTS:
         raise InputError("the parts take more than 2 GB: too much for a bundle")
-    for name, data in parts.items():
-        check_name(name)
-        path, crc, size = name.encode("ascii"), zlib.crc32(data), len(data)
-        shared = (0, 0, 0, _DATE, crc, size, size, len(path), 0)
-        at = body.tell()
-        body.write(_LOCAL.pack(b"PK\x03\x04", _VERSION, *shared) + path + data)
-        made_by = 3 << 8 | _VERSION  # a machine that knows permissions
-        record = (made_by, _VERSION, *shared, 0, 0, 0, _UNIX_FILE, at)
-        directory.write(_CENTRAL.pack(b"PK\x01\x02", *record) + path)
-    end = (0, 0, len(parts), len(parts), directory.tell(), body.tell(), 0)
-    return body.getvalue() + directory.getvalue() + _END.pack(b"PK\x05\x06", *end)
+    file = BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in parts.items():
+            check_name(name)
+            info = zipfile.ZipInfo(name)  # dated 1 January 1980, the first day there is
+            info.create_system = 3  # a machine that knows permissions, on every machine
+            info.external_attr = 0o100644 << 16
+            archive.writestr(info, data)
+    return file.getvalue()
 
 
 class ZipContents(NamedTuple):
@@ -67,7 +60,7 @@ def unpacked(data: bytes, first: str) -> ZipContents:
 
     `first` is the name of the part that every bundle begins with.
     """
-    ours = data[:4] == b"PK\x03\x04" and data[_LOCAL.size :].startswith(first.encode())
+    ours = data[:4] == b"PK\x03\x04" and data[_HEADER:].startswith(first.encode())
     try:
         archive = zipfile.ZipFile(BytesIO(data))
         listed = archive.infolist()
@@ -112,7 +105,7 @@ def changed_record(data: bytes, parts: Mapping[str, bytes]) -> tuple[str, str] |
     at = min(len(whole), len(data)) if at < 0 else at  # one is the beginning of the other
     told, place = "the zip's directory", 0
     for name, part in parts.items():
-        end = place + _LOCAL.size + len(name) + len(part)
+        end = place + _HEADER + len(name) + len(part)
         if place <= at < end:
             told = name
         place = end
