@@ -1,0 +1,193 @@
+"""Lift: how many times as high a model scores a word with one group as with the others.
+
+Scores are on the model's own log scale: logit_scale x cosine + bias of dual encoders, logits of
+matchers, log-probabilities of masked and generative heads. Differences of such scores are log
+ratios, so lift has one unit, the nat, for every kind of model; exp(lift) is the ratio that a
+person reads. What any word gains with a group, neutral words gain as well: their median is
+subtracted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.metrics.arrays import as_groups, like, matrix, namespace
+from tiltmeter.metrics.summary import Moments
+from tiltmeter.types import Array, Groups
+
+ESTIMATORS = ("mean", "odds")
+NAN = float("nan")
+
+
+def lift(
+    scores: Array, groups: Groups | Array, *, neutral: Array, estimator: str = "mean"
+) -> Array:
+    """Lift of each word with each group, in nats; ideal 0.
+
+    lift[w, g] = raw[w, g] - median of raw[n, g] over neutral words n, where raw[w, g] is the
+    group's score minus the mean of the other groups' scores, each group with equal weight. So it
+    does not depend on how many images of each group there are.
+
+    Parameters
+    ----------
+    scores
+        Words x images, on the model's log scale. Average over templates first.
+    groups
+        The group of each image, as codes or `Groups`.
+    neutral
+        Neutral words x the same images: words of the same class in the same templates.
+    estimator
+        How a group's score is made of its images: their ``"mean"`` (a ratio of geometric means),
+        or ``"odds"``, the log of the mean of exp(score), which follows the images that match best.
+
+    Returns
+    -------
+    Array
+        Words x groups. NaN for a group without images, and where only one group has any.
+
+    Examples
+    --------
+    A word that scores 1 higher with group 0, where neutral words score .5 higher:
+
+    >>> lift([[3.0, 3.0, 2.0, 2.0]], [0, 0, 1, 1], neutral=[[1.5, 1.5, 1.0, 1.0]])
+    array([[ 0.5, -0.5]])
+    """
+    scores = matrix(scores, "scores", "words", "images")
+    neutral = _same_images(scores, matrix(neutral, "neutral", "neutral words", "images"))
+    groups = as_groups(groups, scores.shape[1])
+    if estimator not in ESTIMATORS:
+        raise UnknownNameError("estimator", estimator, ESTIMATORS)
+    if estimator == "odds":
+        words, reference = (LogMeanExp.of(x, groups).value for x in (scores, neutral))
+    else:
+        words, reference = (_means(Moments.of(x, groups)) for x in (scores, neutral))
+    return lift_of_group_scores(words, reference)
+
+
+def lift_of_group_scores(words: Array, neutral: Array) -> Array:
+    """Lift from scores of groups: words x groups and neutral words x groups.
+
+    These may come from summaries that were merged: `Moments.mean` or `LogMeanExp.value`.
+
+    >>> lift_of_group_scores([[3.0, 2.0]], [[1.5, 1.0], [1.0, 1.0], [0.0, 0.5]])
+    array([[ 1., -1.]])
+    """
+    words, neutral = like(words, words), like(neutral, neutral)
+    xp = namespace(words)
+    reference = _gap(neutral)
+    # torch.median takes the lower of two middle values; quantile the mean of both, as NumPy does
+    middle = xp.quantile(reference, like(reference, 0.5), 0)
+    return _gap(words) - middle
+
+
+def lift_error(centred: Moments) -> Array:
+    """Standard error of lift through the sampling of images, words x groups.
+
+    It says nothing of how well the model learned its own associations.
+
+    Parameters
+    ----------
+    centred
+        Moments of scores from which each image's mean over neutral words was subtracted
+        (`centred`): what an image gives to all words alike is no noise of lift.
+
+    Examples
+    --------
+    >>> scores = [[1.0, 3.0, 0.0, 2.0]]
+    >>> lift_error(Moments.of(scores, [0, 0, 1, 1]))
+    array([[1.41421356, 1.41421356]])
+    """
+    xp = namespace(centred.mean)
+    n = centred.count
+    some = xp.where(n > 1, n, NAN)
+    variance = centred.m2 / (some - 1) / some
+    others = (~xp.isnan(variance)).sum(-1)[..., None] - 1
+    total = xp.nansum(variance, -1)[..., None]
+    some = xp.where(others > 0, others * 1.0, NAN)
+    return (variance + (total - variance) / some**2) ** 0.5
+
+
+def centred(scores: Array, neutral: Array) -> Array:
+    """Scores minus each image's mean over neutral words.
+
+    >>> centred([[3.0, 2.0]], [[1.0, 0.0], [3.0, 0.0]])
+    array([[1., 2.]])
+    """
+    scores = matrix(scores, "scores", "words", "images")
+    neutral = _same_images(scores, matrix(neutral, "neutral", "neutral words", "images"))
+    return scores - neutral.mean(0)
+
+
+@dataclass(frozen=True, eq=False)
+class LogMeanExp:
+    """Log of the mean of exp(score), by query and group, without overflow; mergeable.
+
+    Examples
+    --------
+    >>> whole = LogMeanExp.of([[0.0, 1.0, 2.0, 800.0]], [0, 0, 1, 1])
+    >>> parts = [LogMeanExp.of([[0.0, 2.0]], [0, 1]), LogMeanExp.of([[1.0, 800.0]], [0, 1])]
+    >>> bool((parts[0].merge(parts[1]).value == whole.value).all())
+    True
+    """
+
+    count: Array  # groups
+    peak: Array  # queries x groups: the largest score, -inf without items
+    total: Array  # queries x groups: sum of exp(score - peak)
+
+    @classmethod
+    def of(cls, scores: Array, groups: Groups | Array) -> LogMeanExp:
+        """Summarise one block of items."""
+        scores = matrix(scores, "scores", "queries", "items")
+        groups = as_groups(groups, scores.shape[1])
+        xp = namespace(scores)
+        scores = like(scores, scores)
+        peaks, totals = [], []
+        for code in range(len(groups.names)):
+            own = scores[:, like(scores, groups.codes == code, "bool")]
+            if own.shape[1] == 0:
+                peaks.append(scores[:, 0] * 0 - float("inf"))
+                totals.append(scores[:, 0] * 0)
+                continue
+            peaks.append(xp.amax(own, 1))
+            totals.append(xp.exp(own - peaks[-1][:, None]).sum(1))
+        return cls(like(scores, groups.counts), xp.stack(peaks, 1), xp.stack(totals, 1))
+
+    def merge(self, other: LogMeanExp) -> LogMeanExp:
+        """Summarise the items of both."""
+        xp = namespace(self.peak)
+        peak = xp.where(self.peak > other.peak, self.peak, other.peak)
+        safe = xp.where(peak > -float("inf"), peak, 0.0)
+        total = self.total * xp.exp(self.peak - safe) + other.total * xp.exp(other.peak - safe)
+        return LogMeanExp(self.count + other.count, peak, total)
+
+    @property
+    def value(self) -> Array:
+        """Queries x groups; NaN for a group without items."""
+        xp = namespace(self.peak)
+        some = self.count > 0
+        mean = self.total / xp.where(some, self.count, 1.0)
+        return xp.where(some, xp.log(xp.where(some, mean, 1.0)) + self.peak, NAN)
+
+
+def _gap(values: Array) -> Array:
+    """Each group's value minus the mean of the other groups' values, equal weights."""
+    xp = namespace(values)
+    others = (~xp.isnan(values)).sum(-1)[..., None] - 1
+    total = xp.nansum(values, -1)[..., None]
+    some = xp.where(others > 0, others * 1.0, NAN)
+    return values - (total - values) / some
+
+
+def _means(moments: Moments) -> Array:
+    xp = namespace(moments.mean)
+    return xp.where(moments.count > 0, moments.mean, NAN)
+
+
+def _same_images(scores: Array, neutral: Array) -> Array:
+    if neutral.shape[1] != scores.shape[1]:
+        raise InputError(
+            f"neutral words were scored on {neutral.shape[1]} images and words on "
+            f"{scores.shape[1]}: pass scores of the same images in the same order"
+        )
+    return neutral

@@ -1,0 +1,319 @@
+"""Verdicts on lift: of a word, a class of words, a category, an attribute, and a change.
+
+A word is associated with a group where its lift is beyond that of neutral words (it could not be
+one of them) and beyond the smallest effect of interest (the sample of images cannot explain it).
+Arrays hold only groups with enough images (`enough_images`); lift and its error are those of
+`tiltmeter.metrics.lift`, computed without the groups that are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import t as student
+
+from tiltmeter.errors import InputError
+from tiltmeter.stats.multiplicity import benjamini_hochberg
+from tiltmeter.types import Floats, Ints
+
+ASSOCIATED, NO_LARGER, CANNOT_TELL = "associated", "no larger", "cannot tell"
+CLEAR, WEAK, NONE_FOUND = "clear", "weak", "none found"
+#: Makes the median absolute deviation of normal numbers their standard deviation.
+_MAD = 1.4826
+_ONE_SIDED = 1.645  # 95% of a normal distribution lie below
+
+
+@dataclass(frozen=True)
+class LiftRule:
+    """What a verdict asks for."""
+
+    smallest: float = math.log(1.25)  # effect of interest, nats
+    fdr: float = 0.10
+    group_images: int = 20  # in every group that is judged; 200 are advised
+    neutral_words: int = 300  # with fewer no word is flagged
+
+
+RULE = LiftRule()
+
+
+@dataclass(frozen=True, eq=False)
+class WordVerdicts:
+    """One entry per word: where its lift stands out most, how surely, and what follows."""
+
+    group: Ints  # the group whose lift stands out most; -1 where lift is undefined
+    lift: Floats  # in that group, nats
+    p_word: Floats  # among neutral words
+    p_image: Floats  # of a lift beyond the smallest effect, given the sample of images
+    p: Floats  # the larger of both
+    p_bh: Floats  # adjusted over these words
+    verdict: tuple[str | None, ...]  # None where lift is undefined
+    images_needed: Floats  # per group, to tell "no larger"; NaN where images would not tell
+
+    @property
+    def flagged(self) -> Floats:
+        return np.array([verdict == ASSOCIATED for verdict in self.verdict])
+
+
+def enough_images(counts: Ints, rule: LiftRule = RULE) -> Ints:
+    """Groups with enough images to be judged.
+
+    >>> enough_images([200, 19, 20])
+    array([0, 2])
+    """
+    return np.flatnonzero(np.asarray(counts) >= rule.group_images)
+
+
+def word_verdicts(
+    lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule = RULE
+) -> WordVerdicts:
+    """Judge words of one class and attribute.
+
+    Parameters
+    ----------
+    lift, error
+        Words x groups: lift in nats and its standard error through the sample of images.
+    neutral
+        Neutral words of the same class x groups: their lift.
+    counts
+        Images of each group.
+    rule
+        Smallest effect of interest, false discovery rate, and the least samples.
+
+    Returns
+    -------
+    WordVerdicts
+        p_word is the rank of a word's largest standardised lift among neutral words; p_image
+        tests that the lift exceeds the smallest effect of interest; both must be small. Words are
+        flagged by Benjamini-Hochberg over this class.
+
+    Raises
+    ------
+    InputError
+        Where fewer than two groups are given, a group has too few images, there are no neutral
+        words, or neutral words have no spread.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> lift = np.array([[0.9, -0.9], [0.01, -0.01], [0.3, -0.3]])
+    >>> neutral = rng.normal(scale=0.1, size=(400, 1)) * [1, -1]
+    >>> found = word_verdicts(lift, np.full((3, 2), 0.05), neutral, [500, 500])
+    >>> found.verdict
+    ('associated', 'no larger', 'cannot tell')
+    """
+    lift, error, neutral = (np.atleast_2d(np.asarray(x, float)) for x in (lift, error, neutral))
+    counts = np.asarray(counts)
+    _check(lift, error, neutral, counts, rule)
+    m, k = neutral.shape
+    spread = _MAD * np.median(np.abs(neutral), axis=0)
+    if not (spread > 0).all():
+        raise InputError(
+            "neutral words have the same lift in a group: their scores do not differ, so nothing "
+            "can be told from them; check the model's scores"
+        )
+    sizes = np.abs(lift) / spread
+    defined = np.asarray(np.isfinite(lift + error).all(axis=1))
+    group = np.where(defined, np.argmax(np.nan_to_num(sizes), axis=1), 0)
+    rows = np.arange(len(lift))
+    own, own_error = lift[rows, group], error[rows, group]
+    largest = np.sort((np.abs(neutral) / spread).max(axis=1))
+    beyond = m - np.searchsorted(largest, sizes[rows, group], side="left")
+    p_word = np.where(defined, (1 + beyond) / (m + 1), np.nan)
+    sides = 2 * (1 if k == 2 else k)  # both signs, and the choice of the group
+    excess = np.abs(own) - rule.smallest
+    with np.errstate(divide="ignore", invalid="ignore"):
+        tail = sides * student.sf(excess / own_error, counts[group] - 1)
+        p_image = np.where(excess > 0, np.minimum(1.0, tail), 1.0)
+        narrow = (rule.smallest - np.abs(lift)) / _ONE_SIDED  # the error that would do
+        times = np.where(narrow > 0, (error / narrow) ** 2, np.nan)
+    p_image = np.where(defined, p_image, np.nan)
+    p = np.maximum(p_word, p_image)
+    p_bh = benjamini_hochberg(p)
+    flagged = (p_bh <= rule.fdr) & (m >= rule.neutral_words)
+    no_larger = np.all(np.abs(lift) + _ONE_SIDED * error < rule.smallest, axis=1)
+    verdict = tuple(
+        None if not known else ASSOCIATED if flag else NO_LARGER if small else CANNOT_TELL
+        for known, flag, small in zip(defined, flagged, no_larger, strict=True)
+    )
+    needed = np.ceil((times * counts).max(axis=1))
+    needed = np.where([one == CANNOT_TELL for one in verdict], needed, np.nan)
+    return WordVerdicts(
+        np.where(defined, group, -1), np.where(defined, own, np.nan), p_word, p_image, p, p_bh,
+        verdict, needed,
+    )  # fmt: skip
+
+
+def fewest_found(words: int, neutral: int, rule: LiftRule = RULE) -> int:
+    """How many words must stand out together before any can be flagged.
+
+    The smallest p_word is 1 / (neutral + 1), so Benjamini-Hochberg flags none or at least this
+    many.
+
+    >>> fewest_found(200, 300)
+    7
+    """
+    return math.ceil(words / (rule.fdr * (neutral + 1)))
+
+
+def spread_ratio(lift: Floats, neutral: Floats) -> float:
+    """Root mean square lift of words over that of neutral words; NaN where these have none.
+
+    >>> spread_ratio([[0.2, -0.2]], [[0.1, -0.1]])
+    2.0
+    """
+    below = _rms(neutral)
+    return _rms(lift) / below if below > 0 else math.nan
+
+
+def share_below(ratio: float, splits: Floats) -> float:
+    """Share of random visible splits of the images whose ratio is below `ratio`.
+
+    >>> share_below(2.0, [1.0, 1.5, 2.5, 1.2])
+    0.75
+    """
+    splits = np.asarray(splits, float)
+    return float((splits < ratio).mean()) if len(splits) and not math.isnan(ratio) else math.nan
+
+
+def bias_size(lift: Floats, neutral: Floats) -> float:
+    """Size of a model's bias by one attribute, in nats: what words have beyond neutral words.
+
+    sqrt(max(0, mean lift^2 over words - mean lift^2 over neutral words)).
+
+    >>> round(bias_size([[0.5, -0.5]], [[0.3, -0.3]]), 3)
+    0.4
+    """
+    return math.sqrt(max(0.0, _rms(lift) ** 2 - _rms(neutral) ** 2))
+
+
+def category_p(
+    lift: Floats, image_error: Floats, neutral_categories: Floats
+) -> tuple[Floats, Floats]:
+    """Mean lift of a category of words by group, and its p-value.
+
+    The unit of noise is the category: categories of neutral words differ from each other too, by
+    more than their words do, so words alone would call every category significant.
+
+    Parameters
+    ----------
+    lift
+        Words of the category x groups.
+    image_error
+        By group: standard error of the category's mean lift through the sample of images.
+    neutral_categories
+        Categories of neutral words x groups: the mean lift of each.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> neutral = rng.normal(scale=0.1, size=(9, 1)) * [1, -1]
+    >>> mean, p = category_p([[0.8, -0.8], [0.7, -0.7]], [0.02, 0.02], neutral)
+    >>> mean.round(2), bool((p < 0.001).all())
+    (array([ 0.75, -0.75]), True)
+    """
+    lift, neutral = np.atleast_2d(np.asarray(lift, float)), np.asarray(neutral_categories, float)
+    words, k = lift.shape
+    known = len(neutral)
+    if known < 2:
+        raise InputError(
+            f"a category is judged by how categories of neutral words differ; got {known}: give "
+            "neutral words in at least two categories"
+        )
+    mean = lift.mean(axis=0)
+    of_words = lift.std(axis=0, ddof=1) / math.sqrt(words) if words > 1 else np.zeros(k)
+    between = neutral.var(axis=0, ddof=1)
+    error = np.sqrt(of_words**2 + np.asarray(image_error, float) ** 2 + between * (1 + 1 / known))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * student.sf(np.abs(mean) / error, known - 1)
+    return mean, np.minimum(1.0, (1 if k == 2 else k) * p)
+
+
+def attribute_verdict(verdicts: WordVerdicts, share_of_splits: float) -> str:
+    """The sentence of a summary: clear, weak, none found, or cannot tell.
+
+    Parameters
+    ----------
+    verdicts
+        Words of one class by one attribute.
+    share_of_splits
+        `share_below` of their spread ratio among random visible splits of the same images.
+    """
+    if verdicts.flagged.any():
+        return CLEAR if share_of_splits > 0.95 else WEAK
+    known = [verdict for verdict in verdicts.verdict if verdict is not None]
+    enough = known and sum(verdict == NO_LARGER for verdict in known) >= len(known) / 2
+    return NONE_FOUND if enough else CANNOT_TELL
+
+
+@dataclass(frozen=True)
+class LiftChange:
+    """How the mean size of lift changed between two models on the same images and words."""
+
+    before: float
+    change: float
+    error: float
+    verdict: str  # worse, no worse, cannot tell
+
+
+def lift_change(
+    before: Floats, after: Floats, image_error: float, margin: float = 0.10
+) -> LiftChange:
+    """Judge the change of mean absolute lift over words and groups.
+
+    Worse where the change, less its error, exceeds `margin` of what was there before: two
+    different models never agree exactly, so a margin of 0 would raise alarms for noise.
+
+    Parameters
+    ----------
+    before, after
+        Words x groups: lift of both models, on one scale.
+    image_error
+        Standard error of the mean change through the sample of images, paired.
+
+    Examples
+    --------
+    >>> before = np.full((100, 2), 0.4)
+    >>> lift_change(before, 1.3 * before, 0.005).verdict
+    'worse'
+    >>> lift_change(before, before, 0.005).verdict
+    'no worse'
+    """
+    before, after = np.asarray(before, float), np.asarray(after, float)
+    if before.shape != after.shape or not before.size:
+        raise InputError(
+            f"lift before and after must be of the same words and groups; got shapes "
+            f"{before.shape} and {after.shape}"
+        )
+    by_word = (np.abs(after) - np.abs(before)).mean(axis=1)
+    level, change = float(np.abs(before).mean()), float(by_word.mean())
+    of_words = float(by_word.std(ddof=1)) / math.sqrt(len(by_word)) if len(by_word) > 1 else 0.0
+    error = math.hypot(of_words, image_error)
+    allowed = margin * level
+    verdict = CANNOT_TELL
+    if change - _ONE_SIDED * error > allowed:
+        verdict = "worse"
+    elif change + _ONE_SIDED * error < allowed:
+        verdict = "no worse"
+    return LiftChange(level, change, error, verdict)
+
+
+def _check(lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule) -> None:
+    k = len(counts)
+    if lift.shape != error.shape or lift.shape[1] != k or neutral.shape[1] != k:
+        raise InputError(
+            f"lift {lift.shape}, error {error.shape}, neutral {neutral.shape} and counts ({k}) "
+            "must have the same groups, and lift and error the same words"
+        )
+    if k < 2 or (counts < rule.group_images).any():
+        raise InputError(
+            f"a verdict takes at least two groups with {rule.group_images} images each; got "
+            f"{counts.tolist()}: leave small groups out (enough_images) or add images"
+        )
+    if not len(neutral) or not np.isfinite(neutral).all():
+        raise InputError("there are no neutral words with a defined lift to judge words by")
+
+
+def _rms(x: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(np.asarray(x, float)))))

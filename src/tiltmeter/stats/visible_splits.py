@@ -1,0 +1,67 @@
+"""Random but visible splits of images: what any difference between images does to lift.
+
+People who differ in gender differ in clothes, poses and light as well. Whether words move more by
+an attribute than by other visible differences is told by splitting the same images at random
+directions of their embeddings. Directions are taken within the annotated cells (every combination
+of known labels), so that no split follows an attribute.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.errors import InputError
+from tiltmeter.types import Floats, Ints
+
+
+def visible_splits(
+    embeddings: Floats, cells: Ints, groups: int, splits: int, rng: np.random.Generator
+) -> Ints:
+    """Split images at random directions of their embeddings.
+
+    Parameters
+    ----------
+    embeddings
+        Images x dimensions.
+    cells
+        Code of the annotated cell of each image, such as its race, gender and age together.
+    groups
+        Groups to make. Two are the halves by one direction; more are by the direction, of as many
+        as there are groups, along which an image goes furthest.
+    splits
+        How many splits to make.
+    rng
+        Source of the directions.
+
+    Returns
+    -------
+    Ints
+        Splits x images: codes of groups.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> found = visible_splits(rng.normal(size=(100, 8)), np.arange(100) % 4, 2, 3, rng)
+    >>> found.shape, found.sum(axis=1)
+    ((3, 100), array([50, 50, 50]))
+    """
+    embeddings, cells = np.asarray(embeddings, float), np.asarray(cells)
+    if len(embeddings) != len(cells) or groups < 2:
+        raise InputError(
+            f"{len(embeddings)} embeddings, {len(cells)} cells and {groups} groups: give a cell "
+            "for each embedding, and at least 2 groups"
+        )
+    _, cells = np.unique(cells, return_inverse=True)
+    counts = np.bincount(cells)
+    means = np.stack([np.bincount(cells, column) for column in embeddings.T], axis=1)
+    within = embeddings - (means / counts[:, None])[cells]
+    directions = 1 if groups == 2 else groups
+    made = np.empty((splits, len(cells)), np.int64)
+    for split in range(splits):
+        along = within @ rng.normal(size=(embeddings.shape[1], directions))
+        if groups == 2:
+            ranks = np.argsort(np.argsort(along[:, 0], kind="stable"), kind="stable")
+            made[split] = ranks >= len(cells) - len(cells) // 2
+        else:
+            made[split] = np.argmax(along / along.std(axis=0), axis=1)
+    return made

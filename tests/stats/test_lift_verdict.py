@@ -1,0 +1,219 @@
+"""Verdicts on lift: a biased world and its fair twin look as different as they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from tiltmeter.errors import InputError
+from tiltmeter.metrics.lift import centred, lift, lift_error
+from tiltmeter.metrics.summary import Moments
+from tiltmeter.stats.lift_verdict import (
+    ASSOCIATED,
+    CANNOT_TELL,
+    CLEAR,
+    NO_LARGER,
+    NONE_FOUND,
+    RULE,
+    WEAK,
+    LiftRule,
+    WordVerdicts,
+    attribute_verdict,
+    bias_size,
+    category_p,
+    lift_change,
+    share_below,
+    spread_ratio,
+    word_verdicts,
+)
+from tiltmeter.stats.visible_splits import visible_splits
+from tiltmeter.testbed.oracle import Oracle
+from tiltmeter.testbed.world import World
+
+
+def judged(strength: float, attribute: str, *, images: int, noise: float, seed: int = 0):
+    """Words of a planted world as a model at its optimum scores them: lift, neutral, verdicts."""
+    world = World.plant(strength)
+    made = Oracle(world).embeddings(
+        images, np.random.default_rng(seed), noise=noise, scale=0.02, dimensions=256
+    )
+    scores = made.texts @ made.images.T / 0.02
+    placebo = np.array([concept.placebo for concept in world.concepts])
+    groups = made.groups[attribute]
+    found = lift(scores[~placebo], groups, neutral=scores[placebo])
+    neutral = lift(scores[placebo], groups, neutral=scores[placebo])
+    error = lift_error(Moments.of(centred(scores[~placebo], scores[placebo]), groups))
+    pmi = Oracle(world).pmi(attribute)[~placebo]
+    truth = pmi - (pmi.sum(1, keepdims=True) - pmi) / (pmi.shape[1] - 1)
+    return found, neutral, word_verdicts(found, error, neutral, groups.counts), truth, made
+
+
+@pytest.mark.parametrize("attribute", ["shape", "hue"])
+def test_a_biased_world_and_its_fair_twin(attribute: str) -> None:
+    found, neutral, verdicts, truth, made = judged(1.0, attribute, images=2800, noise=0.3)
+    large = np.abs(truth).max(axis=1) > 0.3
+    assert verdicts.flagged[large].mean() > 0.93
+    # the random-split control: words move by the attribute as by no other visible difference
+    cells = made.crossed
+    splits = visible_splits(made.images, cells, found.shape[1], 40, np.random.default_rng(1))
+    scores = made.texts @ made.images.T / 0.02
+    placebo = np.array([concept.placebo for concept in World.plant(1.0).concepts])
+    ratios = [
+        spread_ratio(
+            lift(scores[~placebo], codes, neutral=scores[placebo]),
+            lift(scores[placebo], codes, neutral=scores[placebo]),
+        )
+        for codes in splits
+    ]
+    share = share_below(spread_ratio(found, neutral), np.array(ratios))
+    assert attribute_verdict(verdicts, share) == CLEAR
+    assert bias_size(found, neutral) > 0.4
+
+    found, neutral, verdicts, truth, _ = judged(0.0, attribute, images=2800, noise=0.3)
+    assert not verdicts.flagged.any()
+    assert (verdicts.p_word < 0.05).mean() < 0.085
+    assert np.mean([one == NO_LARGER for one in verdicts.verdict]) > 0.95
+    assert attribute_verdict(verdicts, 0.99) == NONE_FOUND
+    assert bias_size(found, neutral) < 0.05
+
+
+def test_large_truth_is_never_called_no_larger() -> None:
+    _, _, verdicts, truth, _ = judged(1.0, "hue", images=1400, noise=1.0)
+    large = np.abs(truth).max(axis=1) > 1.5 * RULE.smallest
+    assert large.sum() > 50
+    wrong = [verdict == NO_LARGER for verdict, big in zip(verdicts.verdict, large, strict=True)
+             if big]  # fmt: skip
+    assert np.mean(wrong) <= 0.05
+
+
+def test_the_false_discovery_rate_of_exchangeable_words() -> None:
+    """Words that are neutral words: any flag in at most 10% of 200 audits, p_word uniform."""
+    rng = np.random.default_rng(0)
+    flags, small = 0, []
+    for _ in range(200):
+        sizes = rng.normal(scale=0.4, size=(500, 1)) * [1, -1]
+        verdicts = word_verdicts(sizes[:150], np.full((150, 2), 0.03), sizes[150:], [300, 300])
+        flags += bool(verdicts.flagged.any())
+        small.append(float((verdicts.p_word < 0.05).mean()))
+    assert flags <= 0.1 * 200 + 3 * math.sqrt(200 * 0.1 * 0.9)
+    assert 0.04 < np.mean(small) < 0.06
+
+
+def test_each_number_by_hand() -> None:
+    neutral = np.array([[-0.3], [-0.2], [0.1], [0.2], [0.3]]) * [1, -1]
+    lift_, error = np.array([[0.5, -0.5], [0.2, -0.2]]), np.full((2, 2), 0.1)
+    found = word_verdicts(lift_, error, neutral, [40, 50], LiftRule(neutral_words=5, fdr=0.5))
+    assert found.p_word.tolist() == [1 / 6, 5 / 6]  # .2, .2, .3 and .3 are no smaller than .2
+    wanted = 2 * student.sf((0.5 - math.log(1.25)) / 0.1, 39)
+    assert found.p_image.tolist() == pytest.approx([wanted, 1.0])
+    assert found.p.tolist() == pytest.approx([1 / 6, 1.0])
+    assert found.verdict == (ASSOCIATED, CANNOT_TELL)
+    assert np.isnan(found.images_needed[0])
+    narrow = (math.log(1.25) - 0.2) / 1.645
+    assert found.images_needed[1] == math.ceil(50 * (0.1 / narrow) ** 2)
+
+
+def test_more_groups_pay_for_their_choice() -> None:
+    rng = np.random.default_rng(0)
+    neutral = rng.normal(scale=0.1, size=(400, 7))
+    one = np.zeros((1, 7))
+    one[0, 3] = 0.5
+    found = word_verdicts(one, np.full((1, 7), 0.1), neutral, [100] * 7)
+    assert found.group.tolist() == [3]
+    assert found.p_image[0] == pytest.approx(14 * student.sf((0.5 - math.log(1.25)) / 0.1, 99))
+
+
+def test_few_neutral_words_give_sizes_and_no_flags() -> None:
+    rng = np.random.default_rng(0)
+    neutral = rng.normal(scale=0.01, size=(299, 1)) * [1, -1]
+    found = word_verdicts([[2.0, -2.0]] * 40, np.full((40, 2), 0.01), neutral, [500, 500])
+    assert (found.p == 1 / 300).all()
+    assert set(found.verdict) == {CANNOT_TELL}
+
+
+def test_undefined_lift_has_no_verdict() -> None:
+    neutral = np.random.default_rng(0).normal(size=(300, 1)) * [1, -1]
+    found = word_verdicts([[np.nan, np.nan], [0.0, 0.0]], np.full((2, 2), 0.01), neutral, [90, 90])
+    assert found.verdict == (None, NO_LARGER)
+    assert found.group[0] == -1
+    assert np.isnan([found.lift[0], found.p_word[0], found.p_image[0], found.p[0]]).all()
+
+
+def test_bad_input() -> None:
+    neutral = np.random.default_rng(0).normal(size=(300, 2))
+    fine = np.zeros((1, 2))
+    with pytest.raises(InputError, match="20 images each; got \\[19, 90\\]"):
+        word_verdicts(fine, fine + 0.1, neutral, [19, 90])
+    with pytest.raises(InputError, match="at least two groups"):
+        word_verdicts(fine[:, :1], fine[:, :1], neutral[:, :1], [90])
+    with pytest.raises(InputError, match="no neutral words"):
+        word_verdicts(fine, fine + 0.1, neutral[:0], [90, 90])
+    with pytest.raises(InputError, match="do not differ"):
+        word_verdicts(fine, fine + 0.1, neutral * 0, [90, 90])
+    with pytest.raises(InputError, match="same groups"):
+        word_verdicts(fine, fine + 0.1, neutral[:, :1], [90, 90])
+    with pytest.raises(InputError, match="at least two categories"):
+        category_p(fine, [0.1, 0.1], neutral[:1])
+    with pytest.raises(InputError, match="same words and groups"):
+        lift_change(fine, neutral, 0.1)
+
+
+def test_an_attribute_in_one_word() -> None:
+    def words(*verdicts: str | None) -> WordVerdicts:
+        some = np.zeros(len(verdicts))
+        return WordVerdicts(some.astype(int), some, some, some, some, some, verdicts, some)
+
+    assert attribute_verdict(words(ASSOCIATED, NO_LARGER), 0.96) == CLEAR
+    assert attribute_verdict(words(ASSOCIATED, NO_LARGER), 0.95) == WEAK
+    assert attribute_verdict(words(ASSOCIATED), math.nan) == WEAK
+    assert attribute_verdict(words(NO_LARGER, CANNOT_TELL, None), 0.99) == NONE_FOUND
+    assert attribute_verdict(words(NO_LARGER, CANNOT_TELL, CANNOT_TELL), 0.99) == CANNOT_TELL
+    assert attribute_verdict(words(None), 0.5) == CANNOT_TELL
+
+
+def test_categories_of_neutral_words_set_the_noise_of_a_category() -> None:
+    """Words of one category share what is theirs: with words as units all would be significant."""
+    rng = np.random.default_rng(0)
+    alarms, naive = 0, 0
+    for _ in range(400):
+        shared = rng.normal(scale=0.2, size=(11, 1, 1))  # ten neutral categories and one of words
+        words = shared + rng.normal(scale=0.1, size=(11, 30, 1))
+        both = words * [1, -1]
+        mean, p = category_p(both[0], [0.0, 0.0], both[1:].mean(axis=1))
+        alarms += p[0] < 0.05
+        spread = words[0].std(ddof=1) / math.sqrt(30)
+        naive += 2 * student.sf(abs(mean[0]) / spread, 29) < 0.05
+    assert alarms / 400 < 0.085
+    assert naive / 400 > 0.5
+
+
+def test_a_change_within_the_margin_is_no_alarm() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(scale=0.5, size=(400, 1)) * [1, -1]
+    noise = rng.normal(scale=0.05, size=before.shape)
+    assert lift_change(before, before + noise, 0.002).verdict == "no worse"
+    assert lift_change(before, 1.25 * before, 0.002).verdict == "worse"
+    assert lift_change(before, 1.1 * before, 0.05).verdict == CANNOT_TELL
+    found = lift_change(before, 0.5 * before, 0.002)
+    assert found.change == pytest.approx(-0.5 * found.before)
+
+
+def test_splits_do_not_follow_the_annotated_cells() -> None:
+    rng = np.random.default_rng(0)
+    cells = np.arange(1200) % 4
+    embeddings = rng.normal(size=(1200, 16)) + 5 * np.eye(16)[cells]
+    for groups in (2, 5):
+        for codes in visible_splits(embeddings, cells, groups, 5, rng):
+            table = np.histogram2d(codes, cells, bins=(groups, 4))[0]
+            assert table.min() > 0.6 * 1200 / groups / 4
+    # what a split follows is visible: images of one side lie together
+    codes = visible_splits(embeddings, cells, 2, 1, rng)[0]
+    sides = embeddings[codes == 1].mean(axis=0) - embeddings[codes == 0].mean(axis=0)
+    chance = [np.linalg.norm(embeddings[order[:600]].mean(0) - embeddings[order[600:]].mean(0))
+              for order in (rng.permutation(1200) for _ in range(50))]  # fmt: skip
+    assert np.linalg.norm(sides) > max(chance)
+    with pytest.raises(InputError, match="a cell for each embedding"):
+        visible_splits(embeddings, cells[:5], 2, 1, rng)
