@@ -20,13 +20,13 @@ from tiltmeter.datasets.roles import Lexicon, Valence
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import fill, load
 from tiltmeter.testbed.captions import NAMES
+from tiltmeter.testbed.captions import concept_captions as concept_captions  # for probes
 from tiltmeter.testbed.language import (
     GROUPS,
     HUES,
     SHAPE_NOUNS,
     SHAPES,
     TARGET_TEMPLATES,
-    concepts,
 )
 from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
 from tiltmeter.testbed.render import GRAINS, Scenes
@@ -103,11 +103,6 @@ def pictures(world: World, images: int, rng: np.random.Generator) -> PlantedVale
         provenance={"strength": world.strength, "seed": world.seed},
         world=world,
     )
-
-
-def concept_captions() -> dict[str, str]:
-    """The caption of each concept: its first."""
-    return {one.name: fill(one.templates[0], one.name) for one in concepts()}
 
 
 def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[str]]]:
