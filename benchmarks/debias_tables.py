@@ -39,7 +39,7 @@ from tiltmeter.models import load_model
 from tiltmeter.pages.parts import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.plots import scatter as clouds
-from tiltmeter.testbed.evaluate import captions
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPES
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Faces, Groups, Prompt
@@ -66,7 +66,7 @@ def leaning(world: World) -> list[Prompt]:
     """The words with a planted tilt, each in its first template."""
     return [
         Prompt(text, concept.name, concept.templates[0])
-        for text, concept in zip(captions(world), world.concepts, strict=True)
+        for text, concept in zip(concept_captions().values(), world.concepts, strict=True)
         if not concept.placebo
     ]
 

@@ -28,7 +28,7 @@ from tiltmeter.models.trainable import in_training, network_of, other_losses
 from tiltmeter.probes.counterfactual.sources.adversarial import Attack, attack
 from tiltmeter.stimuli import load as load_words
 from tiltmeter.testbed.captioned import PAIRS, captioned, frame_words
-from tiltmeter.testbed.evaluate import captions as concept_captions
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.language import HUES, SHAPE_NOUNS, TARGET_TEMPLATES
 from tiltmeter.testbed.world import World
 
@@ -144,7 +144,7 @@ def utility(model: Any, world: World, n: int, seed: int = 6) -> dict[str, float]
     hits = masked_hits(model, held, rng=rng, pairs=PAIRS, spared=frame_words())
     concept = np.arange(len(world.concepts))
     scenes = world.scenes(len(concept), rng, concept=concept, cells=SEEN)
-    texts = tuple(concept_captions(world))
+    texts = tuple(concept_captions().values())
     known = int((~np.isnan(hits)).sum())
     found = {"masked accuracy": 100 * float(np.nanmean(hits)), "masked n": known}
     ways = recall(model, Captions(tuple(map(str, concept)), texts, concept, scenes))

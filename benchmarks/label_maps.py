@@ -22,7 +22,7 @@ from tiltmeter.debiasers.fitting import debias
 from tiltmeter.debiasers.learners import linear_probe, scale_of
 from tiltmeter.metrics.ranking import max_of, skew_of_shares
 from tiltmeter.models import load_model
-from tiltmeter.testbed.evaluate import captions
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.world import World
 
 FITTED, K = "testbed:?images=1400&seed=1", 100
@@ -41,7 +41,10 @@ def methods(world: World) -> dict[str, tuple[str, dict[str, Any]]]:
         "transport, clusters=1": ("transport", {"clusters": 1}),
         "fairerclip": ("fairerclip", {}),
         "fairerclip, tau=0.9": ("fairerclip", {"tau": 0.9}),
-        "fairerclip, targets: all captions": ("fairerclip", {"targets": captions(world)}),
+        "fairerclip, targets: all captions": (
+            "fairerclip",
+            {"targets": list(concept_captions().values())},
+        ),
         "pbm": ("pbm", {}),
         "mpr": ("mpr", {}),
         "mpr, rho=0.2": ("mpr", {"rho": 0.2}),
@@ -52,7 +55,7 @@ def shown(made: Any, world: World, faces: Any) -> dict[str, np.ndarray]:
     """MaxSkew of what a re-ranker shows, word by word."""
     lean = np.array([not concept.placebo for concept in world.concepts])
     images = np.asarray(made.encode_images(faces.images))
-    scores = np.asarray(made.encode_texts(captions(world)))[lean] @ images.T
+    scores = np.asarray(made.encode_texts(list(concept_captions().values())))[lean] @ images.T
     top = made.reordering(faces)(scores, K, None, images)
     found = {}
     for name in ATTRIBUTES:

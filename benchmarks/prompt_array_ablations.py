@@ -31,7 +31,7 @@ from tiltmeter.models import load_model
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.testbed.captioned import captioned
-from tiltmeter.testbed.evaluate import captions as concept_captions
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.world import World
 
 K, RELABELLINGS, JUDGED = 100, 100, 500
@@ -75,7 +75,7 @@ class Judge:
         self.concept = rng.integers(0, len(world.concepts), JUDGED)
         self.icons = world.scenes(JUDGED, rng, concept=self.concept, cells=16)
         self.pairs: Captions = captioned(world, JUDGED, rng)
-        self.names = concept_captions(world)
+        self.names = list(concept_captions().values())
         self.prompts = [one.text for one in stimuli.prompts(stimuli.load("berg"))]
 
     def vectors(self, model: Any) -> list[Any]:

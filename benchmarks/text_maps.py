@@ -21,7 +21,7 @@ from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.fitting import debias
 from tiltmeter.metrics import METRICS
 from tiltmeter.models import load_model
-from tiltmeter.testbed.evaluate import captions
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.world import World
 
 MODEL, HELD_OUT = "testbed:dual", "testbed:?images=1400&seed=4"
@@ -43,7 +43,7 @@ DRAWS, ICONS = 2000, 1000
 
 def measured(model: Any, world: World, faces: Any) -> tuple[dict[str, np.ndarray], float]:
     """Each measure word by word, and the share of icons recognised."""
-    texts = captions(world)
+    texts = list(concept_captions().values())
     vectors = np.asarray(model.encode_texts(texts))
     lean = np.array([not concept.placebo for concept in world.concepts])
     scores = vectors[lean] @ np.asarray(model.encode_images(faces.images)).T

@@ -38,8 +38,8 @@ OF_TORCH = {
     "models/hf/image_network.py", "models/hf/region_models.py", "models/hf/regions.py",
     "models/hf/text.py",
     "models/hf/vilt.py", "models/network.py", "models/open_clip.py", "models/weights.py",
-    "stats/torch_kernels.py", "stats/triton_walk.py", "testbed/expected.py",
-    "testbed/losses.py", "testbed/models.py", "testbed/networks.py", "testbed/train.py",
+    "stats/torch_kernels.py", "stats/triton_walk.py",
+    "testbed/losses.py", "testbed/models.py", "testbed/networks.py",
 }  # fmt: skip
 FILES = [
     path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE

@@ -140,6 +140,25 @@ class Prompt:
     pos: str = ""  # "noun", "adjective" or "activity"; placebos are compared within it
 
 
+class PlantedWorld(Protocol):
+    """A world whose bias is known because it was planted: see `tiltmeter.testbed.world.World`."""
+
+    @property
+    def strength(self) -> float: ...
+
+    @property
+    def seed(self) -> int: ...
+
+
+def planted_world(source: object) -> PlantedWorld | None:
+    """The planted world that data were drawn from or a model was trained on; None for real ones.
+
+    >>> planted_world(Faces(("1",), {})) is None
+    True
+    """
+    return getattr(source, "world", None)
+
+
 @dataclass(frozen=True, eq=False)
 class Faces:
     """Images with groups: what the role `faces` means.
@@ -156,6 +175,7 @@ class Faces:
     truth: Callable[[str, Sequence[Prompt], Groups], Floats | None] | None = None
     name: str = "faces"
     provenance: dict[str, Any] = field(default_factory=dict)
+    world: PlantedWorld | None = None  # None for real images
 
     def __len__(self) -> int:
         return len(self.ids)

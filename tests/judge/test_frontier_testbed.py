@@ -14,8 +14,8 @@ from tiltmeter.judge.frontier.utility import of_captions
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
 from tiltmeter.testbed.captioned import captioned
+from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.data import figures
-from tiltmeter.testbed.evaluate import captions
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Prompt
 
@@ -23,7 +23,7 @@ from tiltmeter.types import Prompt
 def leaning(world: World) -> list[Prompt]:
     return [
         Prompt(text, concept.name, concept.templates[0])
-        for text, concept in zip(captions(world), world.concepts, strict=True)
+        for text, concept in zip(concept_captions().values(), world.concepts, strict=True)
         if not concept.placebo
     ]
 

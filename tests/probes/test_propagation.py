@@ -742,7 +742,7 @@ def test_a_perfect_model_gives_cosines_affine_in_the_posterior() -> None:
     scenes = figures(world, 28, rng).images
     images = model.encode_images(scenes)
     np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1)
-    texts = model.encode_texts(propagation_sentences(["nurse", "thief"], testbed=True).texts[0])
+    texts = model.encode_texts(propagation_sentences(["nurse", "thief"], planted=True).texts[0])
     cosines = images @ texts.T
     group = scenes.shape * 7 + scenes.hue
     rows = [world.index("nurse"), world.index("thief")]

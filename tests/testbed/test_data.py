@@ -13,10 +13,12 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.embeddings import StoredTexts
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
+from tiltmeter.testbed.captioned import captioned
 from tiltmeter.testbed.data import figures
 from tiltmeter.testbed.language import HUES
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
+from tiltmeter.types import Faces, Groups, planted_world
 
 
 def audited(strength: float) -> Run:
@@ -77,3 +79,18 @@ def test_spec() -> None:
         tm.load_data("testbed:?images=5")
     with pytest.raises(UnknownNameError, match="did you mean 'strength'"):
         tm.load_data("testbed:?strenght=1")
+
+
+@pytest.mark.parametrize("role", ["", "valence", "lexicon", "triplets"])
+def test_data_and_models_know_their_world(role: str) -> None:
+    world = planted_world(tm.load_data(f"testbed:{role}?strength=0.5"))
+    assert world is not None
+    assert (world.strength, world.seed) == (0.5, 0)
+
+
+def test_trained_models_know_their_world_and_real_data_have_none() -> None:
+    twins = [tm.load_model(f"testbed:dual?twin={twin}") for twin in ("biased", "fair")]
+    assert [planted_world(twin).strength for twin in twins] == [1.0, 0.0]
+    assert planted_world(captioned(World.plant(0.5), 2, np.random.default_rng(0))).strength == 0.5
+    faces = Faces(("a",), {"group": Groups.from_labels(["x"])})
+    assert planted_world(faces.only([0])) is None

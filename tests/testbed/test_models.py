@@ -14,13 +14,13 @@ from PIL import Image  # noqa: E402
 
 import tiltmeter as tm  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.testbed import evaluate  # noqa: E402
 from tiltmeter.testbed.language import NEUTRAL_NOUN  # noqa: E402
 from tiltmeter.testbed.models import MODELS  # noqa: E402
 from tiltmeter.testbed.networks import WEIGHTS  # noqa: E402
 from tiltmeter.testbed.render import render  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
+from tools.testbed import evaluate  # noqa: E402
 
 WORLD = World.plant()
 KINDS = [path.stem for path in sorted(WEIGHTS.glob("*.safetensors"))]
@@ -60,7 +60,7 @@ def test_protocols(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_c_asc_orders_words_as_planted(kind: str) -> None:
-    found = evaluate.tilt(model(kind), WORLD, 1400, rng())
+    found = evaluate.association(model(kind), WORLD, 1400, rng())
     assert found["shape"]["spearman"] > 0.97
     assert found["hue"]["spearman"] > 0.95
 
@@ -68,7 +68,7 @@ def test_c_asc_orders_words_as_planted(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_a_tilt_by_crossing_is_invisible_to_each_attribute_alone(kind: str) -> None:
     """Words that lean by the crossing only are no further from 0 than placebos, until crossed."""
-    found = evaluate.tilt(model(kind), WORLD, 1400, rng())
+    found = evaluate.association(model(kind), WORLD, 1400, rng())
     for alone in ("shape", "hue"):
         assert found[alone]["planted_by_crossing"] < found[alone]["placebos"]
         assert found[alone]["planted_by_crossing"] < found[alone]["others"] / 2
@@ -85,8 +85,8 @@ def test_retrieval_knows_icons(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_a_fair_twin_has_hardly_any_gap_between_groups(kind: str) -> None:
-    tilted = evaluate.tilt(model(kind), WORLD, 700, rng())
-    fair = evaluate.tilt(model(f"{kind}-fair"), World.plant(0.0), 700, rng())
+    tilted = evaluate.association(model(kind), WORLD, 700, rng())
+    fair = evaluate.association(model(f"{kind}-fair"), World.plant(0.0), 700, rng())
     for attribute in ("shape", "hue", "shape*hue"):
         assert tilted[attribute]["gap"] > 0.008  # it was there
         assert fair[attribute]["gap"] < tilted[attribute]["gap"] / 10

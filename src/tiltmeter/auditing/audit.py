@@ -38,7 +38,7 @@ from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeRes
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
 from tiltmeter.store import EmbeddingSpace, Store
-from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
+from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, planted_world
 
 
 def audit(
@@ -316,8 +316,8 @@ def own_images(spec: str | None, model: Any) -> str | None:
     """The images that belong to some models."""
     spec = model.spec if isinstance(model, Debiased) else spec
     scheme = (spec or "").partition(":")[0]
-    if scheme == "testbed":
-        return f"testbed:?strength={model.provenance['strength']}"
+    if world := planted_world(model):
+        return f"testbed:?strength={world.strength}"
     return spec if scheme == "embeddings" else None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tiltmeter import stimuli
 from tiltmeter.errors import InputError
 from tiltmeter.io.tables import read_table
-from tiltmeter.types import Faces, Prompt
+from tiltmeter.types import Faces, Prompt, planted_world
 
 #: Placebo lists that ship, by the part of speech that they stand for.
 PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
@@ -19,7 +19,7 @@ PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
 def harm_prompts(classes: str | None, faces: Faces) -> list[Prompt]:
     """Classes to choose from; for figures of the testbed its own phrases stand for people."""
     prompts = stimuli.prompts(stimuli.load(classes or "harms"))
-    if classes or faces.name != "testbed" or set(faces.groups) != {"shape", "hue"}:
+    if classes or planted_world(faces) is None or set(faces.groups) != {"shape", "hue"}:
         return prompts
     from tiltmeter.testbed.language import PHRASES
 
@@ -88,7 +88,7 @@ def neutral_captions(triplets: Any, table: str | None = None) -> list[tuple[str,
     which come before the shipped ones. The groups of the testbed become its neutral noun.
     """
     own = {} if table is None else _neutral_table(table)
-    if triplets.name == "testbed":
+    if planted_world(triplets):
         from tiltmeter.testbed.language import NEUTRAL_NOUN, PHRASES, SHAPE_NOUNS
 
         own = {**dict.fromkeys((*SHAPE_NOUNS, *PHRASES), NEUTRAL_NOUN), **own}
@@ -123,14 +123,14 @@ class Sentences:
 
 
 def propagation_sentences(
-    words: Sequence[str] | None = None, *, testbed: bool = False
+    words: Sequence[str] | None = None, *, planted: bool = False
 ) -> Sentences:
     """The group phrases, or the words of a lexicon, in the sentences of the propagation study.
 
-    On the testbed, whose vocabulary is closed, its figures at their activities (`red ball reading`)
+    In a planted world, whose vocabulary is closed: figures at their activities (`red ball reading`)
     in the captions that it has for both, and each of its concepts in the caption that it has.
     """
-    if testbed:
+    if planted:
         from tiltmeter.testbed.valence import concept_captions, figure_captions
 
         if words is not None:
@@ -158,8 +158,7 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
     words, prompt = listed.pairs[0], listed.templates["bias"][0]
     groups, attribute = tuple(words), "gender"
     if faces is not None:
-        testbed = faces.name == "testbed" and "shape" in faces.groups
-        if testbed:
+        if planted_world(faces) and "shape" in faces.groups:
             from tiltmeter.testbed.language import SHAPE_NOUNS, SHAPES
 
             names, words = ({SHAPES[0], SHAPE_NOUNS[0]}, {SHAPES[1], SHAPE_NOUNS[1]}), SHAPE_NOUNS

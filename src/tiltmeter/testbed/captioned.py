@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tiltmeter.datasets.roles import Captions
@@ -22,6 +24,13 @@ from tiltmeter.types import Ints
 PAIRS = (("ball", "block"),)
 
 
+@dataclass(frozen=True, eq=False)
+class PlantedCaptions(Captions):
+    """Captions of scenes that a planted world drew."""
+
+    world: World | None = None
+
+
 def frame_words() -> tuple[str, ...]:
     """Words of templates, and hues: the networks were never asked to guess them."""
     frames = {template for concept in concepts() for template in concept.templates}
@@ -37,7 +46,7 @@ def captioned(
     *,
     targets: float = 0.0,
     cells: Ints | int | None = None,
-) -> Captions:
+) -> PlantedCaptions:
     """Scenes as the world draws them, each with a caption of its own.
 
     A share of them, `targets`, shows activities and occupations only, of which captions may speak
@@ -59,11 +68,12 @@ def captioned(
         " ".join(words[number] for number in row if number >= len(SPECIAL))
         for row in said.tokens.tolist()
     ]
-    return Captions(
+    return PlantedCaptions(
         ids=tuple(f"scene-{at:06d}" for at in range(n)),
         texts=tuple(texts),
         of=np.arange(n),
         images=scenes,
         name="testbed",
         provenance={"strength": world.strength, "seed": world.seed},
+        world=world,
     )

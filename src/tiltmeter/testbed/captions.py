@@ -21,6 +21,7 @@ from tiltmeter.testbed.language import (
     SHAPE_NOUNS,
     TARGET_TEMPLATES,
     WORDS,
+    concepts,
     encode,
     vocabulary,
 )
@@ -33,6 +34,15 @@ SHARES = (0.4, 0.15, 0.45)
 #: How groups are named: by shape, by hue and shape, or not at all.
 NAMES = (*SHAPE_NOUNS, *PHRASES, NEUTRAL_NOUN)
 BY_SHAPE, BY_PHRASE, BY_NONE = 0.5, 0.3, 0.2
+
+
+def concept_captions() -> dict[str, str]:
+    """The caption of each concept: its name in its first template.
+
+    >>> concept_captions()["nurse"]
+    'a photo of a nurse'
+    """
+    return {concept.name: fill(concept.templates[0], concept.name) for concept in concepts()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,6 +76,7 @@ def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
         truth=planted(world),
         name="testbed",
         provenance={"strength": world.strength, "seed": world.seed},
+        world=world,
     )
 
 

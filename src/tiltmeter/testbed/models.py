@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tiltmeter.testbed.language import SPECIAL, encode, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
 from tiltmeter.testbed.networks import WEIGHTS, trained
 from tiltmeter.testbed.render import SIZE, Scenes, render
+from tiltmeter.testbed.world import World
 from tiltmeter.types import Array
 
 TWINS = ("biased", "fair")
@@ -32,6 +34,12 @@ class Testbed(Network):
     __test__ = False  # no test, although its name begins like one
     block = 256
     preprocessing = {"size": SIZE}  # noqa: RUF012
+
+    @cached_property
+    def world(self) -> World | None:
+        """The world that it was trained on; None where its strength is not on record."""
+        strength = self._provenance.get("strength")
+        return None if strength is None else World.plant(strength)
 
     def pixels(self, images: Any) -> Tensor:
         """Pictures as the networks take them: n x 3 x 32 x 32, from 0 to 1."""

@@ -239,8 +239,8 @@ def trained(name: str) -> nn.Module:
         raise UnknownNameError("model of the testbed", kind, NETWORKS)
     if not path.is_file():
         raise InputError(
-            f"the testbed has no weights for {name!r}; make them: "
-            f"python -m tiltmeter.testbed.train {kind}{' --strength 0' if kind != name else ''}"
+            f"the testbed has no weights for {name!r}; train them from a checkout: "
+            f"python -m tools.testbed.train {kind}{' --strength 0' if kind != name else ''}"
         )
     network = NETWORKS[kind](len(vocabulary()))
     network.load_state_dict(load_file(path))

@@ -39,6 +39,7 @@ class PlantedTriplets(Triplets):
 
     best: Floats | None = None
     concepts: Ints | None = None  # cases x 3
+    world: World | None = None
 
 
 def triplets(
@@ -99,6 +100,7 @@ def triplets(
         provenance={"strength": world.strength, "seed": world.seed, "cells": cells},
         best=np.maximum(best, IMPOSSIBLE),
         concepts=chosen,
+        world=world,
     )
 
 

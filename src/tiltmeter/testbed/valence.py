@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 
 import numpy as np
@@ -19,13 +20,13 @@ from tiltmeter.datasets.roles import Lexicon, Valence
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import fill, load
 from tiltmeter.testbed.captions import NAMES
+from tiltmeter.testbed.captions import concept_captions as concept_captions  # for probes
 from tiltmeter.testbed.language import (
     GROUPS,
     HUES,
     SHAPE_NOUNS,
     SHAPES,
     TARGET_TEMPLATES,
-    concepts,
 )
 from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
 from tiltmeter.testbed.render import GRAINS, Scenes
@@ -40,6 +41,20 @@ OVERLOOKED = 0.01
 CELLS_DRAWN = 2
 _NAMED = NAMES[:-1]  # the last names no group
 CONTENTS = 16  # directions in which pictures differ for no reason that the world knows
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedLexicon(Lexicon):
+    """Words with the valence that a planted world gives them."""
+
+    world: World | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedValence(Valence):
+    """Images with the valence that a planted world gives them."""
+
+    world: World | None = None
 
 
 def valences(world: World) -> Floats:
@@ -60,17 +75,18 @@ def _own(world: World) -> Floats:
     return np.array(found)
 
 
-def lexicon(world: World) -> Lexicon:
+def lexicon(world: World) -> PlantedLexicon:
     """All concepts with their valence."""
-    return Lexicon(
+    return PlantedLexicon(
         tuple(concept.name for concept in world.concepts),
         valences(world),
         name="testbed",
         provenance={"seed": world.seed},
+        world=world,
     )
 
 
-def pictures(world: World, images: int, rng: np.random.Generator) -> Valence:
+def pictures(world: World, images: int, rng: np.random.Generator) -> PlantedValence:
     """Figures with a faint icon, each of another concept; its group comes as the world has it."""
     if not 2 <= images <= len(world.concepts):
         raise InputError(
@@ -78,19 +94,15 @@ def pictures(world: World, images: int, rng: np.random.Generator) -> Valence:
             f"for {images}"
         )
     concept = np.sort(rng.choice(len(world.concepts), images, replace=False))
-    return Valence(
+    return PlantedValence(
         ids=tuple(world.concepts[at].name for at in concept),
         valence=valences(world)[concept],
         images=world.scenes(images, rng, concept=concept, cells=CELLS_DRAWN),
         categories=tuple(world.concepts[at].category for at in concept),
         name="testbed",
         provenance={"strength": world.strength, "seed": world.seed},
+        world=world,
     )
-
-
-def concept_captions() -> dict[str, str]:
-    """The caption of each concept: its first."""
-    return {one.name: fill(one.templates[0], one.name) for one in concepts()}
 
 
 def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[str]]]:

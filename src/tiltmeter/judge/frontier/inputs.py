@@ -18,7 +18,7 @@ from tiltmeter.judge.frontier.utility import UtilityTask, of_captions, of_classe
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.store import Store
-from tiltmeter.types import Faces, Floats, Progress, Prompt
+from tiltmeter.types import Faces, Floats, Progress, Prompt, planted_world
 
 
 def seen(
@@ -80,7 +80,7 @@ def prompts_of(
 
 
 def tasks_of(
-    model: Any, testbed: bool, captions: Any, utility: Any, store: Store | None, strict: bool,
+    model: Any, captions: Any, utility: Any, store: Store | None, strict: bool,
     seed: int, tell: Progress,
 ) -> list[UtilityTask]:  # fmt: skip
     """What the model must still be good for, of the data that were given."""
@@ -95,7 +95,7 @@ def tasks_of(
         data = load_data(captions, role="captions") if isinstance(captions, str) else captions
         read, vectors = _vectors(model, data, store, strict, tell)
         found.append(of_captions(model, _of_rows(data, read), vectors, seed))
-    if testbed and not found:
+    if planted_world(model) and not found:
         tell("drawing what it must be good for", 0.0)
         found += of_testbed(model, seed)
     return found

@@ -52,7 +52,7 @@ from tiltmeter.results import content_hash, prompt_record, run_record
 from tiltmeter.stats.intervals import Z, wilson
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
-from tiltmeter.types import Array, Faces, Floats, Progress, Prompt
+from tiltmeter.types import Array, Faces, Floats, Progress, Prompt, planted_world
 
 #: Shares of the images to fit on, to choose by, and to report.
 SHARES = (0.5, 0.25, 0.25)
@@ -152,9 +152,9 @@ def frontier(
     candidates(asked.methods, asked.strengths, 1)  # an unknown name is told before the work begins
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
     tower = load_model(model, device=topics["compute"].device) if isinstance(model, str) else model
-    testbed = str(getattr(tower, "name", "")).startswith("testbed:")
-    if faces is None and testbed:
-        faces = f"testbed:?images=8000&strength={tower.provenance['strength']}&seed=1"
+    world = planted_world(tower)
+    if faces is None and world:
+        faces = f"testbed:?images=8000&strength={world.strength}&seed=1"
     if faces is None:
         raise InputError("the sweep needs images with groups: --images SPEC")
     parts = _Parts.of(tower, faces, asked, topics, attribute, tell)
@@ -166,7 +166,7 @@ def frontier(
     tasks = asked.tasks
     if tasks is None:
         tasks = tasks_of(
-            tower, testbed, asked.captions, asked.utility, parts.store, topics["data"].strict,
+            tower, asked.captions, asked.utility, parts.store, topics["data"].strict,
             resampling.seed, tell,
         )  # fmt: skip
 
@@ -189,7 +189,7 @@ def frontier(
         asked.probes,
         parts.rows,
     )
-    before, tried, not_run, swept = sweep.run(asked, parts.present, testbed, tell)
+    before, tried, not_run, swept = sweep.run(asked, parts.present, tell)
     arguments = record_of(
         (asked, topics["data"], topics["words"], resampling),
         faces=(faces if isinstance(faces, str) else None, None),
@@ -301,12 +301,15 @@ class _Sweep:
         self.told: dict[str, dict[str, dict[str, LeakageResult]]] = {}  # by the images' vectors
 
     def run(
-        self, asked: SweepOptions, present: Sequence[str], testbed: bool, tell: Progress
+        self, asked: SweepOptions, present: Sequence[str], tell: Progress
     ) -> tuple[CandidateResult, list[CandidateResult], dict[str, str], list[Candidate]]:
         """The model as it is, all candidates that could be tried, why others could not, and all."""
         groups = self.fit.attribute(self.attribute)
         sizes = dict(zip(groups.names, groups.counts.tolist(), strict=True))
-        texts = group_texts(self.model.encode_texts, asked.prompts, tuple(present), testbed=testbed)
+        texts = group_texts(
+            self.model.encode_texts, asked.prompts, tuple(present),
+            testbed=planted_world(self.model) is not None,
+        )  # fmt: skip
         tell("the model as it is", 0.0)
         before = self.judged(BEFORE, _unchanged())
         tried, not_run = [], {}

@@ -83,7 +83,7 @@ def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
     can be told by, which is the planted tilt itself.
     """
     from tiltmeter.testbed.captioned import captioned
-    from tiltmeter.testbed.evaluate import captions as concepts
+    from tiltmeter.testbed.captions import concept_captions
     from tiltmeter.testbed.world import World
 
     world, rng = World.plant(model.provenance["strength"]), np.random.default_rng([seed, 7])
@@ -96,7 +96,7 @@ def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
     return [
         of_classes(
             "icon accuracy", model, Groups(concept, names, "concept"), icons, seen[0],
-            concepts(world), seed,
+            list(concept_captions().values()), seed,
         ),
         of_captions(model, whole, seen[1], seed),
         of_captions(model, drawn, seen[2], seed, f"recall@{K}, as drawn", counts=False),

@@ -32,7 +32,7 @@ from tiltmeter.probes.propagation.rows import tabulate
 from tiltmeter.probes.texts import Sentences, propagation_sentences
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.types import Array, Faces, Floats, Groups, Progress, TextEncoder
+from tiltmeter.types import Array, Faces, Floats, Groups, Progress, TextEncoder, planted_world
 
 #: Labels that mean the same as those of the group phrases.
 SAME = {"woman": "female", "women": "female", "man": "male", "men": "male",
@@ -59,8 +59,7 @@ def propagation(
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     choices = replace(choices or PropagationConfig(), ties=convention.ties)
     if choices.k_as == "auto":
-        small = any(side.dataset == "testbed" for side in sides.values())
-        choices = replace(choices, k_as="share" if small else "count")
+        choices = replace(choices, k_as="count")
     why = {role: (lacking or {}).get(role, f"no {ROLES[role]}") for role in ROLES}
     everything = {"probe": "propagation", "model": model, "convention": convention.name,
                   "seed": resampling.seed}  # fmt: skip
@@ -109,8 +108,10 @@ def _run(
     }  # fmt: skip
     if len(lacking) == 3:
         raise CannotRunError("needs data: " + "; ".join(lacking.values()))
-    testbed = any(one is not None and one.name == "testbed" for one in (faces, valence, lexicon))
-    phrases = propagation_sentences(testbed=testbed)
+    planted = any(planted_world(one) for one in (faces, valence, lexicon))
+    if planted and choices.k_as == "auto":  # its datasets are small
+        choices = replace(choices, k_as="share")
+    phrases = propagation_sentences(planted=planted)
     attribute = attribute or _usual(phrases, faces)
     labels = _labels(phrases, attribute)
     sides: dict[str, ExperimentInput] = {}
@@ -132,7 +133,7 @@ def _run(
         sides["valence"] = _pictures(model, valence, setting)
     with words_known():
         if lexicon is not None:
-            sides["lexicon"] = _lexicon(model, lexicon, testbed, setting.progress)
+            sides["lexicon"] = _lexicon(model, lexicon, planted, setting.progress)
         if not labels:
             lacking["groups"] = f"no phrases that name groups by {attribute}"
         elif "faces" in sides or "valence" in sides:
@@ -232,7 +233,7 @@ def _pictures(model: Any, valence: Any, setting: AuditContext) -> ExperimentInpu
 
 
 def _lexicon(
-    model: TextEncoder, lexicon: Any, testbed: bool, progress: Progress
+    model: TextEncoder, lexicon: Any, planted: bool, progress: Progress
 ) -> ExperimentInput:
     """Each word once: of a word that stands there again, the first valence is taken."""
     first = {word: row for row, word in reversed(list(enumerate(lexicon.words)))}
@@ -240,7 +241,7 @@ def _lexicon(
     again = len(lexicon.words) - len(kept)
     notes = (f"{again:,} words stand again in {lexicon.name}: the first counts",) if again else ()
     words = [lexicon.words[row] for row in kept]
-    texts = propagation_sentences(words, testbed=testbed).texts
+    texts = propagation_sentences(words, planted=planted).texts
     vectors = _encoded(model, texts, "lexicon", progress)
     valence = np.asarray(lexicon.valence)[kept]
     return ExperimentInput("lexicon", tuple(words), vectors, valence, None, lexicon.name, notes)

@@ -1,4 +1,4 @@
-"""The posterior of a hidden target, for whole batches: labels without the noise of drawing.
+"""The posterior of a masked target, for whole batches: labels without the noise of drawing.
 
 The oracle's formula (see `oracle`), for captions that name a target and perhaps a group.
 """
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from tiltmeter.testbed.captions import NAMES
 from tiltmeter.testbed.language import GROUPS, HUES, PHRASES, SHAPE_NOUNS, vocabulary
-from tiltmeter.testbed.losses import MaskTargets
 from tiltmeter.testbed.oracle import membership
 from tiltmeter.testbed.render import COLOURS, Scenes
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
+from tools.testbed.losses import MaskTargets
 
 
 def named_groups() -> Tensor:
-    """Which crossed groups each of NAMES may stand for: ones and zeros, names x groups."""
+    """Which of GROUPS each of NAMES may stand for: ones and zeros, names x groups."""
     shapes = torch.as_tensor(membership("shape").T)
     each, all_of_them = torch.eye(len(GROUPS)), torch.ones(1, len(GROUPS))
     table = torch.cat([shapes, each, all_of_them])
@@ -26,7 +26,7 @@ def named_groups() -> Tensor:
 
 
 class TargetPosterior:
-    """How probable each target is at a mask, with the picture and without."""
+    """How probable each target is at a mask, with the image and without."""
 
     def __init__(self, world: World, device: torch.device) -> None:
         at = world.targets
@@ -41,12 +41,12 @@ class TargetPosterior:
         cells = torch.nn.functional.one_hot(torch.as_tensor(world.codes[at]), len(COLOURS))
         self.icons = cells.flatten(1).to(device, torch.float32)
         self.numbers = torch.tensor(
-            [vocabulary()[world.concepts[one].name] for one in at], device=device
+            [vocabulary()[world.concepts[target].name] for target in at], device=device
         )
 
     def __call__(self, scenes: Scenes, name: Tensor) -> MaskTargets:
-        """For captions that name a group in the way `name` says; -1: no target is hidden."""
-        asked, name = (name >= 0)[:, None], name.clamp(min=0)
+        """For captions that name a group by NAMES[name]; -1: no target is masked."""
+        masked, name = (name >= 0)[:, None], name.clamp(min=0)
         group = scenes.shape * len(HUES) + scenes.hue
         figure, words = self.figures[group], self.words[name]
         w = WORD_OF_ITS_OWN
@@ -58,6 +58,6 @@ class TargetPosterior:
         seen = ((1 - w) * fits + w * words) * figure * self.prior * matches
 
         def shares(weight: Tensor) -> Tensor:
-            return torch.where(asked, weight / weight.sum(dim=1, keepdim=True), 0.0)
+            return torch.where(masked, weight / weight.sum(dim=1, keepdim=True), 0.0)
 
         return MaskTargets(shares(seen), shares(unseen), self.numbers)
