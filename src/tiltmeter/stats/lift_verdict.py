@@ -115,7 +115,9 @@ def word_verdicts(
         )
     sizes = np.abs(lift) / spread
     defined = np.asarray(np.isfinite(lift + error).all(axis=1))
-    group = np.where(defined, np.argmax(np.nan_to_num(sizes), axis=1), 0)
+    # two groups mirror each other: rounding must not choose between them
+    largest_in = np.argmax(np.nan_to_num(sizes), axis=1) if k > 2 else np.zeros(len(lift), int)
+    group = np.where(defined, largest_in, 0)
     rows = np.arange(len(lift))
     own, own_error = lift[rows, group], error[rows, group]
     largest = np.sort((np.abs(neutral) / spread).max(axis=1))
