@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.conftest import ROOT
 from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding import loader as local
 from tiltmeter.engine.embedding.embed import Workers, embed
@@ -262,13 +263,13 @@ from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.store import Store
 root = Path(sys.argv[2])
 embedded(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
-         pace=Pace(batch=8, workers=1, chunk=16))
+         pace=LoaderConfig(batch=8, workers=1, chunk=16))
 """
 
 
 def killed(root: Path, times: int, rng: random.Random) -> int:
     """Runs an embedding that is killed so many times, then one to its end; how often it had run."""
-    command = [sys.executable, "-c", WORK, str(Path(__file__).parents[1]), str(root)]
+    command = [sys.executable, "-c", WORK, str(ROOT), str(root)]
     hits = 0
     for _ in range(times):
         process = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -317,7 +318,7 @@ def test_killed_fifty_times(tmp_path: Path) -> None:
 
 def test_two_writers_at_once(tmp_path: Path) -> None:
     album(tmp_path / "album", 320)
-    command = [sys.executable, "-c", WORK, str(Path(__file__).parents[1]), str(tmp_path)]
+    command = [sys.executable, "-c", WORK, str(ROOT), str(tmp_path)]
     both = [subprocess.Popen(command) for _ in range(2)]
     assert [process.wait() for process in both] == [0, 0]
     kept = Store(tmp_path / "killed").spaces()[0]
