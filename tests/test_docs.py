@@ -15,13 +15,17 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import tiltmeter
 from tests.conftest import ROOT
+from tiltmeter import stats
+from tiltmeter.datasets import DATASETS
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.metrics import METRICS
+from tiltmeter.models import MODELS
 from tiltmeter.probes import PROBES
 
 PARTS = ROOT / "docs/adding-a-part.md"
@@ -63,6 +67,22 @@ def test_every_page_is_in_the_site() -> None:
     found = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     there = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert found == there, "name each page once in `nav`, mkdocs.yml"
+
+
+def test_the_api_reference_names_what_exists() -> None:
+    for page in (ROOT / "docs/api").glob("*.md"):
+        for name in re.findall(r"^::: (?:registry )?([\w.]+)$", page.read_text(), re.M):
+            resolve_name(name)  # raises where a name was moved
+
+
+def test_the_api_reference_is_complete() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    for name in tiltmeter.__all__:
+        assert f"`tm.{name}`" in pages, f"docs/api/index.md does not name tm.{name}"
+    for registry in (METRICS, MODELS, DATASETS, PROBES, DEBIASERS):
+        assert f".{registry.kind.upper()}S\n" in pages
+    for module in stats.__all__:
+        assert f"::: tiltmeter.stats.{module}\n" in pages
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
