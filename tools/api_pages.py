@@ -11,12 +11,13 @@ from importlib import import_module
 from typing import Any
 
 LINE = re.compile(r"^::: registry ([\w.]+)\.(\w+)$", re.M)
+PLAIN = ("show_symbol_type_heading: false", "show_symbol_type_toc: false")
 #: What is shown of an entry: a loader is called by its spec, never by its signature.
 OPTIONS = {
-    "dataset": "show_signature: false",
-    "model": "show_signature: false",
-    "debiaser": "members: false",
-    "probe": "members: false",
+    "dataset": ("show_signature: false", *PLAIN),
+    "model": ("show_signature: false", *PLAIN),
+    "debiaser": ("members: false",),
+    "probe": ("members: false", *PLAIN),
 }
 
 
@@ -34,11 +35,11 @@ def entries(module: str, table: str) -> str:
         target = path.partition(":")[0] if registry.kind == "probe" else path.replace(":", ".")
         names.setdefault(target, []).append(name)
     return "\n\n".join(
-        _block(target, ", ".join(known), OPTIONS.get(registry.kind))
+        _block(target, ", ".join(known), OPTIONS.get(registry.kind, ()))
         for target, known in names.items()
     )
 
 
-def _block(target: str, heading: str, option: str | None) -> str:
-    options = [f'heading: "{heading}"', f'toc_label: "{heading}"', *([option] if option else [])]
+def _block(target: str, heading: str, options: tuple[str, ...]) -> str:
+    options = (f'heading: "{heading}"', f'toc_label: "{heading}"', *options)
     return "\n".join([f"::: {target}", "    options:", *(f"      {line}" for line in options)])
