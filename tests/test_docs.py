@@ -69,6 +69,24 @@ def test_every_page_is_in_the_site() -> None:
     assert found == there, "name each page once in `nav`, mkdocs.yml"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_modules_and_files_that_exist(page: Path) -> None:
+    if page == PARTS:  # names what it adds
+        return
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\btiltmeter(?:\.[A-Za-z_]\w*)+", text):
+        if not name.endswith((".zip", ".name")):  # a bundle; `name` is a placeholder
+            resolve_name(name)
+    for file in re.findall(r"\b[a-z]\w*/[\w/]+\.py\b", text):
+        roots = [
+            root
+            for root in (ROOT, ROOT / "src/tiltmeter")
+            if (root / file.partition("/")[0]).is_dir()
+        ]
+        if roots and not re.search("[A-Z]{4}", file):  # NAME and FAMILY are placeholders
+            assert any((root / file).exists() for root in roots), file
+
+
 def test_the_api_reference_names_what_exists() -> None:
     for page in (ROOT / "docs/api").glob("*.md"):
         for name in re.findall(r"^::: (?:registry )?([\w.]+)$", page.read_text(), re.M):

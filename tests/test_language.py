@@ -145,7 +145,6 @@ OLD = {
     "docs/benchmarks.md",
     "docs/calibration.md",
     "docs/calibration/calibration.md",
-    "docs/captions.md",
     "docs/debias/bend.md",
     "docs/debias/clip-clip.md",
     "docs/debias/closed-form.md",
