@@ -14,8 +14,8 @@ LINE = re.compile(r"^::: registry ([\w.]+)\.(\w+)$", re.M)
 PLAIN = ("show_symbol_type_heading: false", "show_symbol_type_toc: false")
 #: What is shown of an entry: a loader is called by its spec, never by its signature.
 OPTIONS = {
-    "dataset": ("show_signature: false", *PLAIN),
-    "model": ("show_signature: false", *PLAIN),
+    "dataset": ("show_signature: false", "separate_signature: false", *PLAIN),
+    "model": ("show_signature: false", "separate_signature: false", *PLAIN),
     "debiaser": ("members: false",),
     "probe": ("members: false", *PLAIN),
 }
