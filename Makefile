@@ -51,7 +51,7 @@ bench: $(STAMP)  ## speed and memory, as ratios in one run
 	$(PIP) install --constraint constraints.txt '.[bench]'
 	$(BIN)/python -m benchmarks
 
-docs: $(STAMP)  ## the site, into build/site; a broken link is an error
+docs: $(STAMP)  ## the documentation and API reference, into build/site; a broken link is an error
 	$(PIP) install --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo 'Open build/site/index.html, or for the search: python -m http.server -d build/site'

@@ -1,9 +1,9 @@
-"""Makes a directory of embeddings with a tilt of known size, in the layout that tiltmeter reads.
+"""Write a directory of embeddings with bias of known size, in the layout that tiltmeter reads.
 
     python examples/planted_embeddings.py planted
     tiltmeter audit embeddings:planted --cross 'shape*hue'
 
-It shows no people: its images are figures with a shape and a hue. Bring vectors of your own in
+It shows no people: its images are shapes with a hue. Supply your own embeddings in
 the same four files.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 IMAGES, DIMENSIONS, PLACEBOS, SEED = 3000, 64, 120, 0
 SHAPES = ("round", "square")
 HUES = ("red", "green", "blue", "grey")
-#: How far a word leans to a shape or a hue, in standard deviations of its scores.
+#: How much higher a word scores with a shape or hue, in standard deviations of its scores.
 PLANTED = {
     "anvil": {"round": 0.6},
     "feather": {"square": 0.6},
@@ -37,7 +37,7 @@ def unit(x: np.ndarray) -> np.ndarray:
 
 
 def write_table(path: Path, rows: list[dict[str, object]]) -> None:
-    """A CSV with a header."""
+    """Write a CSV with a header."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
@@ -45,23 +45,23 @@ def write_table(path: Path, rows: list[dict[str, object]]) -> None:
 
 
 def make(directory: Path) -> None:
-    """Writes images.npy, images.csv, texts.npy and texts.csv."""
+    """Write images.npy, images.csv, texts.npy and texts.csv."""
     rng = np.random.default_rng(SEED)
     shape = rng.choice(len(SHAPES), IMAGES, p=(0.55, 0.45))
     hue = rng.choice(len(HUES), IMAGES, p=(0.4, 0.3, 0.2, 0.1))
-    # the first dimensions say what a figure is; the rest is everything else about it
+    # the first dimensions encode shape and hue; the rest is everything else about an image
     named = dict(zip((*SHAPES, *HUES), np.eye(DIMENSIONS), strict=False))
     images = rng.normal(size=(IMAGES, DIMENSIONS)) / 2
     images += np.stack([named[SHAPES[s]] + named[HUES[h]] for s, h in zip(shape, hue, strict=True)])
-    # a placebo leans nowhere on purpose, and a little everywhere by chance, as real words do;
-    # the words lean as planted and not otherwise
+    # a neutral word has small associations by chance, as real words do; a planted word has
+    # those that were planted and no others
     concepts = [*PLANTED, *(f"placebo-{i:03d}" for i in range(PLACEBOS))]
     texts = rng.normal(size=(len(concepts), DIMENSIONS)) * np.where(
         np.arange(DIMENSIONS) < len(named), 0.15, 1.0
     )
     texts[: len(PLANTED), : len(named)] = 0
-    for row, leans in enumerate(PLANTED.values()):
-        for name, strength in leans.items():
+    for row, planted in enumerate(PLANTED.values()):
+        for name, strength in planted.items():
             texts[row] += strength * np.linalg.norm(texts[row]) / 2 * named[name]
     directory.mkdir(parents=True, exist_ok=True)
     np.save(directory / "images.npy", unit(images).astype(np.float32))
@@ -94,4 +94,4 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     make(Path(sys.argv[1]))
-    print(f"Wrote {IMAGES} image vectors and {len(PLANTED)} planted words to {sys.argv[1]}.")
+    print(f"Wrote {IMAGES} image embeddings and {len(PLANTED)} planted words to {sys.argv[1]}.")

@@ -15,13 +15,17 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import tiltmeter
 from tests.conftest import ROOT
+from tiltmeter import stats
+from tiltmeter.datasets import DATASETS
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.metrics import METRICS
+from tiltmeter.models import MODELS
 from tiltmeter.probes import PROBES
 
 PARTS = ROOT / "docs/adding-a-part.md"
@@ -63,6 +67,40 @@ def test_every_page_is_in_the_site() -> None:
     found = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
     there = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert found == there, "name each page once in `nav`, mkdocs.yml"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_name_modules_and_files_that_exist(page: Path) -> None:
+    if page == PARTS:  # names what it adds
+        return
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\btiltmeter(?:\.[A-Za-z_]\w*)+", text):
+        if not name.endswith((".zip", ".name")):  # a bundle; `name` is a placeholder
+            resolve_name(name)
+    for file in re.findall(r"\b[a-z]\w*/[\w/]+\.py\b", text):
+        roots = [
+            root
+            for root in (ROOT, ROOT / "src/tiltmeter")
+            if (root / file.partition("/")[0]).is_dir()
+        ]
+        if roots and not re.search("[A-Z]{4}", file):  # NAME and FAMILY are placeholders
+            assert any((root / file).exists() for root in roots), file
+
+
+def test_the_api_reference_names_what_exists() -> None:
+    for page in (ROOT / "docs/api").glob("*.md"):
+        for name in re.findall(r"^::: (?:registry )?([\w.]+)$", page.read_text(), re.M):
+            resolve_name(name)  # raises where a name was moved
+
+
+def test_the_api_reference_is_complete() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    for name in tiltmeter.__all__:
+        assert f"`tm.{name}`" in pages, f"docs/api/index.md does not name tm.{name}"
+    for registry in (METRICS, MODELS, DATASETS, PROBES, DEBIASERS):
+        assert f".{registry.kind.upper()}S\n" in pages
+    for module in stats.__all__:
+        assert f"::: tiltmeter.stats.{module}\n" in pages
 
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
