@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.ranking import entropy_of_shares, kl_of_shares
-from tiltmeter.papers.sobit import Row, category_of, smallest_k, word_rows
+from tiltmeter.papers.sobit import Row, attributes, category_of, smallest_k, word_rows
 from tiltmeter.results import Run, rows
 from tiltmeter.stats.null import draw_top_counts, overlapping_null, top_count_null
 from tiltmeter.stats.significance import columns
@@ -23,12 +24,24 @@ from tiltmeter.stats.significance import columns
 NULL_DRAWS = 10_000  # random top-k counts, for the null of a divergence
 
 
+def with_composition(run: Run) -> Run:
+    """The run with rows of `composition` for its attributes, where it kept its top images.
+
+    Intersections have too many groups to tell apart. Nothing is written: a report reads them.
+    """
+    if "ranking" not in run.instances or "skew" not in run.table["metric"].unique().to_pylist():
+        return run
+    found = [row for name in attributes(run) if "*" not in name for row in composition(run, name)]
+    table = pa.concat_tables([run.table, pa.Table.from_pylist(found, schema=run.table.schema)])
+    return Run(table, run.meta, run.instances, run.vectors)
+
+
 def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     """The share of each group in the top k, by word, then by category.
 
     A word has the p-values, verdict and (on this scale) interval of its skew, which says the same,
-    and the exact null of a random ranking. A category is the mean over its words; its null deals
-    out the labels anew, once for all words, which may share images.
+    and the exact null of a random ranking. A category is the mean over its words; its null permutes
+    the labels once for all words, which may share images.
     """
     k = smallest_k(run) if k is None else k
     skews = word_rows(run, "skew", attribute, k=k)
@@ -74,7 +87,7 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
 def divergence(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     """KL(top k || data set) of each word, in nats: how far its top k is from the images at hand.
 
-    The entropy, in the note, says only how even a top k is; its ideal hangs on the data set.
+    The entropy, in the note, says only how even a top k is; its ideal depends on the dataset.
     """
     k = smallest_k(run) if k is None else k
     words: dict[tuple[str, str], list[Row]] = {}

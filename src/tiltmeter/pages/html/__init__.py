@@ -1,4 +1,4 @@
-"""A run as a page that one can read and hand on.
+"""The HTML report of a run.
 
 >>> from tiltmeter.pages.html import write
 >>> from tiltmeter.results import Run, rows

@@ -1,9 +1,11 @@
-"""One page of a run: a single HTML file that asks nobody for anything."""
+"""The report of a run: sections put together, and the HTML renderer. One file, no requests."""
 
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import os
 import tempfile
 from dataclasses import dataclass, replace
@@ -16,26 +18,28 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from tiltmeter.errors import MissingError, TiltmeterError
-from tiltmeter.pages import measured, text
-from tiltmeter.pages.parts import Plot, Section, slug
+from tiltmeter.pages import markdown, measured, text
+from tiltmeter.pages.model import Plot, Section, Table
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
 from tiltmeter.pages.summary import Summary, summary
-from tiltmeter.pages.tables import Table
+from tiltmeter.papers.detectable import detectable
 from tiltmeter.papers.published import beside, filled, told
+from tiltmeter.papers.top_composition import with_composition
 from tiltmeter.results import Run
 
 LARGEST = 4_800_000  # bytes of a page
 ROWS = 400  # of a table on the page; all are in results.parquet
 TOGETHER = ("panel", "frontier")  # what compares several
 ONE_STUDY = ("propagation",)  # experiments on several datasets belong together
-PAIRS = 6  # models and data sets that get sections of their own
+PAIRS = 6  # models and datasets that get sections of their own
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # start a formula in a spreadsheet
 
 
 @dataclass(frozen=True)
 class Page:
-    """All that the page says, before it is drawn."""
+    """The contents of the report, before it is rendered."""
 
     run: Run
     sections: list[Section]
@@ -53,17 +57,16 @@ class Page:
 
 
 def page_of(run: Run, *, before: Run | None = None) -> Page:
-    """Reads the sections off a run; `before` is the same audit before a correction."""
+    """Makes the sections of a run; `before` is the same audit before a correction."""
     run = filled(run)
     sections = [change(before, run)] if before is not None else []
     present = dict.fromkeys(run.table["probe"].drop_null().to_pylist())
     ordered = [name for name in SECTIONS if name in present]
     for probe in [*ordered, *(name for name in present if name not in SECTIONS)]:
-        known = probe in SECTIONS
-        make = SECTIONS[probe] if known else other.section
-        sections += _sections(run, probe, make)
+        sections += _sections(run, probe)
     sections = _own_names(sections)
-    return Page(run, sections, summary(run, sections), [told(row) for row in beside(run)])
+    found = summary(run, sections, detectable(run))
+    return Page(run, sections, found, [told(row) for row in beside(run)])
 
 
 def html(page: Page) -> str:
@@ -109,9 +112,9 @@ def write(
     figures: str | os.PathLike[str] | None = None,
     tables: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """Writes the page to `out`, and if asked every figure and every table to folders of their own.
+    """Writes the report to `out`; `figures` and `tables` are folders for its plots and tables.
 
-    Figures are SVG and PNG, tables CSV (all rows, all digits) and Markdown.
+    Plots are written as SVG and PNG, tables as CSV (all rows, all digits) and Markdown.
     """
     if find_spec("jinja2") is None:
         raise MissingError("the report", "jinja2")
@@ -120,22 +123,37 @@ def write(
     _write(place, html(page).encode())
     if figures is not None:
         for package in drawing.missing():
-            raise MissingError("a figure", package.replace("_", "-"))
+            raise MissingError("a plot", package.replace("_", "-"))
         for figure in page.figures:
             _write(Path(figures) / f"{figure.name}.svg", drawing.svg(figure).encode())
             _write(Path(figures) / f"{figure.name}.png", drawing.png(figure))
     if tables is not None:
         for table in page.tables:
-            _write(Path(tables) / f"{table.name}.csv", table.csv().encode())
-            _write(Path(tables) / f"{table.name}.md", table.markdown().encode())
+            _write(Path(tables) / f"{table.name}.csv", _csv(table).encode())
+            _write(Path(tables) / f"{table.name}.md", f"{markdown.table(table)}\n".encode())
     return place
 
 
-def _sections(run: Run, probe: str, make: Any) -> list[Section]:
-    """One section for each model and data set that the probe was run on."""
-    mine = run.table.filter(pc.equal(run.table["probe"], probe))
-    listed = zip(mine["model"].to_pylist(), mine["dataset"].to_pylist(), strict=True)
-    # means over experiments on several data sets name none
+def _csv(table: Table) -> str:
+    """All rows with all digits. A label that a spreadsheet would run as a formula gets a '."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    keys = dict.fromkeys(key for column in table.columns for key in column.names)
+    writer.writerow(keys)
+    for row in table.rows:
+        cells = (row.get(key) for key in keys)
+        writer.writerow(
+            f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+            for cell in cells
+        )
+    return out.getvalue()
+
+
+def _sections(run: Run, probe: str) -> list[Section]:
+    """One section for each model and dataset that the probe was run on."""
+    rows = run.table.filter(pc.equal(run.table["probe"], probe))
+    listed = zip(rows["model"].to_pylist(), rows["dataset"].to_pylist(), strict=True)
+    # means over experiments on several datasets name none
     pairs = list(
         dict.fromkeys(
             (model, None if probe in ONE_STUDY else data)
@@ -144,20 +162,27 @@ def _sections(run: Run, probe: str, make: Any) -> list[Section]:
         )
     )
     if len(pairs) <= 1 or probe in TOGETHER:
-        return [make(run, probe)]
+        return [_section(run, probe)]
     found = []
     for model, data in pairs[:PAIRS]:
-        part = make(_part(run, model, data), probe)
+        section = _section(_part(run, model, data), probe)
         name = " on ".join(text.short(one, 60) for one in (model, data) if one)
-        said = [replace(one, numbers=f"{name}: {one.numbers}") for one in part.findings]
-        found.append(replace(part, title=f"{part.title}: {name}", findings=said))
+        findings = [replace(one, numbers=f"{name}: {one.numbers}") for one in section.findings]
+        found.append(replace(section, title=f"{section.title}: {name}", findings=findings))
     if len(pairs) > PAIRS:
-        found[-1].notes.append(f"{len(pairs) - PAIRS} more models or data sets are in the run.")
+        found[-1].notes.append(f"{len(pairs) - PAIRS} more models or datasets are in the run.")
     return found
 
 
+def _section(run: Run, probe: str) -> Section:
+    known = probe in SECTIONS  # `get` of a registry would raise
+    make = SECTIONS[probe] if known else other.section
+    made: Section = make(with_composition(run) if probe == "ranking" else run, probe)
+    return made
+
+
 def _part(run: Run, model: str | None, data: str | None) -> Run:
-    """What is of one model, and of one dataset if one is named."""
+    """The part of one model, and of one dataset if one is named."""
 
     def kept(table: Any) -> Any:
         values = table["model"]
@@ -166,16 +191,17 @@ def _part(run: Run, model: str | None, data: str | None) -> Run:
             return table
         return table.filter(pc.fill_null(pc.equal(table["dataset"], data), True))
 
-    own = {name: one for name, one in run.instances.items() if "dataset" in one.column_names}
-    return Run(kept(run.table), run.meta, {name: kept(one) for name, one in own.items()})
+    instances = {name: kept(table) for name, table in run.instances.items()
+                 if "dataset" in table.column_names}  # fmt: skip
+    return Run(kept(run.table), run.meta, instances)
 
 
 def _own_names(sections: list[Section]) -> list[Section]:
-    """Names that stand once on the page, whatever labels they were made of."""
+    """Names that are unique on the page, whatever labels they were made of."""
     taken: dict[str, int] = {}
 
     def own(name: str) -> str:
-        name = slug(name)
+        name = text.slug(name)
         taken[name] = taken.get(name, 0) + 1
         return name if taken[name] == 1 else own(f"{name}-{taken[name]}")
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from tiltmeter.pages import text
+from tiltmeter.pages.model import Plot, Row
 from tiltmeter.pages.plots.drawing import (
     ACCENT,
     BAND,
@@ -19,14 +21,14 @@ from tiltmeter.pages.plots.drawing import (
     WARM,
     WIDTH,
 )
+from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
 
-Row = dict[str, Any]
 STEP = 24  # height of a line
 #: Verdicts differ by shape too, not by colour alone.
 KINDS = {
-    "established": (ACCENT, "circle"),
-    "permutation only": (WARM, "diamond"),
-    "not established": (MUTED, "square"),
+    text.VERDICTS[ESTABLISHED]: (ACCENT, "circle"),
+    text.VERDICTS[PERMUTATION_ONLY]: (WARM, "diamond"),
+    text.VERDICTS[NOT_ESTABLISHED]: (MUTED, "square"),
     "value": (ACCENT, "circle"),
     "before": (MUTED, "square"),
     "after": (ACCENT, "circle"),
@@ -47,7 +49,7 @@ def point(row: Row, label: str, **more: Any) -> Row:
     return {"label": label, "kind": kind_of(row), **{n: row.get(n) for n in names}, **more}
 
 
-def distinct(labels: Sequence[Any], most: int = text.IN_FIGURE) -> list[str]:
+def distinct(labels: Sequence[Any], most: int = text.IN_PLOT) -> list[str]:
     """Labels short enough for a chart, and still one for each line."""
     seen: dict[str, int] = {}
     found = []
@@ -56,6 +58,35 @@ def distinct(labels: Sequence[Any], most: int = text.IN_FIGURE) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return found
+
+
+def line_plot(
+    name: str,
+    title: str,
+    caption: str,
+    rows: Sequence[Row],
+    labels: Sequence[Any],
+    axis: str,
+    *,
+    says: str = "",
+    digits: int = 3,
+    signed: bool = False,
+    most: int = text.IN_PLOT,
+    kinds: bool = False,
+    **options: Any,
+) -> Plot:
+    """A plot of `lines`, described by its labels and values (and `kinds`); `says` comes first."""
+    points = [point(row, label) for row, label in zip(rows, distinct(labels, most), strict=True)]
+
+    def value(one: Row) -> str:
+        if options.get("format") == "%":
+            return text.percent(one["value"])
+        return text.number(one["value"], digits, signed=signed)
+
+    told = "; ".join(
+        f"{one['label']} {value(one)}" + (f", {one['kind']}" if kinds else "") for one in points
+    )
+    return Plot(name, title, caption, f"{says}{told}.", partial(lines, points, axis, **options))
 
 
 def lines(

@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tiltmeter.pages.parts import Plot
+from tiltmeter.pages.model import Plot
 
 WIDTH = 760  # of every figure
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
