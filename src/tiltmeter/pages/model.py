@@ -10,62 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tiltmeter.pages import text
+from tiltmeter.pages.columns import STATISTICS, VALUE, Column, Head, Row, columns_of
 from tiltmeter.stats.placebo import ESTABLISHED
 
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A heading, the values of a row that it shows, and their kind: a key of `text.FORMATS`."""
-
-    head: str
-    keys: str | tuple[str, ...]
-    kind: str = "text"
-    digits: int = 3
-    width: int | None = None  # most characters in a terminal; longer text is folded
-    merged: bool = False  # left empty where the row above has the same
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.keys,) if isinstance(self.keys, str) else self.keys
-
-    @property
-    def is_text(self) -> bool:
-        return self.kind in ("text", "long", "verdict", "metric")
-
-    def cell(self, row: Row) -> str:
-        """What is shown of a row: plain text, not yet escaped."""
-        return text.FORMATS[self.kind](*(row.get(key) for key in self.names), self.digits)
-
-
-VALUE = Column("value", "value", "value")
-INTERVAL = Column("95% interval", ("ci_low", "ci_high"), "span")
-NULL = Column("without bias", ("null_mean", "null_lo", "null_hi"), "null")
-PLANTED = Column("planted", "truth", "value")
-N = Column("n", "n", "count")
-P = Column("p", "p", "p")
-P_ADJUSTED = Column("p adjusted", "p_fwer", "p")
-P_NEUTRAL = Column("p, neutral words", "p_placebo", "p")
-#: What every table of the report shows of a row, where any row has it.
-STATISTICS = (
-    VALUE,
-    INTERVAL,
-    NULL,
-    PLANTED,
-    Column("published", "published", "value"),
-    N,
-    P_ADJUSTED,
-    P_NEUTRAL,
-    Column("verdict", "verdict", "verdict"),
-    P,
-    Column("q", "p_bh", "p"),
-    Column("n of group", "n_group", "count"),
-    Column("undefined", "n_undefined", "count"),
-    Column("note", "note"),
-)
-METRIC = Column("measure", ("metric", "k"), "metric")
+__all__ = ["Column", "Finding", "Paragraph", "Part", "Plot", "Row", "Section", "Table", "table",
+           "table_of"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -153,7 +102,7 @@ def table_of(
     name: str,
     caption: str,
     rows: Sequence[Row],
-    *lead: Column | tuple[str, str],
+    *lead: Head,
     digits: int = 3,
     kind: str = "value",
     folded: bool = False,
@@ -162,13 +111,18 @@ def table_of(
 
     Statistics that no row has are left out, and `n_undefined` where it is 0 throughout.
     """
-    columns = [one if isinstance(one, Column) else Column(one[1], one[0]) for one in lead]
-    shown = {column.keys for column in columns}
+    shown = columns_of(lead)
+    taken = {column.keys for column in shown}
     for column in STATISTICS:
         filled = [row[column.names[0]] for row in rows if row.get(column.names[0]) is not None]
         empty = not filled or (column.keys == "n_undefined" and not any(filled))
-        if column.keys in shown or (empty and column is not VALUE):
+        if column.keys in taken or (empty and column is not VALUE):
             continue
         of = kind if column.kind == "value" else column.kind
-        columns.append(Column(column.head, column.keys, of, digits))
-    return Table(name, caption, columns, rows, folded)
+        shown.append(Column(column.head, column.keys, of, digits))
+    return Table(name, caption, shown, rows, folded)
+
+
+def table(title: str, rows: Sequence[Row], *given: Head) -> Table:
+    """A table of exactly the given columns, without a place of its own on a page."""
+    return Table("", title, columns_of(given), rows)

@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 import yaml
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import markdown, measured, text
 from tiltmeter.pages.html import page_of
 from tiltmeter.pages.markdown import escape
-from tiltmeter.pages.model import INTERVAL, METRIC, VALUE, Column, Finding, N, P, Row, Table
+from tiltmeter.pages.model import Column, Finding, Row, table
 from tiltmeter.results import Run
 
 BEGIN, END = "<!-- tiltmeter:begin -->", "<!-- tiltmeter:end -->"
@@ -200,8 +201,6 @@ def _results(run: Run) -> list[str]:
     rows = headline(run)
     if not rows:
         return []
-    columns = [Column("data", "dataset"), Column("by", "attribute"), METRIC, VALUE, INTERVAL,
-               Column("95% without bias", ("null_lo", "null_hi"), "span"), P, N]  # fmt: skip
     about = [MEANINGS[name] for name in MEANINGS if any(row["metric"] == name for row in rows)]
     about.append(
         "“Without bias” is the range of values of a model without any bias, by noise alone; a dash "
@@ -210,8 +209,10 @@ def _results(run: Run) -> list[str]:
     if choices := measured.choices(run):
         listed = "; ".join(f"{name} {meaning}" for name, meaning in choices)
         about.append(f"The convention: {listed}.")
-    table = Table("", "", columns, rows)
-    return ["### Main results", markdown.table(table, caption=False), escape(" ".join(about))]
+    made = table("", rows, ("dataset", "data"), ("attribute", "by"), col.METRIC, col.VALUE,
+                 col.INTERVAL, Column("95% without bias", ("null_lo", "null_hi"), "span"), col.P,
+                 col.N)  # fmt: skip
+    return ["### Main results", markdown.table(made, caption=False), escape(" ".join(about))]
 
 
 def _findings(title: str, found: Sequence[Finding]) -> list[str]:

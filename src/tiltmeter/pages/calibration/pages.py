@@ -25,7 +25,7 @@ from tiltmeter.judge.calibration.verdict import (
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.calibration import plots
-from tiltmeter.pages.model import Column, Row, Table
+from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.pages.selection import by
 from tiltmeter.results import written_beside
 
@@ -69,8 +69,8 @@ def markdown(found: Calibration, *, with_figures: bool = True) -> str:
         READING,
         "## Verdicts\n\n" + "\n".join(f"- **{s.metric}**: {s.verdict}" for s in found.summaries),
     ]
-    for title, table in (("Dose and response", _response(rows)), ("Power", _power(rows))):
-        parts += [f"## {title}\n\n{table.caption}", md.table(table, caption=False)]
+    for title, made in (("Dose and response", _response(rows)), ("Power", _power(rows))):
+        parts += [f"## {title}\n\n{made.caption}", md.table(made, caption=False)]
     if with_figures:
         parts.append(
             "## Figures\n\nLeft: the mean distance from the ideal at each dose; the band is one "
@@ -79,7 +79,7 @@ def markdown(found: Calibration, *, with_figures: bool = True) -> str:
         )
         parts += [f"![{s.metric}]({FIGURES}/{s.metric}.svg)" for s in found.summaries]
     else:
-        parts.append("Plots need altair and vl-convert-python, which were not installed.")
+        parts.append("Figures need altair and vl-convert-python, which were not installed.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -131,14 +131,10 @@ def summary_table(summaries: Sequence[MetricSummary], *, intervals: bool = True)
             "saturates": None if one.saturates is None else f"above {one.saturates:g}",
             "floor": text.percent(one.floor, 0), "quiet": text.percent(one.quiet, 0),
         })  # fmt: skip
-    columns = [
-        Column("metric", "metric"),
-        Column("order", "order", "value", 2),
-        *(Column(head, key, "cell") for head, key in (
-            ("saturates", "saturates"), ("false positives", "alarms"), ("at zero", "floor"),
-            ("quiet", "quiet"), ("images", "images"))),
-    ]  # fmt: skip
-    return Table("", "calibration", columns, rows)
+    return table("calibration", rows, "metric", Column("order", "order", "value", 2),
+                 Column("saturates", "saturates", "cell"),
+                 Column("false positives", "alarms", "cell"), Column("at zero", "floor", "cell"),
+                 Column("quiet", "quiet", "cell"), Column("images", "images", "cell"))  # fmt: skip
 
 
 def _response(rows: Sequence[Row]) -> Table:
@@ -153,7 +149,7 @@ def _response(rows: Sequence[Row]) -> Table:
         "Mean distance of the values from their ideal; after ±, the standard deviation over "
         "datasets."
     )
-    return _grid(caption, heads, lines)
+    return table(caption, lines, "metric", *(Column(head, head, "cell") for head in heads))
 
 
 def _power(rows: Sequence[Row]) -> Table:
@@ -163,9 +159,5 @@ def _power(rows: Sequence[Row]) -> Table:
         for name, mine in by(picked, "metric").items()
     ]
     heads = [f"{dose:g}: {n:,}" for dose, n in sorted({(r["dose"], r["n"]) for r in picked})]
-    return _grid("Share of planted biases detected, by dose and images.", heads, lines)
-
-
-def _grid(caption: str, heads: Sequence[str], lines: Sequence[Row]) -> Table:
-    columns = [Column("metric", "metric"), *(Column(head, head, "cell") for head in heads)]
-    return Table("", caption, columns, lines)
+    return table("Share of planted biases detected, by dose and images.", lines, "metric",
+                 *(Column(head, head, "cell") for head in heads))  # fmt: skip

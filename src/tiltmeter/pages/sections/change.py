@@ -9,20 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from tiltmeter.judge.gate import Comparison, compare
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import (
-    INTERVAL,
-    METRIC,
-    P_ADJUSTED,
-    Column,
-    Finding,
-    N,
-    P,
-    Plot,
-    Row,
-    Section,
-    Table,
-)
+from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, Table
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.sections.frontier import front
 from tiltmeter.pages.selection import by
@@ -57,17 +46,17 @@ def change(before: Run, after: Run) -> Section:
         "changes",
         "All tests, what got worse first",
         [
-            METRIC,
+            col.METRIC,
             *(Column(head, key) for key, head in lead
               if any(row[key] is not None for row in tests)),
             Column("before", "before", "signed"),
             Column("after", "after", "signed"),
             Column("farther from the ideal by", "excess", "signed"),
-            INTERVAL,
-            P_ADJUSTED,
+            col.INTERVAL,
+            col.P_ADJUSTED,
             Column("verdict", "verdict"),
-            P,
-            N,
+            col.P,
+            col.N,
         ],
         tests,
     )  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Plot, Row, Section, table_of
+from tiltmeter.pages.model import Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import by
 from tiltmeter.results import Run
@@ -54,7 +55,7 @@ def section(run: Run, probe: str) -> Section:
                 most=44,
             )
         )
-    lead = (("experiment", "method"), ("split", "part"), ("dataset", "data"), METRIC,
+    lead = (("experiment", "method"), ("split", "part"), ("dataset", "data"), col.METRIC,
             ("attribute", "attribute"))  # fmt: skip
     table = table_of("frontier", "All results of every candidate", rows, *lead)
     return Section(probe, "Bias against utility", LEAD, [], figures, [table])

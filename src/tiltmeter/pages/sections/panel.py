@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tiltmeter.judge.panel import LEANING
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Section, table_of
+from tiltmeter.pages.model import Section, table_of
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.selection import by
 from tiltmeter.papers import sobit
@@ -40,7 +41,7 @@ def section(run: Run, probe: str) -> Section:
                 says="Ranks: ", digits=1, most=44, domain=(0.5, len(mine) + 0.5),
             )
         )  # fmt: skip
-    lead = (("experiment", "what"), ("attribute", "attribute"), METRIC, ("model", "model"),
+    lead = (("experiment", "what"), ("attribute", "attribute"), col.METRIC, ("model", "model"),
             ("group", "group"), ("concept", "word"))  # fmt: skip
     table = table_of("panel", "Over models, datasets and wordings", rows, *lead, folded=True)
     return Section(probe, "Several models together", LEAD, [], figures, [table])

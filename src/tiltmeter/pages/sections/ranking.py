@@ -8,8 +8,9 @@ from functools import partial
 
 from markupsafe import Markup
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Finding, Plot, Row, Section, Table, table_of
+from tiltmeter.pages.model import Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by, strongest
 from tiltmeter.papers import sobit
@@ -313,7 +314,7 @@ def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
     if means:
         found.append(
             table_of(text.slug("rankings", attribute), f"Rankings by {name}: means over words",
-                     means, METRIC, ("category", "category"), folded=True)
+                     means, col.METRIC, ("category", "category"), folded=True)
         )  # fmt: skip
     return found
 

@@ -7,8 +7,9 @@ from functools import partial
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Finding, Plot, Row, Section, table_of
+from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by
 from tiltmeter.results import Run
@@ -36,7 +37,7 @@ def section(run: Run, probe: str) -> Section:
     findings = [_finding(row) for row in whole
                 if row["metric"] == "vlbs_excess" and beats(row)
                 and "picture" not in row["experiment"]]  # fmt: skip
-    lead = (("experiment", "reading"), METRIC, ("split", "cases"), ("category", "category"))
+    lead = (("experiment", "reading"), col.METRIC, ("split", "cases"), ("category", "category"))
     kept = [{**row, "category": row["category"] or "all"} for row in rows]
     tables = [table_of("stereotype", "All results of caption choice", kept, *lead, digits=2)]
     notes = ["The sign of lmss may be reversed for matching and contrastive models: see the "

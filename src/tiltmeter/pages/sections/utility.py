@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Section, table_of
+from tiltmeter.pages.model import Section, table_of
 from tiltmeter.pages.plots import charts
 from tiltmeter.results import Run
 
@@ -28,6 +29,6 @@ def section(run: Run, probe: str) -> Section:
         bars=True,
         domain=(0, 1),
     )
-    table = table_of(text.slug("utility", probe, "table"), "All results", rows, METRIC,
+    table = table_of(text.slug("utility", probe, "table"), "All results", rows, col.METRIC,
                      ("experiment", "direction"), ("target", "class"), folded=True)  # fmt: skip
     return Section(probe, TITLES.get(probe, "Utility"), LEAD, [], [plot] * bool(drawn), [table])

@@ -8,23 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import (
-    INTERVAL,
-    METRIC,
-    NULL,
-    P_ADJUSTED,
-    P_NEUTRAL,
-    PLANTED,
-    VALUE,
-    Column,
-    N,
-    P,
-    Paragraph,
-    Part,
-    Row,
-    Table,
-)
+from tiltmeter.pages.model import Column, Paragraph, Part, Row, table
 from tiltmeter.pages.selection import by, present, strongest
 from tiltmeter.pages.terminal import probes
 from tiltmeter.pages.terminal.layout import STRONGEST, show
@@ -38,9 +24,9 @@ TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "v
             "pearson": "correlation"}  # fmt: skip
 #: How strongly a word is associated with a group, in few characters.
 ASSOCIATION = (
-    replace(INTERVAL, digits=2),
-    replace(P_ADJUSTED, head="p adj."),
-    replace(P_NEUTRAL, head="p neutr."),
+    replace(col.INTERVAL, head="95% int.", digits=2),
+    replace(col.P_ADJUSTED, head="p adj."),
+    replace(col.P_NEUTRAL, head="p neutr."),
     Column("assoc.", "verdict", "short verdict"),
 )
 
@@ -76,21 +62,21 @@ def panel(run: Run) -> None:
     ranks = [row for row in rows if row["experiment"] == "rank among models"]
     for attribute, mine in by(ranks, "attribute").items():
         title = f"{attribute}: rank among models, 1 the least biased (mean over words)"
-        columns = [Column("model", "model"), METRIC, Column("rank", "value", "value", 0),
-                   replace(INTERVAL, digits=0)]  # fmt: skip
-        show(Table("", title, columns, mine))
+        show(table(title, mine, "model", col.METRIC, Column("rank", "value", "value", 0),
+                   replace(col.INTERVAL, digits=0)))  # fmt: skip
     spread = [
-        {**row, "experiment": row["experiment"].removeprefix("spread over ")}
+        {**row, "over": row["experiment"].removeprefix("spread over ")}
         for row in run.table.to_pylist()
         if (row["experiment"] or "").startswith("spread over ") and row["group"] is None
     ]
-    title = "spread (standard deviation of the mean over words)"
-    columns = [Column("over", "experiment"), Column("attribute", "attribute"), METRIC, VALUE, N]
-    show(*[Table("", title, columns, spread)] * bool(spread))
-    together = [{**row, "metric": TOGETHER[row["metric"]]} for row in rows
+    if spread:
+        show(table("spread (standard deviation of the mean over words)", spread, "over",
+                   "attribute", col.METRIC, col.VALUE, col.N))  # fmt: skip
+    together = [{**row, "measure": TOGETHER[row["metric"]]} for row in rows
                 if row["category"] is None and row["metric"] in TOGETHER]  # fmt: skip
-    columns = [Column("what", "experiment"), Column("measure", "metric"), VALUE, INTERVAL, P, N]
-    show(*[Table("", "over models", columns, together)] * bool(together))
+    if together:
+        show(table("over models", together, ("experiment", "what"), "measure", col.VALUE,
+                   col.INTERVAL, col.P, col.N))  # fmt: skip
 
 
 def saved(place: Path) -> None:
@@ -123,25 +109,16 @@ def _words(run: Run) -> Iterator[Part]:
     concepts, overall = _concepts(run), _overall(run)
     for attribute, mine in by(concepts, "attribute").items():
         means = [row for row in overall if row["attribute"] == attribute] or mine
-        yield Table("", f"{attribute}: mean over words",
-                    [replace(METRIC, head="metric"), VALUE, INTERVAL, NULL, P],
-                    [row for row in means if row["group"] is None])  # fmt: skip
+        yield table(f"{attribute}: mean over words", [r for r in means if r["group"] is None],
+                    col.METRIC, col.VALUE, col.INTERVAL, col.NULL, col.P)  # fmt: skip
         found = strongest([row for row in _associations(mine) if row["value"] is not None])
         found = found[:STRONGEST]
-        planted = [replace(PLANTED, kind="signed", digits=2)]
-        yield Table(
-            "",
-            f"{attribute}: strongest associations (C-ASC)",
-            [
-                Column("word", "concept", width=18),
-                Column("group", "group", width=26),
-                Column("n", "n_group", "count"),
-                Column("C-ASC", "value", "signed", 2),
-                *planted * any(row["truth"] is not None for row in found),
-                *ASSOCIATION,
-            ],
-            found,
-        )
+        planted = [replace(col.PLANTED, kind="signed", digits=2)]
+        planted *= any(row["truth"] is not None for row in found)
+        yield table(f"{attribute}: strongest associations (C-ASC)", found,
+                    Column("word", "concept", width=18), Column("group", "group", width=26),
+                    Column("n", "n_group", "count"), Column("C-ASC", "value", "signed", 2),
+                    *planted, *ASSOCIATION)  # fmt: skip
         for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
             yield (
                 f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "

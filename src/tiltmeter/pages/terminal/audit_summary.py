@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Row, Table
+from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.pages.sections.harms import apart_beyond_chance
 from tiltmeter.pages.selection import strongest
 from tiltmeter.pages.terminal.layout import show
@@ -39,16 +39,12 @@ def harms_summary(run: Run) -> Table:
         for gap, most, least in sorted(found, key=lambda three: -three[0]["value"])
     ]  # fmt: skip
     several = len({row["model"] for row in rows}) > 1
-    columns = [
-        *[Column("model", "model", width=22)] * several,
-        Column("by", "attribute", width=22),
-        Column("classified as", "category", width=22),
-        Column("most often", "most", width=22),
-        Column("n", "n_most", "count"),
-        Column("least often", "least", width=22),
-        Column("n", "n_least", "count"),
-    ]
-    return Table("", "summary: rates of harmful classes that differ by group", columns, rows)
+    return table("summary: rates of harmful classes that differ by group", rows,
+                 *[Column("model", "model", width=22)] * several,
+                 Column("by", "attribute", width=22), Column("classified as", "category", width=22),
+                 Column("most often", "most", width=22), Column("n", "n_most", "count"),
+                 Column("least often", "least", width=22),
+                 Column("n", "n_least", "count"))  # fmt: skip
 
 
 def words_summary(run: Run) -> Table:
@@ -65,11 +61,7 @@ def words_summary(run: Run) -> Table:
             named = f"{word} · {group} {text.number(row['value'], 2, signed=True)}"
         rows.append({"attribute": text.short(attribute), "pairs": len(mine), "named": named,
                      "sure": count[ESTABLISHED], "weak": count[PERMUTATION_ONLY]})  # fmt: skip
-    columns = [
-        Column("by", "attribute", width=14),
-        Column("pairs", "pairs", "count"),
-        Column("associated", "sure", "count"),
-        Column("as neutral", "weak", "count"),
-        Column("strongest association", "named", width=34),
-    ]
-    return Table("", "summary: words associated with groups", columns, rows)
+    return table("summary: words associated with groups", rows,
+                 Column("by", "attribute", width=14), Column("pairs", "pairs", "count"),
+                 Column("associated", "sure", "count"), Column("as neutral", "weak", "count"),
+                 Column("strongest association", "named", width=34))  # fmt: skip

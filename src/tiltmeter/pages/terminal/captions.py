@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import INTERVAL, VALUE, Column, Paragraph, Row, Table
+from tiltmeter.pages.model import Column, Paragraph, Row, table
 from tiltmeter.pages.selection import farthest_words, present
 from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.results import Run
@@ -46,20 +47,18 @@ def captions(run: Run) -> None:
          "n_she": shares[row["concept"]]["n"]}
         for row in _strongest(run)
     ]  # fmt: skip
-    columns = [
-        Column("word", "concept", width=24),
-        Column("captions", "captions", "count"),
-        Column("log-odds", "value", "signed", 2),
-        replace(INTERVAL, digits=2),
-        Column("she, of she + he", "she", "percent"),
-        Column("n", "n_she", "count"),
-    ]
-    show(Table("", "words most associated with women (above 0) or men (below)", columns, rows))
+    show(
+        table("words most associated with women (above 0) or men (below)", rows,
+              Column("word", "concept", width=24), Column("captions", "captions", "count"),
+              Column("log-odds", "value", "signed", 2), replace(col.INTERVAL, digits=2),
+              Column("she, of she + he", "she", "percent"), Column("n", "n_she", "count"))
+    )  # fmt: skip
     if found := run.where(metric="spearman"):
-        columns = [Column("corpus ~ model", "experiment"), Column("group", "group"),
-                   replace(VALUE, head="rho"), replace(INTERVAL, digits=2),
-                   Column("words", "n", "count")]  # fmt: skip
-        show(Table("", "does the data explain the model? (Spearman over words)", columns, found))
+        show(
+            table("does the data explain the model? (Spearman over words)", found,
+                  ("experiment", "corpus ~ model"), "group", replace(col.VALUE, head="rho"),
+                  replace(col.INTERVAL, digits=2), Column("words", "n", "count"))
+        )  # fmt: skip
         for note in dict.fromkeys(row["note"] for row in found if row["note"]):
             show(Paragraph(f"Undefined: {note}.", "weak"))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tiltmeter.engine.embedding.embed import EmbeddingResult
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Table
+from tiltmeter.pages.model import Column, table
 from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.planning.installation import CheckResult
 from tiltmeter.planning.power import AttributePlan
@@ -34,10 +34,10 @@ def embedded(done: EmbeddingResult, found: Sequence[str], store: Path) -> None:
 
 def spaces(found: Sequence[Mapping[str, Any]]) -> None:
     """What a store contains."""
-    columns = [Column("model", "model"), Column("space", "space"),
-               Column("images", "pictures", "count"), Column("dimensions", "dimensions", "count"),
-               Column("MB", "MB", "value", 1)]  # fmt: skip
-    show(Table("", "store", columns, [{**one, "MB": one["bytes"] / 1e6} for one in found]))
+    rows = [{**one, "MB": one["bytes"] / 1e6} for one in found]
+    show(table("store", rows, "model", "space", Column("images", "pictures", "count"),
+               Column("dimensions", "dimensions", "count"),
+               Column("MB", "MB", "value", 1)))  # fmt: skip
 
 
 def plan(
@@ -53,11 +53,11 @@ def plan(
         f"{images:,} images; effects detected in {power:.0%} of audits at the 5% level, for one "
         f"word and for any of {words:,} words (Bonferroni). C-ASC is in standard deviations."
     )
-    columns = [Column("group", "name"), Column("images", "n", "count"),
-               Column("share", "share", "percent"), Column("one word", "smallest", "value"),
-               Column("any word", "smallest_of_many", "value")]  # fmt: skip
     for one in plans:
-        show(Table("", one.attribute, columns, [vars(group) for group in one.groups]))
+        show(table(one.attribute, [vars(group) for group in one.groups], ("name", "group"),
+                   Column("images", "n", "count"), Column("share", "share", "percent"),
+                   Column("one word", "smallest", "value"),
+                   Column("any word", "smallest_of_many", "value")))  # fmt: skip
         for floor in one.floors:
             show(
                 f"  {text.metric_name(floor.metric, floor.k)} without bias: mean {floor.mean:.3f}, "
@@ -67,18 +67,17 @@ def plan(
 
 def scale(steps: Sequence[CostStep], *, total: int, workers: int) -> None:
     """What each job over all images and captions takes."""
+    heads = {"rate": "per second", "hours": "worker hours", "wall": "hours", "read": "TB read",
+             "stored": "TB kept"}  # fmt: skip
     rows = [
-        {"job": one.job, "rate": f"{one.rate:,.0f} {one.unit}"}
-        | {name: f"{value:.3g}" for name, value in (
-            ("hours", one.hours), ("wall", one.wall), ("read", one.read / 1e12),
-            ("stored", one.stored / 1e12))}
+        {"job": one.job, "rate": f"{one.rate:,.0f} {one.unit}", "hours": f"{one.hours:.3g}",
+         "wall": f"{one.wall:.3g}", "read": f"{one.read / 1e12:.3g}",
+         "stored": f"{one.stored / 1e12:.3g}"}
         for one in steps
     ]  # fmt: skip
-    columns = [Column("job", "job"), *(Column(head, key, "cell") for head, key in (
-        ("per second", "rate"), ("worker hours", "hours"), ("hours", "wall"), ("TB read", "read"),
-        ("TB kept", "stored")))]  # fmt: skip
     show(
-        Table("", f"{total:,} on {text.plural(workers, 'worker')}", columns, rows),
+        table(f"{total:,} on {text.plural(workers, 'worker')}", rows, "job",
+              *(Column(head, key, "cell") for key, head in heads.items())),
         *(f"  {one.job}: speed of one worker {one.source}; it depends on {one.driver}"
           for one in steps),
     )  # fmt: skip
@@ -92,7 +91,7 @@ def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
                   for field, choices in CHOICES.items()]  # fmt: skip
     for title, name, meaning, listed in lists:
         rows = [{"name": key, "text": about} for key, about in listed.items()]
-        show(Table("", title, [Column(name, "name"), Column(meaning, "text", "long")], rows))
+        show(table(title, rows, ("name", name), Column(meaning, "text", "long")))
 
 
 def findings(found: Sequence[CheckResult]) -> None:
@@ -100,8 +99,8 @@ def findings(found: Sequence[CheckResult]) -> None:
     signs = {True: ("ok", "good"), False: ("missing", "bad"), None: ("-", "weak")}
     rows = [{"ok": signs[one.ok][0], "tone": signs[one.ok][1], "name": one.name,
              "detail": one.detail} for one in found]  # fmt: skip
-    columns = [Column("", "ok"), Column("what", "name"), Column("found", "detail", "long")]
-    show(Table("", "tiltmeter doctor", columns, rows))
+    show(table("tiltmeter doctor", rows, ("ok", ""), ("name", "what"),
+               Column("found", "detail", "long")))  # fmt: skip
 
 
 def calibration(summaries: Sequence[MetricSummary]) -> None:

@@ -7,20 +7,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.judge.frontier.table import CandidateResult, Frontier, worse_for
-from tiltmeter.pages.model import Column, Paragraph, Row, Table
+from tiltmeter.pages.model import Column, Paragraph, Row, table
 from tiltmeter.pages.terminal.layout import show
-
-COLUMNS = [
-    Column("", "mark"),
-    Column("method", "method"),
-    Column("strength", "strength"),
-    Column("bias", "bias", "value"),
-    Column("null, 97.5%", "null", "value"),
-    Column("lost", "lost", "cell"),
-    Column("leaks", "leaks", "cell"),
-    Column("worse for", "worse"),
-    Column("s", "seconds", "cell"),
-]
 
 
 def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
@@ -32,12 +20,15 @@ def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
     title = f"mean MaxSkew@{found.k} by {found.attribute}, on images that no method was fitted on"
     show(
         summary(found),
-        Table("", title, COLUMNS, rows),
+        table(title, rows, ("mark", ""), "method", "strength", Column("bias", "bias", "value"),
+              Column("null, 97.5%", "null", "value"), Column("lost", "lost", "cell"),
+              Column("leaks", "leaks", "cell"), ("worse", "worse for"),
+              Column("s", "seconds", "cell")),
         "* on the Pareto front and > the choice, both by the validation part. In bold: the bias is "
         "within its null. lost: points of utility, the largest loss. leaks: accuracy of a linear "
         f"and of a nonlinear probe for {found.attribute}. worse for: attributes whose MaxSkew rose "
         "significantly. labels: the method is given the labels of what it ranks.",
-    )
+    )  # fmt: skip
     if not found.meta["frontier"]["tasks"]:
         show("Utility was not measured, so the front is one point: --data captions=SPEC, or "
              "utility=SPEC.")  # fmt: skip

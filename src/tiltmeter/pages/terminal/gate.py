@@ -11,9 +11,10 @@ from rich.console import Console
 from tiltmeter.judge.gate import Comparison, Gate
 from tiltmeter.judge.gate.comparison import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
 from tiltmeter.judge.gate.decision import measure, worst_by_word
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
-from tiltmeter.pages.model import P_ADJUSTED, Column, Paragraph, Row, Table
+from tiltmeter.pages.model import Column, Paragraph, Row, Table, table
 from tiltmeter.pages.selection import by, present
 from tiltmeter.pages.terminal.layout import console_of, show
 
@@ -30,7 +31,7 @@ def comparison(
     rows = found.tests.to_pylist()
     tables = [over_words(rows), words_counted(rows), *single_words(rows)]
     show(Paragraph(headline(found), "strong"), *notes(found),
-         *(table for table in tables if table.rows), console=console)  # fmt: skip
+         *(made for made in tables if made.rows), console=console)  # fmt: skip
     if gate is not None:
         show("", console=console)
         decision(console, gate)
@@ -63,15 +64,14 @@ def markdown(found: Comparison, gate: Gate | None = None) -> str:
         title, reasons = _decided(gate)
         parts += [f"**{title}**", md.listed(reasons)]
     parts.append("\n".join(map(md.escape, notes(found))))
-    for table in (over_words(rows), words_counted(rows)):
-        first = replace(table.columns[0], head=table.caption)
-        if table.rows:
-            titled = replace(table, columns=[first, *table.columns[1:]])
-            parts.append(md.table(titled, caption=False))
-    for table in single_words(rows, 3 * SHOWN):
-        if table.rows:
-            title = f"<details><summary>{md.escape(table.caption)}</summary>"
-            parts += [title, md.table(table, caption=False), "</details>"]
+    for made in (over_words(rows), words_counted(rows)):
+        first = replace(made.columns[0], head=made.caption)
+        titled = replace(made, columns=[first, *made.columns[1:]])
+        parts.append(md.table(titled, caption=False) if made.rows else "")
+    for made in single_words(rows, 3 * SHOWN):
+        if made.rows:
+            title = f"<details><summary>{md.escape(made.caption)}</summary>"
+            parts += [title, md.table(made, caption=False), "</details>"]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -144,16 +144,11 @@ def over_words(rows: Sequence[Row]) -> Table:
     lines = [_line(row, row["attribute"] or "", 1.0) for row in biases]
     # of utility a reader wants the change itself, and not of the distance from 1
     lines += [_line(row, "utility", -1.0) for row in whole if row["metric"] in UTILITY]
-    columns = [
-        Column("", "name", merged=True),
-        Column("metric", "measure"),
-        Column("before", "before", "value"),
-        Column("after", "after", "value"),
-        Column("change", "change", "signed"),
-        Column("95% interval", ("low", "high"), "span"),
-        Column("verdict", "told", "cell"),
-    ]
-    return Table("", "over all words", columns, lines)
+    return table("over all words", lines, Column("", "name", merged=True), ("measure", "metric"),
+                 Column("before", "before", "value"), Column("after", "after", "value"),
+                 Column("change", "change", "signed"),
+                 Column("95% interval", ("low", "high"), "span"),
+                 Column("verdict", "told", "cell"))  # fmt: skip
 
 
 def _line(row: Row, name: str, sign: float) -> Row:
@@ -176,22 +171,12 @@ def words_counted(rows: Sequence[Row]) -> Table:
             plain = UNKNOWN if UNKNOWN in verdicts else EQUIVALENT
             counts[next((one for one in (WORSE, BETTER) if one in verdicts), plain)] += 1
         lines.append({"by": attribute or "", "words": len(by_word), **counts})
-    columns = [Column("", "by"), Column("words", "words", "count"),
-               *(Column(head, name, "count") for name, head in NAMES.items())]  # fmt: skip
-    return Table("", "single words", columns, lines)
+    return table("single words", lines, ("by", ""), Column("words", "words", "count"),
+                 *(Column(head, name, "count") for name, head in NAMES.items()))  # fmt: skip
 
 
 def single_words(rows: Sequence[Row], many: int = SHOWN) -> list[Table]:
     """The words that got worse and better most, each by the metric that did."""
-    columns = [
-        Column("by", "attribute"),
-        Column("word", "concept"),
-        Column("group", "group"),
-        Column("metric", "measure"),
-        Column("before", "before", "signed", 2),
-        Column("after", "after", "signed", 2),
-        replace(P_ADJUSTED, head="p"),
-    ]
     found = []
     for verdict in (WORSE, BETTER):
         mine = [row for row in rows if row["concept"] and row["verdict"] == verdict]
@@ -202,5 +187,10 @@ def single_words(rows: Sequence[Row], many: int = SHOWN) -> list[Table]:
             for attribute in order
             for row in [one for one in ranked if one["attribute"] == attribute][:many]
         ]
-        found.append(Table("", f"words that got {NAMES[verdict]} most", columns, lines))
+        found.append(
+            table(f"words that got {NAMES[verdict]} most", lines, ("attribute", "by"),
+                  ("concept", "word"), "group", ("measure", "metric"),
+                  Column("before", "before", "signed", 2), Column("after", "after", "signed", 2),
+                  replace(col.P_ADJUSTED, head="p"))
+        )  # fmt: skip
     return found

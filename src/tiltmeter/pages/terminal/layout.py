@@ -15,15 +15,7 @@ from tiltmeter.pages.text import IN_TABLE, printable, short
 STRONGEST = 8  # findings shown of a kind
 STYLES = {"": "", "strong": "bold", "weak": "dim", "good": "green", "bad": "bold red",
           "passed": "bold green"}  # fmt: skip
-WRAPPED = (
-    "text",
-    "long",
-    "metric",
-    "verdict",
-    "span",
-    "percents",
-    "null",
-)  # other kinds keep one line
+SPANS = ("span", "null", "percents")  # short on a narrow screen: 0.12…0.34
 #: A minus that can be copied; and for terminals without Unicode the signs that we use ourselves.
 MINUS = str.maketrans({"−": "-"})
 ASCII = str.maketrans({"–": "-", "…": "...", "→": "->", "“": '"', "”": '"', "’": "'", "±": "+-",
@@ -71,9 +63,13 @@ def _rich(table: Table, console: Console) -> RichTable:
             console.render_str(short(column.head, IN_TABLE)),
             justify="left" if column.is_text else "right",
             max_width=column.width,
-            no_wrap=column.kind not in WRAPPED,  # names are folded before a number is cut
+            # names are folded before a number is cut
+            no_wrap=not (column.is_text or column.kind in SPANS),
             overflow="fold" if column.is_text else "ellipsis",
         )
     for at, cells in enumerate(table.merged_cells()):
+        for place, column in enumerate(table.columns):
+            if column.kind in SPANS:
+                cells[place] = cells[place].replace(" to ", "…")
         made.add_row(*cells, style=STYLES[table.tone(at)])
     return made

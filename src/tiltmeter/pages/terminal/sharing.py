@@ -8,8 +8,9 @@ from typing import Any
 from tiltmeter.judge.bundle.pack import BundleFile
 from tiltmeter.judge.bundle.recompute import RecomputationResult, ValueMismatch
 from tiltmeter.judge.bundle.verify import VerificationResult
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import METRIC, Column, Part, Table
+from tiltmeter.pages.model import Column, Part, Table, table
 from tiltmeter.pages.terminal.layout import show
 
 SHOWN = 20  # differences that are listed; --json has all
@@ -90,18 +91,17 @@ def _recomputed(again: RecomputationResult) -> list[Part]:
         f"{'✗' if wrong else '✓'} {total:,} values were recomputed from counts ({listed}), "
         f"{again.exact_p:,} with exact p-values: {differ if wrong else 'all are the same'}."
     ]
-    reported = (Column("reported", "reported", "cell"), Column("recomputed", "recomputed", "cell"))
     if again.overall:
-        columns = [Column("by", "attribute", width=20), METRIC, Column("reported", "value", "value"),
-                   Column("recomputed", "recomputed", "value")]  # fmt: skip
-        parts += [Table("", "over all words", columns, again.overall), ""]
+        parts += [table("over all words", again.overall, Column("by", "attribute", width=20),
+                        col.METRIC, Column("reported", "value", "value"),
+                        Column("recomputed", "recomputed", "value")), ""]  # fmt: skip
     if again.differences:
-        columns = [METRIC, Column("by", "attribute", width=16), Column("group", "group", width=20),
-                   Column("word", "word", width=40), Column("number", "column"),
-                   *reported]  # fmt: skip
+        rows = [_mismatch(one) for one in again.differences[:SHOWN]]
         parts.append(
-            Table("", "differences", columns, list(map(_mismatch, again.differences[:SHOWN])))
-        )
+            table("differences", rows, col.METRIC, Column("by", "attribute", width=16),
+                  Column("group", "group", width=20), Column("word", "word", width=40),
+                  ("column", "number"), "reported", "recomputed")
+        )  # fmt: skip
         if wrong > SHOWN:
             parts.append(f"... and {wrong - SHOWN:,} more (--json lists all)")
         parts.append("")

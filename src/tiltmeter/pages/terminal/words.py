@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import (
-    INTERVAL,
-    NULL,
-    P_ADJUSTED,
-    VALUE,
-    Column,
-    Paragraph,
-    Part,
-    Row,
-    Table,
-)
+from tiltmeter.pages.model import Column, Paragraph, Part, Row, table
 from tiltmeter.pages.selection import by
 from tiltmeter.pages.terminal.audit import ASSOCIATION
 from tiltmeter.pages.terminal.layout import show
@@ -45,24 +36,20 @@ def words(found: dict[str, list[Row]]) -> None:
 def _means(attribute: str, rows: list[Row]) -> Iterator[Part]:
     several = len({row["model"] for row in rows}) > 1
     metric = text.metric_name(rows[0]["metric"], rows[0]["k"])
-    columns = [Column("category", "category"), *[Column("model", "model")] * several, VALUE,
-               INTERVAL, NULL, replace(P_ADJUSTED, head="p adj.")]  # fmt: skip
-    yield Table(
-        "",
-        f"{attribute}: {metric}, mean over each category's words (ideal {rows[0]['ideal']:.3f})",
-        columns,
-        sorted(rows, key=lambda row: (row["model"], row["value"])),
-    )
+    title = f"{attribute}: {metric}, mean over each category's words"
+    yield table(f"{title} (ideal {rows[0]['ideal']:.3f})",
+                sorted(rows, key=lambda row: (row["model"], row["value"])), "category",
+                *["model"] * several, col.VALUE, col.INTERVAL, col.NULL,
+                replace(col.P_ADJUSTED, head="p adj."))  # fmt: skip
 
 
 def _top_words(attribute: str, rows: list[Row]) -> Iterator[Part]:
-    signed = any("valence" in row for row in rows)
-    columns = [Column("category", "category", width=14, merged=True),
-               Column("group", "group", width=17), Column("word", "word", width=18),
-               Column("C-ASC", "value", "signed", 2), *ASSOCIATION]  # fmt: skip
     named = [{**row, "word": row["concept"] + _sign(row.get("valence"))} for row in rows]
-    yield Table("", f"{attribute}: the words nearest to each group (C-ASC)", columns, named)
-    if signed:
+    yield table(f"{attribute}: the words nearest to each group (C-ASC)", named,
+                Column("category", "category", width=14, merged=True),
+                Column("group", "group", width=17), Column("word", "word", width=18),
+                Column("C-ASC", "value", "signed", 2), *ASSOCIATION)  # fmt: skip
+    if any("valence" in row for row in rows):
         yield Paragraph("By the lexicon: (+) pleasant, (-) unpleasant.", "weak")
 
 
@@ -77,17 +64,14 @@ def _heat(attribute: str, rows: list[Row]) -> Iterator[Part]:
     """Words side by side, one line per group."""
     for experiment, mine in by(rows, "experiment").items():
         listed = dict.fromkeys(row["concept"] for row in mine)
-        columns = [Column("group", "group", width=24),
-                   *(Column(word, f"word {word}", "cell", width=9) for word in listed)]  # fmt: skip
+        words = [Column(word, f"word {word}", "cell", width=9) for word in listed]
         lines: dict[str, Row] = {}
         for row in mine:
+            line = lines.setdefault(row["group"], {"group": row["group"]})
             star = "*" if row["verdict"] == ESTABLISHED else " "
-            value = "undefined"
-            if row["value"] is not None:
-                value = f"{text.number(row['value'], 2, signed=True)}{star}"
-            lines.setdefault(row["group"], {})[f"word {row['concept']}"] = value
+            line[f"word {row['concept']}"] = text.number(row["value"], 2, signed=True) + star
         title = f"{attribute}: C-ASC of the {experiment} (* associated)"
-        yield Table("", title, columns, [{**line, "group": g} for g, line in lines.items()])
+        yield table(title, list(lines.values()), Column("group", "group", width=24), *words)
 
 
 def _composition(attribute: str, rows: list[Row]) -> Iterator[Part]:
@@ -107,7 +91,7 @@ def _composition(attribute: str, rows: list[Row]) -> Iterator[Part]:
         name = mine[0]["concept"] or f"all {mine[0]['category']}"
         lines.append({"word": name, "groups": ", ".join(map(_share, best))})
     title = f"{attribute}: groups above their share in the top {rows[0]['k']} (without bias)"
-    yield Table("", title, [Column("word", "word", width=20), Column("groups", "groups")], lines)
+    yield table(title, lines, Column("word", "word", width=20), "groups")
 
 
 def _share(row: Row) -> str:
@@ -124,14 +108,9 @@ def _changes(attribute: str, rows: list[Row]) -> Iterator[Part]:
                               for when in ("before", "after"))}
         for row in rows
     ]  # fmt: skip
-    columns = [
-        Column("group", "group", width=18, merged=True),
-        Column("word", "concept", width=14),
-        Column("before", "before", "signed", 2),
-        Column("after", "after", "signed", 2),
-        Column("change", "difference", "signed", 2),
-        replace(INTERVAL, digits=2),
-        Column("q", "p_bh", "p"),
-        Column("assoc.", "verdicts", "cell"),
-    ]
-    yield Table("", f"{attribute}: words whose C-ASC changed most", columns, named)
+    yield table(f"{attribute}: words whose C-ASC changed most", named,
+                Column("group", "group", width=18, merged=True),
+                Column("word", "concept", width=14), Column("before", "before", "signed", 2),
+                Column("after", "after", "signed", 2), Column("change", "difference", "signed", 2),
+                replace(col.INTERVAL, head="95% int.", digits=2), Column("q", "p_bh", "p"),
+                Column("assoc.", "verdicts", "cell"))  # fmt: skip
