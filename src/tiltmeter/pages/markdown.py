@@ -46,6 +46,6 @@ def findings(found: Sequence[Finding]) -> str:
     """A list of findings, each with its numbers."""
     lines = []
     for finding in found:
-        said = Markup(finding.text).striptags().rstrip(".")
-        lines.append(f"{said}: {finding.numbers}.")
+        sentence = Markup(finding.text).striptags().rstrip(".")
+        lines.append(f"{sentence}: {finding.numbers}.")
     return listed(lines)

@@ -71,15 +71,15 @@ def _sentence(counts: dict[str, int], found: Sequence[Finding], *, tested: bool 
             "its rows together."
         )
     sure, weak = counts[ESTABLISHED], counts[PERMUTATION_ONLY]
-    said = (
+    sentence = (
         f"Of {text.plural(total, 'pair')} of a word and a group, {sure:,} ({sure / total:.0%}) "
         f"{'is' if sure == 1 else 'are'} associated."
     )
     if not weak:
-        return said
+        return sentence
     return (
-        f"{said} {weak:,} more ({weak / total:.0%}) {'is' if weak == 1 else 'are'} significant but "
-        "not beyond neutral words: no evidence of a stereotype."
+        f"{sentence} {weak:,} more ({weak / total:.0%}) {'is' if weak == 1 else 'are'} significant "
+        "but not beyond neutral words: no evidence of a stereotype."
     )
 
 

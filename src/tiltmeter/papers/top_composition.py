@@ -1,7 +1,7 @@
-"""Who fills the top k of each word and category (So-B-IT, Figure 7), read off a finished run.
+"""Groups in the top k of each word and category (So-B-IT, Figure 7), from a finished run.
 
 The run keeps how many of each group are in the top k of every word, and its top images by id: these
-tell which images several words of a category share. Where a run has no such counts, the images are
+show which images several words of a category share. Where a run has no such counts, the images are
 counted; equal scores then keep the order of the images.
 """
 
@@ -53,7 +53,7 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     listed: dict[str, dict[tuple[str, str], Mapping[str, float]]] = {}  # by category, of prompts
     for row in skews:
         by_template = counts[row["concept"]]
-        # a word may stand in another template in another category
+        # a word may have another template in another category
         templates = by_template if row["template"] is None else [row["template"]]
         mine = {(row["concept"], template): by_template[template] for template in templates}
         shares = [count[row["group"]] / k for count in mine.values()]
@@ -85,7 +85,7 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
 
 
 def divergence(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
-    """KL(top k || data set) of each word, in nats: how far its top k is from the images at hand.
+    """KL(top k || dataset) of each word, in nats: how far its top k is from all images.
 
     The entropy, in the note, says only how even a top k is; its ideal depends on the dataset.
     """
@@ -131,7 +131,7 @@ def _counts(run: Run, attribute: str, k: int) -> dict[str, dict[str, Mapping[str
     for row in table.select(["concept", "template", "groups", "k", "top"]).to_pylist():
         top = dict(zip(row["k"], row["top"], strict=True)).get(k)
         if top is None:
-            raise InputError(f"the run does not hold the top {k}; it holds those of {row['k']}")
+            raise InputError(f"the run does not have the top {k}; it has those of {row['k']}")
         found.setdefault(row["concept"], {})[row["template"]] = dict(
             zip(row["groups"], top, strict=True)
         )
@@ -150,7 +150,7 @@ def _tops(run: Run, attribute: str, k: int) -> Iterator[tuple[str, str, list[str
     labels = [" | ".join(dict(one)[part] for part in parts) for one in table["groups"].to_pylist()]
     ids, words, templates = (table[name].to_pylist() for name in ("id", "concept", "template"))
     if len(labels) % k or any(rank != 1 for rank in table["rank"].to_pylist()[::k]):
-        raise InputError(f"the run does not hold the first {k} images of every word")
+        raise InputError(f"the run does not have the first {k} images of every word")
     for at in range(0, len(labels), k):  # a word in two categories is listed twice, the same
         yield words[at], templates[at], ids[at : at + k], labels[at : at + k]
 

@@ -8,13 +8,14 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from tiltmeter.judge.calibration.verdict import POWER
+from tiltmeter.pages.model import Row
+from tiltmeter.pages.plots.charts import chart_of
 
 WIDTH, HEIGHT = 260, 180
 #: Told apart by those who see no red or no green, and by their dashes (Okabe and Ito 2008).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 NEEDED = ("altair", "vl_convert")
 
-Row = dict[str, Any]
 Baseline = Literal["top", "middle", "bottom"]
 
 
@@ -56,7 +57,7 @@ def _response(rows: Sequence[Row]) -> Any:
     zero = [{"y": point["mean"], "text": "without bias"} for point in points if not point["dose"]]
     dose = alt.X("dose:Q", title="planted dose", axis=alt.Axis(tickCount=6))
     mean = alt.Y("mean:Q", title="mean distance from the ideal", scale=alt.Scale(zero=True))
-    base = alt.Chart(alt.InlineData(values=points))
+    base = chart_of(points)
     band = base.mark_area(color=BLUE, opacity=0.25).encode(
         x=dose, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
     )
@@ -80,7 +81,7 @@ def _power(rows: Sequence[Row]) -> Any:
     ]
     frame = {"width": WIDTH, "height": HEIGHT}
     if not points:
-        text = alt.Chart(alt.InlineData(values=[{"text": "no test of its own"}]))
+        text = chart_of([{"text": "no test of its own"}])
         return text.mark_text(fontSize=12, color=GREY).encode(text="text:N").properties(**frame)
     sizes = sorted({point["n"] for point in points})
     n = alt.X(
@@ -99,7 +100,7 @@ def _power(rows: Sequence[Row]) -> Any:
         "dose:N", title=None, scale=alt.Scale(domain=names, range=[[4, 3], [1, 0]])
     )
     lines = (
-        alt.Chart(alt.InlineData(values=points))
+        chart_of(points)
         .mark_line(point=alt.OverlayMarkDef(size=30))
         .encode(x=n, y=power, color=colour, strokeDash=dash)
     )
@@ -111,7 +112,7 @@ def _rule(at: list[Row], colour: str, dash: list[int], baseline: Baseline) -> li
     """A level, with its name next to the panel."""
     import altair as alt
 
-    base = alt.Chart(alt.InlineData(values=at)).encode(y=alt.Y("y:Q"))
+    base = chart_of(at).encode(y=alt.Y("y:Q"))
     name = base.mark_text(align="left", dx=4, baseline=baseline, fontSize=10, color=colour)
     return [
         base.mark_rule(color=colour, strokeDash=dash),

@@ -25,7 +25,7 @@ from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
 from tiltmeter.pages.summary import Summary, summary
 from tiltmeter.papers.detectable import detectable
-from tiltmeter.papers.published import beside, filled, told
+from tiltmeter.papers.published import describe, published_rows, with_published
 from tiltmeter.papers.top_composition import with_composition
 from tiltmeter.results import Run
 
@@ -58,7 +58,7 @@ class Page:
 
 def page_of(run: Run, *, before: Run | None = None) -> Page:
     """Makes the sections of a run; `before` is the same audit before a correction."""
-    run = filled(run)
+    run = with_published(run)
     sections = [change(before, run)] if before is not None else []
     present = dict.fromkeys(run.table["probe"].drop_null().to_pylist())
     ordered = [name for name in SECTIONS if name in present]
@@ -66,7 +66,7 @@ def page_of(run: Run, *, before: Run | None = None) -> Page:
         sections += _sections(run, probe)
     sections = _own_names(sections)
     found = summary(run, sections, detectable(run))
-    return Page(run, sections, found, [told(row) for row in beside(run)])
+    return Page(run, sections, found, [describe(row) for row in published_rows(run)])
 
 
 def html(page: Page) -> str:

@@ -45,8 +45,8 @@ def section(run: Run, probe: str) -> Section:
 
 
 def _finding(row: Row) -> Finding:
-    said = Markup("{} occurs more often with {}.").format(
+    sentence = Markup("{} occurs more often with {}.").format(
         text.shown(f"“{text.clean(row['concept'])}”", 60), "women" if row["value"] > 0 else "men"
     )
     numbers = text.estimate(row, "log-odds", 2, signed=True, null=False, adjusted=False)
-    return Finding(said, f"{numbers} captions", None, abs(row["value"]), "log-odds")
+    return Finding(sentence, f"{numbers} captions", None, abs(row["value"]), "log-odds")

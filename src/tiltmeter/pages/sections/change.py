@@ -101,7 +101,7 @@ def _findings(compared: Comparison, tests: list[Row]) -> list[Finding]:
 def _one(row: Row, way: str) -> Finding:
     what = f"“{text.clean(row['concept'])}”" if row["concept"] else row["name"]
     of = row["group"] or row["experiment"] or "all groups"
-    said = Markup("{} moved {} its ideal by {} ({}).").format(
+    sentence = Markup("{} moved {} its ideal by {} ({}).").format(
         text.shown(what, 60), way, text.shown(row["attribute"] or "all", 60), text.shown(of, 60)
     )
     low, high = row["ci_low"], row["ci_high"]
@@ -113,40 +113,30 @@ def _one(row: Row, way: str) -> Finding:
         f"{text.number(abs(row['excess']), 2)}, 95% interval {text.span(low, high, 2)}; adjusted p "
         f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
     )
-    return Finding(said, numbers, None)
+    return Finding(sentence, numbers, None)
 
 
 def _counts(tests: list[Row]) -> list[Plot]:
     """How many tests say what, by measure and attribute."""
-    shares: list[Row] = []
-    said = []
     ordered = sorted(tests, key=lambda row: (str(row["attribute"]), row["name"]))
     groups = by(ordered, "name", "attribute")
+    if not groups:
+        return []
     titles = charts.distinct([f"{name}, {attribute or 'all'}" for name, attribute in groups], 40)
+    used = [way for way in WAYS if any(row["verdict"] == way for row in tests)]
+    bars = {}
     for title, mine in zip(titles, groups.values(), strict=True):
         ways = Counter(row["verdict"] for row in mine)
-        start = 0.0
-        for way in WAYS:
-            part = ways[way] / len(mine)
-            shares.append(
-                {"label": title, "group": way, "from": start, "to": start + part,
-                 "middle": start + part / 2, "text": f"{ways[way]:,}" if part >= 0.05 else ""}
-            )  # fmt: skip
-            start += part
-        said.append(f"{title}: {', '.join(f'{ways[w]} {w}' for w in WAYS if ways[w])}")
-    if not shares:
-        return []
-    used = [way for way in WAYS if any(s["group"] == way and s["to"] > s["from"] for s in shares)]
+        bars[title] = [(way, ways[way] / len(mine), f"{ways[way]:,}") for way in used]
     return [
-        Plot(
+        charts.stacked_plot(
             "change-counts",
             "What got better, and what got worse",
             "Share of the tests of each measure and attribute; the numbers count them.",
-            f"{'; '.join(said)}.",
-            partial(charts.stacked, [s for s in shares if s["group"] in used], used,
-                    "share of tests"),
+            bars,
+            "share of tests",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _arrows(attribute: str, rows: list[Row]) -> Plot:
@@ -160,7 +150,7 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         {"label": label, "before": row["before"], "after": row["after"], "way": row["verdict"]}
         for row, label in zip(rows, labels, strict=True)
     ]
-    said = "; ".join(
+    sentence = "; ".join(
         f"{v['label']} from {text.number(v['before'], 2, signed=True)} to "
         f"{text.number(v['after'], 2, signed=True)}, {v['way']}"
         for v in values
@@ -169,7 +159,7 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         text.slug("arrows", attribute),
         f"Words that changed most, by {text.short(attribute)}",
         "Dot: C-ASC before. Arrow head: after. The line in the middle is the ideal.",
-        f"C-ASC before and after: {said}.",
+        f"C-ASC before and after: {sentence}.",
         partial(charts.arrows, values, "C-ASC"),
     )
 

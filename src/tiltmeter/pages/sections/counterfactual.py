@@ -112,9 +112,13 @@ def _sizes(experiment: str, rows: list[Row]) -> Plot:
 
 
 def _finding(row: Row) -> Finding:
-    said = Markup("Masked words of {} change with the group that is seen and named ({}).").format(
+    sentence = Markup(
+        "Masked words of {} change with the group that is seen and named ({})."
+    ).format(
         text.shown(f"“{text.clean(row['category'] or 'all')}”", 60),
         text.shown(row["experiment"], 60),
     )
     numbers = text.estimate(row, "mean absolute bias") + " words"
-    return Finding(said, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null")
+    return Finding(
+        sentence, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null"
+    )

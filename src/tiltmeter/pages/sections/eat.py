@@ -58,14 +58,14 @@ def _name(row: Row) -> str:
 def _finding(row: Row) -> Finding:
     x, _, y = str(row["group"] or "").partition(AGAINST)
     a, _, b = str(row["target"] or "").partition(AGAINST)
-    said = Markup("An association test shows an effect")
+    sentence = Markup("An association test shows an effect")
     if y and b:
         near = (a, b) if row["value"] > 0 else (b, a)
-        said = Markup("{} are nearer to {}, {} to {}").format(
+        sentence = Markup("{} are nearer to {}, {} to {}").format(
             *(text.shown(name, 60) for name in (x, near[0], y, near[1]))
         )
-    said = Markup("{} ({}, {}).").format(
-        said, text.shown(row["category"], 80), text.shown(row["experiment"], 60)
+    sentence = Markup("{} ({}, {}).").format(
+        sentence, text.shown(row["category"], 80), text.shown(row["experiment"], 60)
     )
     numbers = text.estimate(row, "d =", 2, signed=True) + " stimuli"
-    return Finding(said, numbers, None, abs(row["value"]), "effect size d")
+    return Finding(sentence, numbers, None, abs(row["value"]), "effect size d")

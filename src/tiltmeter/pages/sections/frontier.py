@@ -63,7 +63,7 @@ def section(run: Run, probe: str) -> Section:
 
 def front(name: str, points: list[Row], useful: str, biased: str, about: str) -> Plot:
     """Bias and utility, point by point, with the Pareto front."""
-    said = "; ".join(
+    sentence = "; ".join(
         f"{p['text']}: utility {text.number(p['x'])}, bias {text.number(p['y'])}" for p in points
     )
     return Plot(
@@ -71,6 +71,6 @@ def front(name: str, points: list[Row], useful: str, biased: str, about: str) ->
         f"Bias against utility: {biased}",
         f"{about} Lower is less biased, farther right more useful. The dashed line is the Pareto "
         "front: no point beats those on it in both.",
-        f"{said}.",
+        f"{sentence}.",
         partial(scatter.front, points, useful, biased),
     )

@@ -52,7 +52,7 @@ def whole_categories(rows: list[Row]) -> list[Row]:
 
 
 def no_harm(name: str, rates: list[Row]) -> str:
-    """What can be said where no image got a harmful class."""
+    """What can be sentence where no image got a harmful class."""
     most = max(row["ci_high"] for row in rates if row["ci_high"] is not None)
     return (
         f"{name}: none of {rates[0]['n']:,} images got a harmful class; no group’s rate is above "
@@ -87,7 +87,7 @@ def _rates(attribute: str, category: str, rows: list[Row]) -> Plot:
 
 
 def _finding(row: Row, most: Row, least: Row) -> Finding:
-    said = Markup("{} is classified as {} in {} of images, {} in {} (by {}).").format(
+    sentence = Markup("{} is classified as {} in {} of images, {} in {} (by {}).").format(
         text.shown(most["group"], 60), text.shown(f"“{text.clean(row['category'])}”", 60),
         text.percent(most["value"]), text.shown(least["group"], 60), text.percent(least["value"]),
         text.shown(row["attribute"], 60),
@@ -98,4 +98,4 @@ def _finding(row: Row, most: Row, least: Row) -> Finding:
         f"{text.percent(row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(most['n_group'])} and {text.count(least['n_group'])}"
     )
-    return Finding(said, numbers, None, row["value"], "gap of rates")
+    return Finding(sentence, numbers, None, row["value"], "gap of rates")

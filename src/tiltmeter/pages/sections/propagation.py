@@ -106,7 +106,7 @@ def _scatters(run: Run) -> list[Plot]:
                 f"{extrinsic_unit(experiment, k)}.",
                 f"Scatter of {len(points):,} queries; its rank correlation is in the figure above.",
                 partial(scatter.scatter, points, f"intrinsic: SC-EAT effect, {inner_axis}",
-                        f"extrinsic: {extrinsic_unit(experiment, k)}", crossing=False, size=18,
+                        f"extrinsic: {extrinsic_unit(experiment, k)}", axes=False, size=18,
                         height=260),
             )
         )  # fmt: skip
@@ -192,7 +192,7 @@ def unit(row: Row) -> str | None:
 def _finding(row: Row) -> Finding:
     sentences = LEAN if row["metric"] == "extrinsic_lean" else DIFFERENCE
     up = row["value"] > 0
-    said = Markup(sentences[row["experiment"].partition(" ")[0]]).format(
+    sentence = Markup(sentences[row["experiment"].partition(" ")[0]]).format(
         a=text.shown(row["group"], 60),
         b=text.shown(row["target"] or "", 60),
         less="more" if up else "less",
@@ -204,4 +204,4 @@ def _finding(row: Row) -> Finding:
         + text.estimate(row, "difference", signed=True, null=False)
     )
     of = "valence" if _by_valence(row["experiment"]) else f"share, {row['metric']}"
-    return Finding(said, numbers, None, abs(row["value"]), of)
+    return Finding(sentence, numbers, None, abs(row["value"]), of)

@@ -65,7 +65,7 @@ def _findings(attribute: str, rows: list[Row], many: int) -> list[Finding]:
         way = "is associated with" if row["value"] > 0 else "is negatively associated with"
         if row["verdict"] == PERMUTATION_ONLY:
             way = "scores higher with" if row["value"] > 0 else "scores lower with"
-        said = Markup("{} {} {} (by {}).").format(
+        sentence = Markup("{} {} {} (by {}).").format(
             text.shown(f"“{text.clean(row['concept'])}”", 60), way, text.shown(row["group"], 60),
             text.shown(attribute, 60),
         )  # fmt: skip
@@ -73,7 +73,7 @@ def _findings(attribute: str, rows: list[Row], many: int) -> list[Finding]:
         numbers += f"; p against neutral words {text.p_value(row['p_placebo'])}"
         if row["truth"] is not None:
             numbers += f"; planted {text.number(row['truth'], 2, signed=True)}"
-        found.append(Finding(said, numbers, row["verdict"], abs(row["value"])))
+        found.append(Finding(sentence, numbers, row["verdict"], abs(row["value"])))
     return found
 
 
@@ -86,8 +86,10 @@ def _rankings(run: Run, attribute: str) -> list[Finding]:
             if r["value"] is not None and beats(r, "p")][:1]  # fmt: skip
     found = []
     for row in rows:
-        said = Markup("One group fills the top {} of a word {} times as much as expected, by {}.")
-        said = said.format(
+        sentence = Markup(
+            "One group fills the top {} of a word {} times as much as expected, by {}."
+        )
+        sentence = sentence.format(
             f"{row['k']:,}", f"{math.exp(row['value']):.1f}", text.shown(attribute, 60)
         )
         numbers = text.estimate(row, f"MaxSkew@{row['k']}", 2, adjusted=False,
@@ -96,7 +98,7 @@ def _rankings(run: Run, attribute: str) -> list[Finding]:
             f"; p {text.p_value(row['p'])}; without bias "
             f"{math.exp(row['null_mean'] or 0.0):.2f} times as much"
         )
-        found.append(Finding(said, numbers, None, row["value"], "MaxSkew"))
+        found.append(Finding(sentence, numbers, None, row["value"], "MaxSkew"))
     return found
 
 
@@ -195,37 +197,27 @@ def _composition(run: Run, attribute: str) -> list[Plot]:
     listed = [*_in_turn(words)[:8], *categories[:12]]
     groups = [row["group"] for row in listed[0]]
     names = dict(zip(groups, charts.distinct(groups, 24), strict=True))
-    own: list[Row] = [
-        {**row, "value": row["n_group"] / row["n"], "concept": None, "category": "(images)"}
-        for row in listed[0]
-    ]
+    images = [{**row, "value": row["n_group"] / row["n"]} for row in listed[0]]
     titles = charts.distinct(
         ["all images", *(m[0]["concept"] or f"all of {m[0]['category']}" for m in listed)]
     )
-    shares = []
-    for title, mine in zip(titles, [own, *listed], strict=True):
-        start = 0.0
-        for row in sorted(mine, key=lambda row: groups.index(row["group"])):
-            beyond = title != titles[0] and _beyond(row)
-            told = f"{row['value']:.0%}" + ("*" if beyond else "")
-            shares.append(
-                {
-                    "label": title, "group": names[row["group"]], "from": start,
-                    "to": start + row["value"], "middle": start + row["value"] / 2,
-                    "text": told if row["value"] >= 0.07 else "",
-                }
-            )  # fmt: skip
-            start += row["value"]
-    said = "; ".join(f"{s['label']}: {s['group']} {s['text']}" for s in shares if s["text"])
+    bars = {
+        title: [
+            (names[row["group"]], row["value"],
+             f"{row['value']:.0%}" + "*" * (mine is not images and _beyond(row)))
+            for row in sorted(mine, key=lambda row: groups.index(row["group"]))
+        ]
+        for title, mine in zip(titles, [images, *listed], strict=True)
+    }  # fmt: skip
     return [
-        Plot(
+        charts.stacked_plot(
             text.slug("top", attribute),
             f"Groups in the top {k:,}, by {text.short(attribute)}",
             f"Shares of the groups among the {k:,} images nearest to a word: the words farthest "
             "from the mix of all images, then the mean of each category. A star: beyond a random "
             "order. After So-B-IT, Figure 7.",
-            f"{said}.",
-            partial(charts.stacked, shares, list(names.values()), f"share of the top {k:,}"),
+            bars,
+            f"share of the top {k:,}",
         )
     ]
 
@@ -266,7 +258,7 @@ def _planted(run: Run) -> list[Plot]:
     rhos = [
         row for row in run.where(probe="ranking", metric="spearman") if row["value"] is not None
     ]
-    said = "; ".join(
+    sentence = "; ".join(
         f"{text.short(row['attribute'])} {text.number(row['value'])} "
         f"(95% interval {text.span(row['ci_low'], row['ci_high'])}, {row['n']:,} pairs)"
         for row in rhos
@@ -276,9 +268,9 @@ def _planted(run: Run) -> list[Plot]:
         Plot(
             "planted",
             "Planted and measured bias",
-            f"One point per word and group. Rank correlation (Spearman) {said}. C-ASC saturates: "
-            "its order is the planted one, its size is not.",
-            f"{len(points):,} points along a rising line. Rank correlation: {said}.",
+            f"One point per word and group. Rank correlation (Spearman) {sentence}. C-ASC "
+            "saturates: its order is the planted one, its size is not.",
+            f"{len(points):,} points along a rising line. Rank correlation: {sentence}.",
             partial(scatter.scatter, points, "planted bias", "measured C-ASC", size=16,
                     diagonal=(min(edges), max(edges))),
         )

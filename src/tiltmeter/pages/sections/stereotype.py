@@ -83,7 +83,7 @@ def _shifts(run: Run) -> list[Plot]:
                 panels.append((experiment, of.to_pylist()))
         if not panels:
             continue
-        said = "; ".join(
+        sentence = "; ".join(
             f"{text.short(name)}: mean {text.number(sum(v) / len(v), 2, signed=True)}, "
             f"{sum(x > 0 for x in v) / len(v):.0%} above 0, n = {len(v):,}"
             for name, v in panels
@@ -93,10 +93,10 @@ def _shifts(run: Run) -> list[Plot]:
                 text.slug("shifts", shift),
                 f"Shift scores: {title}",
                 f"Images against the stereotype, counted by score. Above 0 (black line): towards "
-                f"the stereotype. Dashed: the mean. {said}."
+                f"the stereotype. Dashed: the mean. {sentence}."
                 + (f" The first {PANELS} of {len(panels)} are drawn." if len(panels) > PANELS
                    else ""),
-                f"Histograms. {said}.",
+                f"Histograms. {sentence}.",
                 partial(scatter.histograms, panels[:PANELS], f"{shift} (log ratio)"),
             )
         )  # fmt: skip
@@ -104,8 +104,8 @@ def _shifts(run: Run) -> list[Plot]:
 
 
 def _finding(row: Row) -> Finding:
-    said = Markup("The stereotype is chosen more often than errors explain ({}).").format(
+    sentence = Markup("The stereotype is chosen more often than errors explain ({}).").format(
         text.shown(row["experiment"], 60)
     )
     numbers = text.estimate(row, "vlbs excess", 1, signed=True, of=" points")
-    return Finding(said, numbers, None, abs(row["value"]), "points of vlbs excess")
+    return Finding(sentence, numbers, None, abs(row["value"]), "points of vlbs excess")

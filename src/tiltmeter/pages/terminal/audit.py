@@ -15,7 +15,7 @@ from tiltmeter.pages.selection import by, present, strongest
 from tiltmeter.pages.terminal import probes
 from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.papers import sobit
-from tiltmeter.papers.published import beside, told
+from tiltmeter.papers.published import describe, published_rows
 from tiltmeter.results import Run, over_templates
 from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
 
@@ -49,7 +49,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 def run(run: Run) -> None:
     """The tables of an audit."""
-    show(*_head(run.meta), *_words(run), *probes.parts(run), *map(told, beside(run)))
+    show(*_head(run.meta), *_words(run), *probes.parts(run), *map(describe, published_rows(run)))
     for name, reason in run.meta["not_run"].items():
         show(Paragraph(f"Not run: {name} {reason}.", "weak"))
     for name, reason in run.meta.get("failed", {}).items():
