@@ -19,15 +19,10 @@ def title(run: Run) -> str:
         return f"Captions of {text.short(run.meta['data']['captions']['name'], 80)}"
     audits = run.meta.get("panel", [run.meta])
     models = dict.fromkeys(str(one.get("model", {}).get("name", "a model")) for one in audits)
-    faces = (one.get("data", {}) for one in audits)
-    data = dict.fromkeys(
-        str(role.get("name")) for one in faces for name, role in one.items() if name == "faces"
-    )
-    if not data:
-        roles = sorted(run.meta.get("data", {}).items())
-        data = dict.fromkeys(str(role.get("name")) for _, role in roles)
-    on = f" on {_listed(data)}" if data else ""
-    return f"{_listed(models)}{on}"
+    roles = [role for one in audits for role in sorted(one.get("data", {}).items())]
+    faces = [data for name, data in roles if name == "faces"] or [data for _, data in roles]
+    data = dict.fromkeys(str(one.get("name")) for one in faces)
+    return _listed(models) + (f" on {_listed(data)}" if data else "")
 
 
 def date(run: Run) -> str:
@@ -98,55 +93,47 @@ def _model(meta: Mapping[str, Any]) -> list[Fact]:
     model = meta.get("model")
     if not model:
         return []
-    shown = text.short(model.get("name"), 120)
-    if weights := model.get("weights"):
-        shown += f" (weights {str(weights)[:12]}…)"
-    found = [("model", shown)]
+    weights = f" (weights {str(model['weights'])[:12]}…)" if model.get("weights") else ""
+    found = [("model", text.short(model.get("name"), 120) + weights)]
     if debiaser := model.get("debiaser"):
         by = debiaser.get("attribute")
         rows = (debiaser.get("fitted") or {}).get("count")
-        found.append(
-            (
-                "corrected by",
-                text.short(debiaser.get("method"), 80)
-                + (f" for {text.short(by, 80)}" if by else "")
-                + (f", fitted on {rows:,} other rows" if rows else ""),
-            )
-        )
+        method = text.short(debiaser.get("method"), 80)
+        method += f" for {text.short(by, 80)}" if by else ""
+        method += f", fitted on {rows:,} other rows" if rows else ""
+        found.append(("corrected by", method))
     return found
 
 
 def _data(meta: Mapping[str, Any]) -> list[Fact]:
     found = []
-    for role, one in sorted(meta.get("data", {}).items()):
-        shown = text.short(one.get("name"), 120)
-        if images := one.get("images"):
-            shown += f", {images:,} {'images' if role == 'faces' else 'items'}"
-        if isinstance(captions := one.get("captions"), int):  # of images with captions: a file
-            shown += f", {captions:,} captions"
-        lost = (one.get("unreadable") or {}).get("count", 0)
-        gone = ((one.get("found") or {}).get("missing") or {}).get("count", 0)
+    for role, data in sorted(meta.get("data", {}).items()):
+        about = text.short(data.get("name"), 120)
+        if images := data.get("images"):
+            about += f", {images:,} {'images' if role == 'faces' else 'items'}"
+        if isinstance(captions := data.get("captions"), int):  # of images with captions: a file
+            about += f", {captions:,} captions"
+        lost = (data.get("unreadable") or {}).get("count", 0)
+        gone = ((data.get("found") or {}).get("missing") or {}).get("count", 0)
         if lost or gone:
-            shown += f"; {gone:,} listed images are missing, {lost:,} cannot be read"
-        found.append((f"data: {role}", shown))
+            about += f"; {gone:,} listed images are missing, {lost:,} cannot be read"
+        found.append((f"data: {role}", about))
     return found
 
 
 def _work(meta: Mapping[str, Any]) -> list[Fact]:
     found = []
-    prompts = meta.get("prompts") or {}
-    if prompts.get("words"):
-        shown = f"{prompts['words']:,} prompts, {prompts['placebos']:,} prompts with neutral words"
-        found.append(("words", shown))
-    if convention := meta.get("convention"):
+    prompts, convention = meta.get("prompts") or {}, meta.get("convention") or {}
+    if words := prompts.get("words"):
+        neutral = f"{prompts['placebos']:,} prompts with neutral words"
+        found.append(("words", f"{words:,} prompts, {neutral}"))
+    if convention:
         source = f" ({convention['source']})" if convention.get("source") else ""
         found.append(("convention", f"{convention.get('name')}{source}"))
     used = _arguments(meta)
     if "permutations" in used:
-        shown = (
-            f"{used['permutations']:,} of the labels, {used['bootstraps']:,} bootstrap resamples"
-        )
-        found.append(("permutations", shown))
+        bootstraps = f"{used['bootstraps']:,} bootstrap resamples"
+        found.append(("permutations", f"{used['permutations']:,} of the labels, {bootstraps}"))
     if "seed" in meta:
         found.append(("seed", str(meta["seed"])))
     if version := (meta.get("versions") or {}).get("tiltmeter"):

@@ -123,9 +123,9 @@ def summary_table(summaries: Sequence[MetricSummary], *, intervals: bool = True)
         alarms = text.percent(one.false_alarms)
         if intervals and one.false_alarms_low is not None:
             alarms += f" ({text.percent_span(one.false_alarms_low, one.false_alarms_high)})"
-        images = None if one.largest is None else f"> {one.largest:,}"
+        images = None if one.largest is None else f"over {one.largest:,}"
         if one.needed is not None:
-            images = f"{'<= ' if one.needed == one.smallest else ''}{one.needed:,}"
+            images = f"{'≤ ' if one.needed == one.smallest else ''}{one.needed:,}"
         rows.append({
             **vars(one), "alarms": alarms, "images": images,
             "saturates": None if one.saturates is None else f"above {one.saturates:g}",

@@ -19,7 +19,7 @@ SPANS = ("span", "null", "percents")  # short on a narrow screen: 0.12…0.34
 #: A minus that can be copied; and for terminals without Unicode the signs that we use ourselves.
 MINUS = str.maketrans({"−": "-"})
 ASCII = str.maketrans({"–": "-", "…": "...", "→": "->", "“": '"', "”": '"', "’": "'", "±": "+-",
-                       "·": "-", "✓": "ok", "✗": "X"})  # fmt: skip
+                       "·": "-", "≤": "<=", "✓": "ok", "✗": "X"})  # fmt: skip
 
 
 class _PlainConsole(Console):
