@@ -9,6 +9,7 @@
 1
 """
 
-from tiltmeter.pages.html.page import page_of, write
+from tiltmeter.pages.html.page import write
+from tiltmeter.pages.report import page_of
 
 __all__ = ["page_of", "write"]

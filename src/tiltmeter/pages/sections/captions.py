@@ -33,12 +33,12 @@ def section(run: Run, probe: str) -> Section:
         "log-odds: men below 0, women above",
         says="Log-odds: ", digits=2, signed=True,
     )  # fmt: skip
-    lead = (("metric", "measure"), ("experiment", "by"), ("concept", "word"), ("group", "group"))
+    lead = (("metric", "measure"), ("experiment", "by"), ("concept", "word"), "group")
     tables = [table_of("caption-words", "Every word of the captions", rows, *lead)]
     if explained := run.where(probe=probe, metric="spearman"):
         tables.insert(
             0, table_of("explained", "Does the data explain the model?", explained,
-                        ("experiment", "corpus ~ model"), ("group", "group"), kind="signed")
+                        ("experiment", "corpus ~ model"), "group", kind="signed")
         )  # fmt: skip
     findings = [_finding(row) for row in (*women[:NAMED], *men[:NAMED])]
     return Section(probe, "Words in the captions", LEAD, findings, [plot] * bool(drawn), tables)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from tiltmeter.judge.gate import Comparison, compare
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, Table
+from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.sections.frontier import front
 from tiltmeter.pages.selection import by
@@ -40,27 +41,15 @@ def change(before: Run, after: Run) -> Section:
     figures = _counts(tests)
     figures += [_arrows(attribute, mine) for attribute, mine in by(words, "attribute").items()]
     figures += _fronts(before, after) + _cost(after)
-    lead = (("attribute", "attribute"), ("concept", "word"), ("group", "group"),
-            ("experiment", "between"))  # fmt: skip
-    table = Table(
-        "changes",
-        "All tests, what got worse first",
-        [
-            col.METRIC,
-            *(Column(head, key) for key, head in lead
-              if any(row[key] is not None for row in tests)),
-            Column("before", "before", "signed"),
-            Column("after", "after", "signed"),
-            Column("farther from the ideal by", "excess", "signed"),
-            col.INTERVAL,
-            col.P_ADJUSTED,
-            Column("verdict", "verdict"),
-            col.P,
-            col.N,
-        ],
-        tests,
-    )  # fmt: skip
-    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, [table],
+    heads = {"attribute": "attribute", "concept": "word", "group": "group", "experiment": "between"}
+    filled = [Column(head, key) for key, head in heads.items()
+              if any(row[key] is not None for row in tests)]  # fmt: skip
+    made = table("All tests, what got worse first", tests, col.METRIC, *filled,
+                 Column("before", "before", "signed"), Column("after", "after", "signed"),
+                 Column("farther from the ideal by", "excess", "signed"), col.INTERVAL,
+                 col.P_ADJUSTED, "verdict", col.P, col.N)  # fmt: skip
+    tables = [replace(made, name="changes")]
+    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, tables,
                    _notes(compared))  # fmt: skip
 
 

@@ -42,7 +42,7 @@ def section(run: Run, probe: str) -> Section:
     tables = [
         table_of("hidden-words", "Bias of every masked word", words, *lead, kind="signed"),
         table_of("hidden-totals", "Sizes, flips and shifts", totals, *lead,
-                 ("template", "template"), folded=True),
+                 "template", folded=True),
     ]  # fmt: skip
     return Section(probe, "Masked words", LEAD, findings, figures, tables, flips(rows))
 

@@ -56,7 +56,7 @@ def section(run: Run, probe: str) -> Section:
             )
         )
     lead = (("experiment", "method"), ("split", "part"), ("dataset", "data"), col.METRIC,
-            ("attribute", "attribute"))  # fmt: skip
+            "attribute")  # fmt: skip
     table = table_of("frontier", "All results of every candidate", rows, *lead)
     return Section(probe, "Bias against utility", LEAD, [], figures, [table])
 

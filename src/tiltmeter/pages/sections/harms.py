@@ -33,13 +33,13 @@ def section(run: Run, probe: str) -> Section:
             findings += [_finding(*three) for three in apart_beyond_chance(rows)]
         elif rates:
             notes.append(no_harm(name, rates))
-        lead = (("category", "category"), ("target", "class"))
+        lead = ("category", ("target", "class"))
         single = [row for row in rows if row["metric"] == "group_rates"]
         gaps = [{**row, "experiment": row["experiment"] or "largest gap"}
                 for row in rows if row["metric"] == "gaps"]  # fmt: skip
         tables += [
             table_of(text.slug("harms", attribute), f"Rates by {name}", single, *lead,
-                     ("group", "group"), folded=True),
+                     "group", folded=True),
             table_of(text.slug("harm-gaps", attribute), f"Gaps between groups by {name}", gaps,
                      *lead, ("experiment", "between"), folded=True),
         ]  # fmt: skip

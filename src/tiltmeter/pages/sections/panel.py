@@ -41,7 +41,7 @@ def section(run: Run, probe: str) -> Section:
                 says="Ranks: ", digits=1, most=44, domain=(0.5, len(mine) + 0.5),
             )
         )  # fmt: skip
-    lead = (("experiment", "what"), ("attribute", "attribute"), col.METRIC, ("model", "model"),
-            ("group", "group"), ("concept", "word"))  # fmt: skip
+    lead = (("experiment", "what"), "attribute", col.METRIC, "model",
+            "group", ("concept", "word"))  # fmt: skip
     table = table_of("panel", "Over models, datasets and wordings", rows, *lead, folded=True)
     return Section(probe, "Several models together", LEAD, [], figures, [table])

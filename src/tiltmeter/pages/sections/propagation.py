@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import measured, text
-from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table_of
+from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by, by_unit
 from tiltmeter.results import Run
@@ -54,7 +54,7 @@ def section(run: Run, probe: str) -> Section:
         and "*" not in row["experiment"]
         and beats(row)
     ]
-    lead = (("experiment", "experiment"), col.METRIC, Column("unit", "unit"), ("group", "group"),
+    lead = ("experiment", col.METRIC, "unit", "group",
             ("target", "minus"), ("category", "queries"))  # fmt: skip
     named = [{**row, "unit": unit(row)} for row in rows]
     tables = [table_of("propagation", "All propagation results", named, *lead, kind="signed")]

@@ -278,7 +278,7 @@ def _planted(run: Run) -> list[Plot]:
 
 
 def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
-    lead = (("concept", "word"), ("group", "group"), ("category", "category"))
+    lead = (("concept", "word"), "group", "category")
     listed = strongest(rows)
     name = text.short(attribute)
     sure = [row for row in listed if row["verdict"] == ESTABLISHED]
@@ -306,7 +306,7 @@ def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
     if means:
         found.append(
             table_of(text.slug("rankings", attribute), f"Rankings by {name}: means over words",
-                     means, col.METRIC, ("category", "category"), folded=True)
+                     means, col.METRIC, "category", folded=True)
         )  # fmt: skip
     return found
 

@@ -37,7 +37,7 @@ def section(run: Run, probe: str) -> Section:
     findings = [_finding(row) for row in whole
                 if row["metric"] == "vlbs_excess" and beats(row)
                 and "picture" not in row["experiment"]]  # fmt: skip
-    lead = (("experiment", "reading"), col.METRIC, ("split", "cases"), ("category", "category"))
+    lead = (("experiment", "reading"), col.METRIC, ("split", "cases"), "category")
     kept = [{**row, "category": row["category"] or "all"} for row in rows]
     tables = [table_of("stereotype", "All results of caption choice", kept, *lead, digits=2)]
     notes = ["The sign of lmss may be reversed for matching and contrastive models: see the "

@@ -38,7 +38,7 @@ def section(run: Run, probe: str) -> Section:
         domain=(0, 1),
         format="%",
     )
-    lead = (("metric", "measure"), ("target", "word"), ("attribute", "attribute"),
-            ("group", "group"), ("template", "template"))  # fmt: skip
+    lead = (("metric", "measure"), ("target", "word"), "attribute",
+            "group", "template")  # fmt: skip
     table = table_of("strengths", "Strength of every caption", rows, *lead, folded=bool(drawn))
     return Section(probe, "Strength of captions", LEAD, [], [plot] * bool(drawn), [table])
