@@ -96,7 +96,7 @@ def catalogue(found: Mapping[str, Mapping[str, str]]) -> None:
 
 def findings(found: Sequence[CheckResult]) -> None:
     """What `doctor` found."""
-    signs = {True: ("ok", "good"), False: ("missing", "bad"), None: ("-", "weak")}
+    signs = {True: ("ok", ""), False: ("missing", "bad"), None: ("-", "weak")}
     rows = [{"ok": signs[one.ok][0], "tone": signs[one.ok][1], "name": one.name,
              "detail": one.detail} for one in found]  # fmt: skip
     show(table("tiltmeter doctor", rows, ("ok", ""), ("name", "what"),
