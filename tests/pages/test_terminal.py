@@ -119,7 +119,9 @@ def test_the_summary_counts_mirrors_once_and_names_the_strongest_of_either_sign(
     ]
 
 
-def test_harms_come_first_in_the_summary_with_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_harms_come_first_in_the_summary_with_their_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": 1000}
     kinds = [("ape", [0.1, 0.8, 0.3], 0.001), ("thief", [0.1, 0.1, 0.2], 0.4)]
     tables = [
