@@ -15,7 +15,7 @@ from tiltmeter.cli import app as cli
 from tiltmeter.pages.summary import _sentence
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.pages.terminal.audit import _counts
-from tiltmeter.pages.terminal.audit_summary import closing, in_short
+from tiltmeter.pages.terminal.audit_summary import closing, words_summary
 from tiltmeter.pages.text import TURNING
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
@@ -104,7 +104,7 @@ def test_messages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert WILD.findall(told) == []
 
 
-def test_in_short_counts_mirrors_once_and_names_the_strongest_of_either_sign() -> None:
+def test_the_summary_counts_mirrors_once_and_names_the_strongest_of_either_sign() -> None:
     same = {"probe": "ranking", "metric": "c_asc", "model": "m", "dataset": "d", "n": 100}
     table = combined([
         rows(4, **same, attribute="gender", group=["man", "woman"] * 2,
@@ -113,14 +113,15 @@ def test_in_short_counts_mirrors_once_and_names_the_strongest_of_either_sign() -
         rows(3, **same, attribute="age", group=["0-2", "3-9", "10-19"], concept="a",
              value=[0.2, -0.6, 0.4], verdict=ESTABLISHED),
     ])  # fmt: skip
-    told = [list(column.cells) for column in in_short(Run(table)).columns]
-    assert list(zip(*told, strict=True)) == [
-        ("gender", "2", "1", "0", "a · woman +0.30"),
-        ("age", "3", "3", "0", "a · 3-9 -0.60"),
+    assert words_summary(Run(table)).cells() == [
+        ["gender", "2", "1", "0", "a · woman +0.30"],
+        ["age", "3", "3", "0", "a · 3-9 −0.60"],
     ]
 
 
-def test_harms_come_first_in_short_with_their_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_harms_come_first_in_the_summary_with_their_groups(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": 1000}
     kinds = [("ape", [0.1, 0.8, 0.3], 0.001), ("thief", [0.1, 0.1, 0.2], 0.4)]
     tables = [
@@ -139,7 +140,7 @@ def test_harms_come_first_in_short_with_their_groups(capsys: pytest.CaptureFixtu
     harm = ["age", "ape", "3-9", "80.0%", "52", "0-2", "10.0%", "500"]
     assert harm in lines
     assert not any("thief" in line for line in lines)  # not beyond chance
-    assert lines.index(harm) < next(at for at, line in enumerate(lines) if "established" in line)
+    assert lines.index(harm) < next(at for at, line in enumerate(lines) if "associated" in line)
 
 
 @pytest.mark.parametrize("many", [0, 1, 2])
@@ -151,12 +152,12 @@ def test_one_is_and_two_are(many: int) -> None:
     ]
     counts = {ESTABLISHED: many, PERMUTATION_ONLY: many, NOT_ESTABLISHED: 7}
     told = _counts(rows) + _sentence(counts, [])
-    assert ("1 is established" in told) == ("1 (11%) is established" in told) == (many == 1)
-    assert ("2 are established" in told) == ("2 (18%) are established" in told) == (many == 2)
-    assert not re.search(r"\b1 (more \(\d+%\) )?(are|beat|do)\b", told)
+    assert ("1 is associated" in told) == ("1 (11%) is associated" in told) == (many == 1)
+    assert ("2 are associated" in told) == ("2 (18%) are associated" in told) == (many == 2)
+    assert not re.search(r"\b1 (more )?(\(\d+%\) )?are\b", told)
 
 
 def test_what_was_not_tested_is_not_called_nothing() -> None:
     none = dict.fromkeys((ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED), 0)
-    assert "stands out from its null" in _sentence(none, [])
+    assert "No result of this run is significant" in _sentence(none, [])
     assert "no p-values" in _sentence(none, [], tested=False)

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.papers.published import Published, beside, filled, published, told
+from tiltmeter.papers.published import (
+    Published,
+    describe,
+    published,
+    published_rows,
+    with_published,
+)
 from tiltmeter.results import Run, combined, rows
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -172,19 +178,21 @@ def baseline() -> Published:
 
 def test_a_run_stands_beside_what_was_printed() -> None:
     run = measured(baseline(), 0.231, ci_low=0.2, ci_high=0.26)
-    found = beside(run)
+    found = published_rows(run)
     assert {row["table"] for row in found} == {"2", "3", "4a", "4b", "7"}  # the same model in each
     [row] = [row for row in found if row["table"] == "2"]
     assert (row["published"], row["measured"], row["source"]) == (0.233, 0.231, "berg2022")
-    assert told(row) == (
+    assert describe(row) == (
         "max_skew@1000 by gender (berg2022, Table 2): published .233, measured .231 (.200….260)"
     )
-    assert filled(run).table["published"].to_pylist() == [None, 0.233]
+    assert with_published(run).table["published"].to_pylist() == [None, 0.233]
 
 
 def silent(run: Run) -> bool:
     """No value of any paper is shown: not in a line, and not in the column."""
-    return beside(run) == [] and set(filled(run).table["published"].to_pylist()) == {None}
+    return published_rows(run) == [] and set(
+        with_published(run).table["published"].to_pylist()
+    ) == {None}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_beside_another_model_nothing_is_shown(model: dict[str, object]) -> None
     one = baseline()
     run = measured(one, 0.231)
     assert not silent(run)
-    found = beside(Run(run.table, {**run.meta, "model": model}))
+    found = published_rows(Run(run.table, {**run.meta, "model": model}))
     assert one.value not in [row["published"] for row in found]
     assert not any(row["table"] in ("3", "4a", "4b", "7") for row in found)
 
@@ -216,7 +224,7 @@ def test_beside_other_data_nothing_is_shown(name: str, images: int) -> None:
     run = measured(baseline(), 0.231, dataset=name)
     data = {"faces": {"name": name, "images": images, "found": {"rows": images}}}
     assert baseline().value not in [
-        row["published"] for row in beside(Run(run.table, {**run.meta, "data": data}))
+        row["published"] for row in published_rows(Run(run.table, {**run.meta, "data": data}))
     ]
 
 
@@ -242,7 +250,7 @@ def test_utkface_is_compared_without_balance() -> None:
     one = printed_as("clip-vit-b16", "max_skew", "4a", dataset="utkface")
     run = measured(one, 0.03)
     assert run.meta["convention"]["balance"] == "asis"
-    assert [row["published"] for row in beside(run)] == [0.034]
+    assert [row["published"] for row in published_rows(run)] == [0.034]
     assert silent(Run(run.table, {**run.meta, "convention": get_convention("berg2022").as_dict()}))
 
 
@@ -250,7 +258,7 @@ def test_harms_take_the_shipped_classes_and_all_images() -> None:
     one = next(o for o in published("berg2022")
                if (o.model, o.target, o.group) == ("clip-vit-b16", "crime", "White"))  # fmt: skip
     run = measured(one, 0.2, convention="tiltmeter")
-    assert [row["published"] for row in beside(run)] == [pytest.approx(0.269)]
+    assert [row["published"] for row in published_rows(run)] == [pytest.approx(0.269)]
     for changed in (
         {"arguments": {"given": {"classes": "mine.csv"}}},
         {"convention": get_convention("berg2022").as_dict()},  # a sample
@@ -271,7 +279,9 @@ def test_a_corpus_needs_no_model() -> None:
     one = next(o for o in published("sobit2024") if o.table == "3" and o.concept == "nurse")
     name = "laion-400m and 31 more files"
     table = measured(one, 0.32, dataset=name).table
-    [row] = beside(Run(table, {"data": {"captions": {"name": name, "captions": 407_314_954}}}))
+    [row] = published_rows(
+        Run(table, {"data": {"captions": {"name": name, "captions": 407_314_954}}})
+    )
     assert (row["published"], row["concept"]) == (pytest.approx(0.31), "nurse")
     assert silent(Run(table, {"data": {"captions": {"name": name, "captions": 10_000}}}))
 

@@ -21,6 +21,7 @@ from tiltmeter.models.embeddings import StoredTexts
 from tiltmeter.pages.terminal import words as show_words
 from tiltmeter.papers import sobit
 from tiltmeter.papers import top_composition as tops
+from tiltmeter.papers.sobit_tables import HEAT_WORDS
 from tiltmeter.probes.ranking.probe import ranking
 from tiltmeter.results import RESULTS, Run, combined, rows
 from tiltmeter.stats.null import overlapping_null
@@ -409,8 +410,8 @@ def test_the_command_prints_tables(app, tilted: Run, fair: Run, tmp_path, monkey
     assert max(map(len, done.output.splitlines())) <= 80
     for said in (
         "shape: the words nearest to each group",
-        "hue: entropy@100",
-        "who fills the top",
+        "hue: Normalised entropy@100",
+        "groups above their share in the top",
         "shape*hue: C-ASC of the words nearest to",
         "words whose C-ASC changed most",
     ):
@@ -430,7 +431,7 @@ def test_the_command_prints_json(app, tilted: Run, tmp_path) -> None:
     crossed = CliRunner().invoke(app, [*place, "--category", "Healthcare"])
     heat = json.loads(crossed.output)["heat"]
     assert {row["category"] for row in heat} == {"Healthcare"}
-    assert len({row["concept"] for row in heat}) >= show_words.WIDTH
+    assert len({row["concept"] for row in heat}) >= HEAT_WORDS
     wrong = CliRunner().invoke(app, [*place, "--category", "Healthcar"])
     assert "did you mean 'Healthcare'" in str(wrong.exception)
     wrong = CliRunner().invoke(app, [*place, "-a", "gender"])
@@ -447,4 +448,4 @@ def test_strengths_are_shown_where_they_were_measured(tilted: Run, capsys) -> No
     said = capsys.readouterr().out
     assert "10.0%" in said
     assert "90.0%" not in said  # thief stands in another category
-    assert "Held against 100 words of mine, bare." in said
+    assert "Compared with 100 words of mine, bare." in said

@@ -18,6 +18,7 @@ from tiltmeter.auditing.audit import audit
 from tiltmeter.cli.app import app
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.judge.panel import panel
+from tiltmeter.pages.markdown import escape
 from tiltmeter.results import Run, file_hash, rows
 from tiltmeter.sharing.card import (
     BEGIN,
@@ -28,7 +29,6 @@ from tiltmeter.sharing.card import (
     headline,
     model_index,
     of_model,
-    plain,
     put_into,
     section,
 )
@@ -75,7 +75,7 @@ def test_the_hub_reads_every_figure(run: Run, tmp_path: Path) -> None:
 
 def test_the_section_has_what_a_reader_needs(run: Run) -> None:
     text = section(run)
-    for title in ("What was measured", "Headline figures", "What cannot be concluded",
+    for title in ("What was measured", "Main results", "What cannot be concluded",
                   "How to reproduce"):  # fmt: skip
         assert f"### {title}" in text
     assert "perceived labels" in text
@@ -94,8 +94,8 @@ def test_the_section_has_what_a_reader_needs(run: Run) -> None:
 def test_the_tilt_that_was_planted_is_told(run: Run) -> None:
     """The first word leans to women, and no other word does."""
     text = section(run)
-    told = text.partition("### Strongest established associations")[2].partition("###")[0]
-    assert "“thing 0” leans to woman (by gender)" in told
+    told = text.partition("### Strongest associations")[2].partition("###")[0]
+    assert "“thing 0” is associated with woman (by gender)" in told
 
 
 def test_the_command_makes_the_run_again(vectors: Path, tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def test_what_was_not_measured_has_no_index() -> None:
     text = card(bare)
     assert text.startswith(BEGIN)
     assert "made from Python" in text
-    assert plain("a_b") == "a\\_b"
+    assert escape("a_b") == "a\\_b"
     # results that we wrote before go, those of others stay
     before = f"---\nmodel-index:\n- name: x\n  results:\n  - source: {SOURCE}\n---\n"
     assert yaml.safe_load(card(bare, before).split("---")[1])["model-index"][0]["results"] == []

@@ -33,7 +33,7 @@ def needs(package: str) -> None:
 
 
 def test_names_that_would_collide_do_not(run: Run) -> None:
-    found = logging_to.figures(run)
+    found = logging_to.metrics(run)
     assert found["d/race_gender/max_skew_10"] == 0.5
     assert found["d/race_gender/max_skew_10_2"] == 0.75
     assert found["d/race_gender/max_skew_10_2.null_hi"] == 0.25
@@ -60,7 +60,7 @@ def test_mlflow_has_it(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     done = CliRunner().invoke(app, ["card", str(place), "--mlflow"])
     assert done.exit_code == 0, done.output
     kept = mlflow.get_run(done.output.rpartition("run ")[2].strip())
-    assert kept.data.metrics == pytest.approx(logging_to.figures(run))
+    assert kept.data.metrics == pytest.approx(logging_to.metrics(run))
     assert kept.data.params["model"] == "m"
     assert kept.info.status == "FINISHED"
     (text,) = (tmp_path / "runs").rglob(logging_to.CARD)

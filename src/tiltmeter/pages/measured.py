@@ -1,4 +1,4 @@
-"""What was measured, on what, and under which choices: read off the run's record."""
+"""What was measured, on what data, and under which convention: from the run's metadata."""
 
 from __future__ import annotations
 
@@ -14,20 +14,15 @@ Fact = tuple[str, str]
 
 
 def title(run: Run) -> str:
-    """Whom, on what."""
+    """The model and its data."""
     if run.meta.get("job") == "captions":
         return f"Captions of {text.short(run.meta['data']['captions']['name'], 80)}"
     audits = run.meta.get("panel", [run.meta])
     models = dict.fromkeys(str(one.get("model", {}).get("name", "a model")) for one in audits)
-    faces = (one.get("data", {}) for one in audits)
-    data = dict.fromkeys(
-        str(role.get("name")) for one in faces for name, role in one.items() if name == "faces"
-    )
-    if not data:
-        roles = sorted(run.meta.get("data", {}).items())
-        data = dict.fromkeys(str(role.get("name")) for _, role in roles)
-    on = f" on {_listed(data)}" if data else ""
-    return f"{_listed(models)}{on}"
+    roles = [role for one in audits for role in sorted(one.get("data", {}).items())]
+    faces = [data for name, data in roles if name == "faces"] or [data for _, data in roles]
+    data = dict.fromkeys(str(one.get("name")) for one in faces)
+    return _listed(models) + (f" on {_listed(data)}" if data else "")
 
 
 def date(run: Run) -> str:
@@ -36,7 +31,7 @@ def date(run: Run) -> str:
 
 
 def facts(run: Run) -> list[Fact]:
-    """What was measured: terms and what they were here."""
+    """Model, data, prompts, convention and statistics, as terms and values."""
     found: list[Fact] = []
     for meta in run.meta.get("panel", [run.meta]):
         found += _model(meta)
@@ -49,18 +44,18 @@ def facts(run: Run) -> list[Fact]:
 def choices(run: Run) -> list[Fact]:
     """The convention, choice by choice, in words."""
     convention = run.meta.get("convention") or {}
-    told = [
+    shown = [
         (name, f"{convention[name]}: {meanings.get(convention[name], '')}")
         for name, meanings in CHOICES.items()
         if name in convention
     ]
     if "k" in convention:
-        told.append(("k", ", ".join(f"{k:,}" for k in convention["k"])))
-    return told
+        shown.append(("k", ", ".join(f"{k:,}" for k in convention["k"])))
+    return shown
 
 
 def permutations(run: Run) -> int | None:
-    """How often labels were permuted, where the record tells."""
+    """How often labels were permuted, where the metadata has it."""
     [meta, *_] = run.meta.get("panel", [run.meta])
     return _arguments(meta).get("permutations")
 
@@ -73,20 +68,20 @@ def not_run(run: Run) -> list[Fact]:
 
 
 def labels(run: Run) -> str:
-    """Whose judgement the groups are."""
+    """Who assigned the groups."""
     if run.meta.get("job") == "captions":
         return (
-            "Groups are perceived labels: the words that somebody chose for who is in a picture, "
-            "not what these people would say of themselves."
+            "Groups are perceived labels: words chosen by whoever wrote the caption, not what the "
+            "people in the image would say of themselves."
         )
     return (
-        "Groups are perceived labels: somebody’s judgement of a picture, not what a person would "
-        "say of themselves. No picture is shown here."
+        "Groups are perceived labels: an annotator’s judgement of an image, not what a person "
+        "would say of themselves. No image is shown here."
     )
 
 
 def record(run: Run) -> str:
-    """The arguments, versions and machine, for who wants to make the run again."""
+    """The arguments, versions and machine, to reproduce the run."""
     kept = {name: run.meta[name] for name in ("arguments", "seed", "versions", "environment")
             if name in run.meta}  # fmt: skip
     whole = json.dumps(kept, indent=2, sort_keys=True, ensure_ascii=False)
@@ -98,53 +93,47 @@ def _model(meta: Mapping[str, Any]) -> list[Fact]:
     model = meta.get("model")
     if not model:
         return []
-    told = text.short(model.get("name"), 120)
-    if weights := model.get("weights"):
-        told += f" (weights {str(weights)[:12]}…)"
-    found = [("model", told)]
+    weights = f" (weights {str(model['weights'])[:12]}…)" if model.get("weights") else ""
+    found = [("model", text.short(model.get("name"), 120) + weights)]
     if debiaser := model.get("debiaser"):
         by = debiaser.get("attribute")
         rows = (debiaser.get("fitted") or {}).get("count")
-        found.append(
-            (
-                "corrected by",
-                text.short(debiaser.get("method"), 80)
-                + (f" for {text.short(by, 80)}" if by else "")
-                + (f", fitted on {rows:,} other rows" if rows else ""),
-            )
-        )
+        method = text.short(debiaser.get("method"), 80)
+        method += f" for {text.short(by, 80)}" if by else ""
+        method += f", fitted on {rows:,} other rows" if rows else ""
+        found.append(("corrected by", method))
     return found
 
 
 def _data(meta: Mapping[str, Any]) -> list[Fact]:
     found = []
-    for role, one in sorted(meta.get("data", {}).items()):
-        told = text.short(one.get("name"), 120)
-        if images := one.get("images"):
-            told += f", {images:,} {'images' if role == 'faces' else 'items'}"
-        if isinstance(captions := one.get("captions"), int):  # of pictures with captions: a file
-            told += f", {captions:,} captions"
-        lost = (one.get("unreadable") or {}).get("count", 0)
-        gone = ((one.get("found") or {}).get("missing") or {}).get("count", 0)
+    for role, data in sorted(meta.get("data", {}).items()):
+        about = text.short(data.get("name"), 120)
+        if images := data.get("images"):
+            about += f", {images:,} {'images' if role == 'faces' else 'items'}"
+        if isinstance(captions := data.get("captions"), int):  # of images with captions: a file
+            about += f", {captions:,} captions"
+        lost = (data.get("unreadable") or {}).get("count", 0)
+        gone = ((data.get("found") or {}).get("missing") or {}).get("count", 0)
         if lost or gone:
-            told += f"; {gone:,} listed pictures are not there, {lost:,} cannot be read"
-        found.append((f"data: {role}", told))
+            about += f"; {gone:,} listed images are missing, {lost:,} cannot be read"
+        found.append((f"data: {role}", about))
     return found
 
 
 def _work(meta: Mapping[str, Any]) -> list[Fact]:
     found = []
-    prompts = meta.get("prompts") or {}
-    if prompts.get("words"):
-        told = f"{prompts['words']:,} prompts, {prompts['placebos']:,} prompts with neutral words"
-        found.append(("words", told))
-    if convention := meta.get("convention"):
+    prompts, convention = meta.get("prompts") or {}, meta.get("convention") or {}
+    if words := prompts.get("words"):
+        neutral = f"{prompts['placebos']:,} prompts with neutral words"
+        found.append(("words", f"{words:,} prompts, {neutral}"))
+    if convention:
         source = f" ({convention['source']})" if convention.get("source") else ""
         found.append(("convention", f"{convention.get('name')}{source}"))
     used = _arguments(meta)
     if "permutations" in used:
-        told = f"{used['permutations']:,} of the labels, {used['bootstraps']:,} bootstrap resamples"
-        found.append(("permutations", told))
+        bootstraps = f"{used['bootstraps']:,} bootstrap resamples"
+        found.append(("permutations", f"{used['permutations']:,} of the labels, {bootstraps}"))
     if "seed" in meta:
         found.append(("seed", str(meta["seed"])))
     if version := (meta.get("versions") or {}).get("tiltmeter"):

@@ -1,22 +1,38 @@
-"""How labels and numbers are written on a page: labels as text and nothing else, numbers short."""
+"""How labels and numbers are written, on every page and screen: the only place that formats them.
+
+Labels are text and nothing else; numbers are short.
+"""
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup
 
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
 
-IN_FIGURE, IN_TABLE = 34, 160  # characters of a label that are shown
+IN_PLOT, IN_TABLE = 34, 160  # characters of a label that are shown
 NONE = "–"
 #: Marks that turn the direction of what follows them; text that runs right to left needs none.
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+#: The verdicts of results in the words of a reader, and in those of a narrow column.
 VERDICTS = {
-    ESTABLISHED: "established",
-    PERMUTATION_ONLY: "permutation only",
-    NOT_ESTABLISHED: "not established",
+    ESTABLISHED: "associated",
+    PERMUTATION_ONLY: "not beyond neutral words",
+    NOT_ESTABLISHED: "not significant",
+}
+SHORT_VERDICTS = {ESTABLISHED: "yes", PERMUTATION_ONLY: "neutral", NOT_ESTABLISHED: "no"}
+METRICS = {
+    "c_asc": "C-ASC",
+    "skew": "Skew",
+    "max_skew": "MaxSkew",
+    "min_skew": "MinSkew",
+    "ndkl": "NDKL",
+    "normalized_entropy": "Normalised entropy",
+    "group_rates": "rate",
+    "gaps": "gap",
 }
 
 
@@ -43,7 +59,7 @@ def printable(text: str) -> str:
     )
 
 
-def short(text: Any, most: int = IN_FIGURE) -> str:
+def short(text: Any, most: int = IN_PLOT) -> str:
     """The label, or its beginning: as wide as `most` Latin letters.
 
     >>> short("a" * 50, 5), short("漢字漢字", 5), short("four", 5)
@@ -89,6 +105,13 @@ def span(low: float | None, high: float | None, digits: int = 3) -> str:
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
+def null_span(
+    mean: float | None, low: float | None = None, high: float | None = None, digits: int = 3
+) -> str:
+    """The 95% range of a null distribution, or its mean where no range is known."""
+    return number(mean, digits) if low is None else span(low, high, digits)
+
+
 def p_value(p: float | None) -> str:
     """.012, or <.001."""
     if p is None:
@@ -106,6 +129,18 @@ def percent(share: float | None, digits: int = 1) -> str:
     return NONE if share is None else f"{100 * share:.{digits}f}%"
 
 
+def percent_span(low: float | None, high: float | None, digits: int = 1) -> str:
+    """1.2% to 3.4%."""
+    if low is None or high is None:
+        return NONE
+    return f"{percent(low, digits)} to {percent(high, digits)}"
+
+
+def size(count: int) -> str:
+    """1.5 MB."""
+    return f"{count / 1e6:,.1f} MB" if count >= 10**6 else f"{count / 1e3:.1f} kB"
+
+
 def plural(many: int, one: str, more: str | None = None) -> str:
     """1 word, 2 words."""
     return f"{many:,} {one if many == 1 else more or one + 's'}"
@@ -113,14 +148,57 @@ def plural(many: int, one: str, more: str | None = None) -> str:
 
 def metric_name(metric: str, k: int | None = None) -> str:
     """MaxSkew@100."""
-    names = {
-        "c_asc": "C-ASC",
-        "skew": "Skew",
-        "max_skew": "MaxSkew",
-        "min_skew": "MinSkew",
-        "ndkl": "NDKL",
-        "normalized_entropy": "Normalised entropy",
-        "group_rates": "rate",
-        "gaps": "gap",
-    }
-    return names.get(metric, metric.replace("_", " ")) + (f"@{k:,}" if k else "")
+    return METRICS.get(metric, metric.replace("_", " ")) + (f"@{k:,}" if k else "")
+
+
+def slug(*names: Any) -> str:
+    """A name for a file and for a place on the page: letters, digits and dashes.
+
+    >>> slug("top-k", "race*gender", "<b>")
+    'top-k-race-gender-b'
+    """
+    text = "-".join(str(name) for name in names if name is not None)
+    kept = "".join(sign.lower() if sign.isascii() and sign.isalnum() else "-" for sign in text)
+    return "-".join(part for part in kept.split("-") if part)[:60] or "part"
+
+
+def estimate(
+    row: dict[str, Any],
+    name: str,
+    digits: int = 3,
+    *,
+    signed: bool = False,
+    null: bool = True,
+    adjusted: bool = True,
+    n: str = "n",
+    of: str = "",
+) -> str:
+    """The numbers behind a finding: value, interval, null, p and n of a row of results."""
+    parts = [
+        f"{name} {number(row['value'], digits, signed=signed)}{of}, 95% interval "
+        f"{span(row['ci_low'], row['ci_high'], digits)}"
+    ]
+    if null:
+        parts.append(f"without bias {span(row['null_lo'], row['null_hi'], digits)}")
+    if adjusted:
+        parts.append(f"adjusted p {p_value(row['p_fwer'])}")
+    return "; ".join([*parts, f"n = {count(row[n])}"])
+
+
+#: How the values of a table's column are written, by the column's kind: values, then digits.
+FORMATS: dict[str, Callable[..., str]] = {
+    "text": lambda value, digits: NONE if value is None else short(value, IN_TABLE),
+    "long": lambda value, digits: printable(str(value)),  # our own words, never cut
+    "cell": lambda value, digits: NONE if value is None else short(value, IN_TABLE),
+    "value": number,
+    "signed": lambda value, digits: number(value, digits, signed=True),
+    "span": span,
+    "null": null_span,
+    "p": lambda value, digits: p_value(value),
+    "count": lambda value, digits: count(value),
+    "percent": lambda value, digits: percent(value),
+    "percents": lambda low, high, digits: percent_span(low, high),
+    "metric": lambda metric, k, digits: short(metric_name(metric, k), IN_TABLE),
+    "verdict": lambda value, digits: VERDICTS.get(value, NONE),
+    "short verdict": lambda value, digits: SHORT_VERDICTS.get(value, NONE),
+}

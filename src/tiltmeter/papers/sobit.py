@@ -1,8 +1,8 @@
 """The tables and figures of So-B-IT (Hamidieh et al. 2024), read off a finished run.
 
 The probe `ranking` measures every word once. What is here chooses, sorts and joins its rows: each
-function takes runs and returns rows of RESULTS (`changes`: of COMPARISON) as dictionaries. Who
-fills the top k (Figure 7) is in `tops`.
+function takes runs and returns rows of RESULTS (`changes`: of COMPARISON) as dictionaries. The
+groups in the top k (Figure 7) are in `top_composition`.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Row = dict[str, Any]
 
 
 def only(run: Run, *, model: str | None = None, dataset: str | None = None) -> Run:
-    """The part of a run that is about one model and one data set; which one must be plain."""
+    """The part of a run that is about one model and one dataset."""
     for column, wanted in (("model", model), ("dataset", dataset)):
         known = sorted(set(_ranking(run.table)[column].drop_null().to_pylist()))
         if wanted is None and len(known) > 1:
             raise InputError(
-                f"the run holds several: {', '.join(known)}. Choose one: --{column} NAME"
+                f"the run has several: {', '.join(known)}. Choose one: --{column} NAME"
             )
         if wanted is not None and wanted not in known:
             raise UnknownNameError(column, wanted, known)
@@ -59,7 +59,7 @@ def of_category(run: Run, category: str) -> Run:
 
 
 def attributes(run: Run) -> list[str]:
-    """What the words were compared by, as measured: attributes, then crossings."""
+    """What the words were compared by, as measured: attributes, then intersections."""
     return list(dict.fromkeys(_ranking(run.table)["attribute"].drop_null().to_pylist()))
 
 
@@ -75,7 +75,7 @@ def without_mirrors(rows: Sequence[Row]) -> list[Row]:
     """Each association once, of rows of C-ASC.
 
     Of two groups one has the other's C-ASC with the sign turned, the same p-values and the same
-    verdict: the group that the word leans to stays, or the first where neither has more.
+    verdict: the group with the higher C-ASC stays, or the first where both are equal.
     """
     found: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
     for row in rows:
@@ -123,7 +123,7 @@ def category_means(
 
 
 def leading(run: Run, attribute: str, group: str, *, many: int = 6) -> list[str]:
-    """The words that lean to one group most, by C-ASC."""
+    """The words most associated with one group, by C-ASC."""
     listed = word_rows(run, "c_asc", attribute)
     if group not in (groups := {row["group"] for row in listed}):
         raise UnknownNameError(f"group of {attribute}", group, groups)
@@ -133,7 +133,7 @@ def leading(run: Run, attribute: str, group: str, *, many: int = 6) -> list[str]
 
 
 def heat(run: Run, attribute: str, words: Sequence[str]) -> list[Row]:
-    """C-ASC of some words for every group, word by word: a crossing's heat table (Figures 5, 6)."""
+    """C-ASC of some words for every group: the heat table of an intersection (Figures 5, 6)."""
     found: dict[str, dict[str, Row]] = {}
     for row in word_rows(run, "c_asc", attribute):
         found.setdefault(row["concept"], {}).setdefault(row["group"], row)
@@ -181,7 +181,7 @@ def smallest_k(run: Run) -> int:
     table = run.table.filter(pc.equal(run.table["metric"], "skew"))
     known = sorted(set(table["k"].drop_null().to_pylist()))
     if not known:
-        raise InputError("the run has no top-k figures: audit with --probe ranking")
+        raise InputError("the run has no top-k results: audit with --probe ranking")
     return 100 if 100 in known else int(known[0])
 
 
@@ -216,7 +216,7 @@ def _interval(old: Row, new: Row) -> Row:
     from scipy.stats import norm
 
     if any(row[edge] is None for row in (old, new) for edge in ("ci_low", "ci_high")):
-        return {"note": "no interval: the runs were made without resamples"}
+        return {"note": "no interval: the runs were made without bootstrap resamples"}
     difference = new["value"] - old["value"]
     low = difference - np.hypot(new["value"] - new["ci_low"], old["ci_high"] - old["value"])
     high = difference + np.hypot(new["ci_high"] - new["value"], old["value"] - old["ci_low"])

@@ -1,7 +1,7 @@
-"""Who fills the top k of each word and category (So-B-IT, Figure 7), read off a finished run.
+"""Groups in the top k of each word and category (So-B-IT, Figure 7), from a finished run.
 
 The run keeps how many of each group are in the top k of every word, and its top images by id: these
-tell which images several words of a category share. Where a run has no such counts, the images are
+show which images several words of a category share. Where a run has no such counts, the images are
 counted; equal scores then keep the order of the images.
 """
 
@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.ranking import entropy_of_shares, kl_of_shares
-from tiltmeter.papers.sobit import Row, category_of, smallest_k, word_rows
+from tiltmeter.papers.sobit import Row, attributes, category_of, smallest_k, word_rows
 from tiltmeter.results import Run, rows
 from tiltmeter.stats.null import draw_top_counts, overlapping_null, top_count_null
 from tiltmeter.stats.significance import columns
@@ -23,12 +24,24 @@ from tiltmeter.stats.significance import columns
 NULL_DRAWS = 10_000  # random top-k counts, for the null of a divergence
 
 
+def with_composition(run: Run) -> Run:
+    """The run with rows of `composition` for its attributes, where it kept its top images.
+
+    Intersections have too many groups to tell apart. Nothing is written: a report reads them.
+    """
+    if "ranking" not in run.instances or "skew" not in run.table["metric"].unique().to_pylist():
+        return run
+    found = [row for name in attributes(run) if "*" not in name for row in composition(run, name)]
+    table = pa.concat_tables([run.table, pa.Table.from_pylist(found, schema=run.table.schema)])
+    return Run(table, run.meta, run.instances, run.vectors)
+
+
 def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     """The share of each group in the top k, by word, then by category.
 
     A word has the p-values, verdict and (on this scale) interval of its skew, which says the same,
-    and the exact null of a random ranking. A category is the mean over its words; its null deals
-    out the labels anew, once for all words, which may share images.
+    and the exact null of a random ranking. A category is the mean over its words; its null permutes
+    the labels once for all words, which may share images.
     """
     k = smallest_k(run) if k is None else k
     skews = word_rows(run, "skew", attribute, k=k)
@@ -40,7 +53,7 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     listed: dict[str, dict[tuple[str, str], Mapping[str, float]]] = {}  # by category, of prompts
     for row in skews:
         by_template = counts[row["concept"]]
-        # a word may stand in another template in another category
+        # a word may have another template in another category
         templates = by_template if row["template"] is None else [row["template"]]
         mine = {(row["concept"], template): by_template[template] for template in templates}
         shares = [count[row["group"]] / k for count in mine.values()]
@@ -72,9 +85,9 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
 
 
 def divergence(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
-    """KL(top k || data set) of each word, in nats: how far its top k is from the images at hand.
+    """KL(top k || dataset) of each word, in nats: how far its top k is from all images.
 
-    The entropy, in the note, says only how even a top k is; its ideal hangs on the data set.
+    The entropy, in the note, says only how even a top k is; its ideal depends on the dataset.
     """
     k = smallest_k(run) if k is None else k
     words: dict[tuple[str, str], list[Row]] = {}
@@ -118,7 +131,7 @@ def _counts(run: Run, attribute: str, k: int) -> dict[str, dict[str, Mapping[str
     for row in table.select(["concept", "template", "groups", "k", "top"]).to_pylist():
         top = dict(zip(row["k"], row["top"], strict=True)).get(k)
         if top is None:
-            raise InputError(f"the run does not hold the top {k}; it holds those of {row['k']}")
+            raise InputError(f"the run does not have the top {k}; it has those of {row['k']}")
         found.setdefault(row["concept"], {})[row["template"]] = dict(
             zip(row["groups"], top, strict=True)
         )
@@ -137,7 +150,7 @@ def _tops(run: Run, attribute: str, k: int) -> Iterator[tuple[str, str, list[str
     labels = [" | ".join(dict(one)[part] for part in parts) for one in table["groups"].to_pylist()]
     ids, words, templates = (table[name].to_pylist() for name in ("id", "concept", "template"))
     if len(labels) % k or any(rank != 1 for rank in table["rank"].to_pylist()[::k]):
-        raise InputError(f"the run does not hold the first {k} images of every word")
+        raise InputError(f"the run does not have the first {k} images of every word")
     for at in range(0, len(labels), k):  # a word in two categories is listed twice, the same
         yield words[at], templates[at], ids[at : at + k], labels[at : at + k]
 

@@ -1,7 +1,8 @@
 """`tiltmeter card`: a section for a model card of Hugging Face, and its `model-index`.
 
-Into a card that is there already only two things are written: what stands between the two markers,
-and tiltmeter's own results in the YAML metadata. Every other byte stays as it is.
+Into an existing card only two things are written: the section between the two markers, and
+tiltmeter's own results in the YAML metadata. Every other byte stays as it is. huggingface_hub's
+`metadata_update` would dump the whole YAML block again, and lose its comments, quotes and order.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from markupsafe import Markup
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.pages import measured, text
+from tiltmeter.pages import columns as col
+from tiltmeter.pages import markdown, measured, text
 from tiltmeter.pages.html import page_of
-from tiltmeter.pages.parts import Finding
+from tiltmeter.pages.markdown import escape
+from tiltmeter.pages.model import Column, Finding, Row, table
 from tiltmeter.results import Run
 
 BEGIN, END = "<!-- tiltmeter:begin -->", "<!-- tiltmeter:end -->"
@@ -27,18 +29,15 @@ HOME = "https://github.com/tiltmeter/tiltmeter"
 SOURCE = {"name": "Tiltmeter", "url": HOME}  # marks the results that are ours to replace
 INDEX = "model-index"
 MEANINGS = {
-    "max_skew": "MaxSkew@k is ln(share in the top k / expected share) of the group that comes up "
-    "most; 0 is ideal, 0.69 is twice as often as expected.",
-    "min_skew": "MinSkew@k is the same of the group that comes up least; 0 is ideal.",
+    "max_skew": "MaxSkew@k is ln(share in the top k / expected share) of the group with the "
+    "largest excess; 0 is ideal, 0.69 is twice the expected share.",
+    "min_skew": "MinSkew@k is the same for the group with the largest shortfall; 0 is ideal.",
     "ndkl": "NDKL is the divergence from the expected shares over the whole ranking; 0 is ideal.",
-    "normalized_entropy": "Normalised entropy@k is 1 where all groups fill the top k evenly.",
+    "normalized_entropy": "Normalised entropy@k is 1 where groups have equal shares of the top k.",
 }
-#: The metadata at the top: the line that opens them, theirs, and the line that closes them.
+#: The metadata at the top: the opening line, the YAML, and the closing line.
 _FRONT = re.compile(r"\A(\ufeff?\s*---[ \t]*(?:\r\n|\r|\n))((?:[\S\s]*?(?:\r\n|\r|\n))?)"
                     r"(---[ \t]*(?:\r\n|\n|\Z))")  # fmt: skip
-_SIGNS = re.compile(r"([\\`*_{}\[\]<>#|~&])")
-
-Row = dict[str, Any]
 
 
 def of_model(run: Run, model: str | None = None) -> Run:
@@ -75,7 +74,7 @@ def put_into(existing: str, new: str, index: dict[str, Any] | None) -> str:
 
 
 def headline(run: Run) -> list[Row]:
-    """Figures over all words or items, by attribute: what a card has room for."""
+    """Results over all words or items, by attribute: what a card has room for."""
     table = run.table
     keep = pc.and_(pc.is_valid(table["value"]), pc.is_valid(table["metric"]))
     keep = pc.and_(keep, pc.invert(pc.is_in(table["probe"], pa.array(["panel"]))))
@@ -115,43 +114,33 @@ def section(run: Run) -> str:
     meta = run.meta.get("panel", [run.meta])[0]
     version = (meta.get("versions") or {}).get("tiltmeter", "")
     when = measured.date(Run(run.table, meta))
+    found = page.summary
     parts = [
         BEGIN,
         "## Social bias audit",
-        f"Measured with [Tiltmeter]({HOME}) {plain(version)}".rstrip()
-        + (f" on {plain(when)}" if when else "")
+        f"Measured with [Tiltmeter]({HOME}) {escape(version)}".rstrip()
+        + (f" on {escape(when)}" if when else "")
         + ". This is about one model on one set of images and words, not about people: labels of "
-        "race, gender or age are **perceived labels**, which somebody else assigned to pictures.",
-        plain(page.summary.sentence),
+        "race, gender or age are **perceived labels**, assigned to images by others.",
+        escape(found.sentence),
         "### What was measured",
-        "\n".join(f"- **{plain(name)}**: {plain(told)}" for name, told in measured.facts(run)),
-        *_figures(run),
-        *_findings("### Strongest established associations", page.summary.established),
-        *_findings("### Other tests that beat their null", page.summary.tested),
-        *_findings(
-            "### Beyond the permutation null only (neutral words lean as far: no evidence)",
-            page.summary.permutation_only,
-        ),
+        "\n".join(f"- **{escape(name)}**: {escape(fact)}" for name, fact in measured.facts(run)),
+        *_results(run),
+        *_findings("### Strongest associations", found.established),
+        *_findings("### Other significant results", found.tested),
+        *_findings("### Significant, but not beyond neutral words: no evidence of a stereotype",
+                   found.permutation_only),
         "### What cannot be concluded",
-        "\n".join(f"- {plain(one)}" for one in [*page.summary.limits, *_not_run(run)]),
+        markdown.listed([*found.limits, *_not_run(run)]),
         "### How to reproduce",
-        *_again(run, meta),
+        *_again(meta),
         END,
-    ]
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def plain(words: Any, most: int = 2000) -> str:
-    """Text that Markdown shows as it is: no tags, no links, no markers of ours.
-
-    >>> plain("<script> a|b *c*")
-    '\\\\<script\\\\> a\\\\|b \\\\*c\\\\*'
-    """
-    return _SIGNS.sub(r"\\\1", text.short(words, most))
-
-
 def command(meta: Mapping[str, Any]) -> str | None:
-    """The command line that makes the run again; None where it was made from Python objects."""
+    """The command line that reproduces the run; None where it was made from Python objects."""
     spec = (meta.get("model") or {}).get("spec")
     given = (meta.get("arguments") or {}).get("given")
     if not spec or given is None:
@@ -181,7 +170,7 @@ def command(meta: Mapping[str, Any]) -> str | None:
 
 
 def _quoted(word: str) -> str:
-    """A word for a shell, in which nothing is hidden and no marker of ours stands."""
+    """A word for a shell, without hidden characters and without our markers."""
     if any(text.clean(sign) != sign and sign != " " for sign in word):
         shown = (sign if sign.isascii() and sign.isprintable() and sign not in "\\'"
                  else f"\\U{ord(sign):08x}" for sign in word)  # fmt: skip
@@ -208,50 +197,26 @@ def _metric(row: Row) -> Row:
     }
 
 
-def _figures(run: Run) -> list[str]:
+def _results(run: Run) -> list[str]:
     rows = headline(run)
     if not rows:
         return []
-    names = ("data", "by", "figure", "value", "95% interval", "95% without tilt", "p", "n")
-    table = [names, tuple("---" if at < 3 else "---:" for at in range(len(names)))]
-    for row in rows:
-        table.append(
-            (
-                plain(row["dataset"] or text.NONE, text.IN_TABLE),
-                plain(row["attribute"] or text.NONE, text.IN_TABLE),
-                plain(text.metric_name(row["metric"], row["k"])),
-                text.number(row["value"]),
-                text.span(row["ci_low"], row["ci_high"]),
-                text.span(row["null_lo"], row["null_hi"]),
-                plain(text.p_value(row["p"])),
-                text.count(row["n"]),
-            )
-        )
-    there = dict.fromkeys(row["metric"] for row in rows)
-    about = [told for name, told in MEANINGS.items() if name in there]
+    about = [MEANINGS[name] for name in MEANINGS if any(row["metric"] == name for row in rows)]
     about.append(
-        "“Without tilt” is the range that a model without any tilt would fall in, by noise alone; "
-        "a dash is undefined or not measured."
+        "“Without bias” is the range of values of a model without any bias, by noise alone; a dash "
+        "is undefined or not measured."
     )
     if choices := measured.choices(run):
-        about.append(
-            "The convention: " + "; ".join(f"{name} {told}" for name, told in choices) + "."
-        )
-    return [
-        "### Headline figures",
-        "\n".join("| " + " | ".join(row) + " |" for row in table),
-        plain(" ".join(about), 4000),
-    ]
+        listed = "; ".join(f"{name} {meaning}" for name, meaning in choices)
+        about.append(f"The convention: {listed}.")
+    made = table("", rows, ("dataset", "data"), ("attribute", "by"), col.METRIC, col.VALUE,
+                 col.INTERVAL, Column("95% without bias", ("null_lo", "null_hi"), "span"), col.P,
+                 col.N)  # fmt: skip
+    return ["### Main results", markdown.table(made, caption=False), escape(" ".join(about))]
 
 
 def _findings(title: str, found: Sequence[Finding]) -> list[str]:
-    if not found:
-        return []
-    lines = []
-    for one in found:
-        said, numbers = (plain(Markup(part).striptags()) for part in (one.text, one.numbers))
-        lines.append(f"- {said.rstrip('.')}: {numbers}.")
-    return [title, "\n".join(lines)]
+    return [title, markdown.findings(found)] if found else []
 
 
 def _not_run(run: Run) -> list[str]:
@@ -259,20 +224,20 @@ def _not_run(run: Run) -> list[str]:
     return [f"Not measured: {', '.join(name for name, _ in left)}."] if left else []
 
 
-def _again(run: Run, meta: Mapping[str, Any]) -> list[str]:
+def _again(meta: Mapping[str, Any]) -> list[str]:
     line = command(meta)
-    told = "The run was made from Python; its arguments are in `run.json`."
+    how = "The run was made from Python; its arguments are in `run.json`."
     if line is not None:
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", line)), default=0))
-        told = f"{fence}sh\n{line}\n{fence}"
+        how = f"{fence}sh\n{line}\n{fence}"
     used = sorted((meta.get("versions") or {}).items())
-    versions = ", ".join(f"{name} {one}" for name, one in used)
-    facts = [f"Seed {plain(meta.get('seed', 0))}. Versions: {plain(versions)}."]
+    versions = ", ".join(f"{name} {version}" for name, version in used)
+    facts = [f"Seed {meta.get('seed', 0)}. Versions: {versions}."]
     if weights := (meta.get("model") or {}).get("weights"):
-        facts.append(f"SHA-256 of the weights: {plain(weights)}.")
+        facts.append(f"SHA-256 of the weights: {weights}.")
     if convention := (meta.get("convention") or {}).get("name"):
-        facts.append(f"Convention: {plain(convention)}.")
-    return [told, " ".join(facts)]
+        facts.append(f"Convention: {convention}.")
+    return [how, escape(" ".join(facts))]
 
 
 def _with_section(existing: str, new: str, line: str) -> str:
@@ -285,7 +250,7 @@ def _with_section(existing: str, new: str, line: str) -> str:
     if (begins, ends) != (1, 1) or end < start:
         raise InputError(
             f"the card has {begins} of {BEGIN} and {ends} of {END}: one of each was expected, in "
-            "this order; put them right, or remove them"
+            "this order; correct or remove them"
         )
     return existing[:start] + new.rstrip("\r\n") + existing[end + len(END) :]
 
@@ -318,7 +283,7 @@ def _with_index(head: str, mine: dict[str, Any] | None, line: str) -> str:
 
 
 def _place(head: str, root: Any) -> tuple[int, int]:
-    """Where `model-index` stands in the YAML, or where it can be put: at the end."""
+    """Where `model-index` is in the YAML, or where it can be put: at the end."""
     for key, value in root.value if isinstance(root, yaml.MappingNode) else ():
         if key.value == INDEX:
             start, end = key.start_mark.index, value.end_mark.index
@@ -334,7 +299,7 @@ def _merged(known: Any, mine: dict[str, Any] | None) -> list[Any] | None:
     if known is None:
         return None if mine is None else [mine]
     if not isinstance(known, list) or not all(isinstance(one, dict) for one in known):
-        raise InputError(f"{INDEX} of the card is not a list of entries: put it right first")
+        raise InputError(f"{INDEX} of the card is not a list of entries: correct it first")
     kept = []
     for entry in known:
         results = [one for one in entry.get("results") or ()

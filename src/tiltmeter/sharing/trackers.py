@@ -1,8 +1,8 @@
-"""A run's headline in a tracker of experiments: MLflow or Weights & Biases, where these are there.
+"""The main results of a run in an experiment tracker: MLflow or Weights & Biases.
 
-Both are imported only when they are asked for, and write to where their own settings point
-(MLFLOW_TRACKING_URI; WANDB_MODE, WANDB_DIR). Figures, arguments and the card's section go there;
-no vectors, no ids of images.
+Both are imported only when needed, and write to where their own settings point
+(MLFLOW_TRACKING_URI; WANDB_MODE, WANDB_DIR). Results, arguments and the card's section are
+logged; no embeddings, no ids of images.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LONGEST = 250  # letters of a name or a value that every tracker takes
 _OTHER = re.compile(r"[^\w\-./ ]+", re.ASCII)
 
 
-def figures(run: Run) -> dict[str, float]:
-    """Headline figures with interval and null, by names that trackers take.
+def metrics(run: Run) -> dict[str, float]:
+    """Main results with interval and null, by names that trackers take.
 
     >>> from tiltmeter.results import rows
-    >>> figures(Run(rows(1, probe="ranking", metric="max_skew", dataset="fairface", k=100,
+    >>> metrics(Run(rows(1, probe="ranking", metric="max_skew", dataset="fairface", k=100,
     ...                  attribute="race*gender", value=[0.5], null_hi=0.2)))
     {'fairface/race_gender/max_skew_100': 0.5, 'fairface/race_gender/max_skew_100.null_hi': 0.2}
     """
@@ -48,16 +48,16 @@ def figures(run: Run) -> dict[str, float]:
 
 
 def settings(run: Run) -> dict[str, str]:
-    """What was measured and how, as short texts."""
+    """Model, data and arguments, as short texts."""
     meta = run.meta.get("panel", [run.meta])[0]
     arguments = meta.get("arguments") or {}
-    told = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
-    told["model"] = (meta.get("model") or {}).get("name")
-    told["weights"] = (meta.get("model") or {}).get("weights")
-    told["tiltmeter"] = (meta.get("versions") or {}).get("tiltmeter")
+    found = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
+    found["model"] = (meta.get("model") or {}).get("name")
+    found["weights"] = (meta.get("model") or {}).get("weights")
+    found["tiltmeter"] = (meta.get("versions") or {}).get("tiltmeter")
     for role, one in (meta.get("data") or {}).items():
-        told[f"data.{role}"] = one.get("name")
-    return {name: str(value)[:LONGEST] for name, value in sorted(told.items())
+        found[f"data.{role}"] = one.get("name")
+    return {name: str(value)[:LONGEST] for name, value in sorted(found.items())
             if value is not None}  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def to_mlflow(run: Run) -> str:
         active = mlflow.active_run()
         with nullcontext(active) if active else mlflow.start_run(run_name=_title(run)) as made:
             mlflow.log_params({_OTHER.sub("_", name): one for name, one in settings(run).items()})
-            mlflow.log_metrics(figures(run))
+            mlflow.log_metrics(metrics(run))
             mlflow.log_text(section(run), CARD)
             return str(made.info.run_id)
     except mlflow.exceptions.MlflowException as error:
@@ -81,11 +81,11 @@ def to_wandb(run: Run) -> str:
     columns = ["dataset", "attribute", "metric", "k", "value", "ci_low", "ci_high", "null_lo",
                "null_hi", "p", "n", "convention"]  # fmt: skip
     listed = [[_cell(row, name) for name in columns] for row in headline(run)]
-    told: dict[str, Any] = {"config": settings(run), "job_type": "audit"}
+    found: dict[str, Any] = {"config": settings(run), "job_type": "audit"}
     try:
-        with wandb.init(project="tiltmeter", name=_title(run), **told) as made:
+        with wandb.init(project="tiltmeter", name=_title(run), **found) as made:
             made.log({"headline": wandb.Table(columns=columns, data=listed)})
-            made.summary.update(figures(run))
+            made.summary.update(metrics(run))
             return str(made.id)
     except wandb.errors.Error as error:
         raise TiltmeterError(f"Weights & Biases did not take the run: {error}") from None

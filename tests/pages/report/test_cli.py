@@ -35,10 +35,10 @@ def test_an_audit_ends_with_a_short_table_and_the_path_of_its_page(
     lines = said.splitlines()
     assert lines[-1] == "Report: run/report.html"
     assert max(map(len, lines)) <= 80
-    start = next(at for at, line in enumerate(lines) if line.startswith("in short"))
+    start = next(at for at, line in enumerate(lines) if line.startswith("summary: "))
     assert len(lines) - start <= 8
     gender = next(line for line in lines[start:] if line.startswith("gender"))
-    assert gender.split()[2] != "0"  # established
+    assert gender.split()[2] != "0"  # associated
     assert "thing 0 · woman" in gender
     assert b"<h1>" in (home / "run/report.html").read_bytes()
 
@@ -50,8 +50,8 @@ def test_report_makes_the_same_page_again(audited: tuple[Path, str]) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == "Report: again.html\n"
     assert (home / "again.html").read_bytes() == first
-    assert (home / "t/table-established-gender.csv").exists()
-    assert (home / "t/table-established-gender.md").exists()
+    assert (home / "t/table-associated-gender.csv").exists()
+    assert (home / "t/table-associated-gender.md").exists()
 
 
 def test_what_is_no_report_is_left_as_it_is(audited: tuple[Path, str], tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_audit_without_the_packages_for_figures_ends_well(audited: tuple[Path
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["report"] == "bare/report.html"
     page = (home / "bare/report.html").read_text()
-    assert "Figures are left out: they need altair and vl_convert" in page
+    assert "Plots are left out: they need altair and vl_convert" in page
     assert "<svg viewBox" not in page.partition('id="section-ranking"')[2]
 
 

@@ -20,7 +20,7 @@ from tiltmeter.errors import MissingError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.pages import text
 from tiltmeter.pages.html import page, page_of, write
-from tiltmeter.pages.parts import Plot
+from tiltmeter.pages.model import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.sections import SECTIONS
 from tiltmeter.papers.published import published
@@ -106,7 +106,7 @@ def test_every_figure_of_the_run_is_drawn_and_described(run: Run, content: str) 
     made = page_of(run)
     assert {one.name for one in made.figures} >= {
         "figure-associations-gender", "figure-categories-gender", "figure-top-gender",
-        "figure-crossing-gender-age", "figure-associations-age",
+        "figure-intersection-gender-age", "figure-associations-age",
     }  # fmt: skip
     drawn = [a for a in Reader(content).of("svg") if a.get("role") == "img"]
     assert len(drawn) == len(made.figures)
@@ -119,7 +119,7 @@ def test_what_was_planted_leads_the_summary(run: Run) -> None:
     found = page_of(run).summary
     assert found.established
     assert "thing 0" in found.established[0].text
-    assert "leans to" in found.established[0].text
+    assert "is associated with" in found.established[0].text
     assert "woman" in found.established[0].text
     row = run.where(metric="c_asc", attribute="gender", group="woman", concept="thing 0")[0]
     numbers = found.established[0].numbers
@@ -136,7 +136,7 @@ def test_established_and_permutation_only_are_kept_apart(run: Run) -> None:
     for one in made.summary.permutation_only:
         assert one.verdict == PERMUTATION_ONLY
     tables = {table.name: table for table in made.tables}
-    sure = tables["table-established-gender"]
+    sure = tables["table-associated-gender"]
     assert {row["verdict"] for row in sure.rows} == {ESTABLISHED}
     assert ESTABLISHED not in {row["verdict"] for row in tables["table-other-gender"].rows}
 
@@ -164,12 +164,12 @@ def test_what_could_be_seen_is_what_the_theory_says(run: Run) -> None:
 
 
 def test_every_row_of_a_table_has_its_interval_null_and_n(run: Run) -> None:
-    table = next(t for t in page_of(run).tables if t.name == "table-established-gender")
+    table = next(t for t in page_of(run).tables if t.name == "table-associated-gender")
     heads = [column.head for column in table.columns]
-    assert {"value", "95% interval", "without tilt", "n", "verdict"} <= set(heads)
+    assert {"value", "95% interval", "without bias", "n", "verdict"} <= set(heads)
     for cells in table.cells():
         shown = dict(zip(heads, cells, strict=True))
-        assert text.NONE not in (shown["95% interval"], shown["without tilt"], shown["n"])
+        assert text.NONE not in (shown["95% interval"], shown["without bias"], shown["n"])
 
 
 def test_the_same_run_gives_the_same_bytes(run: Run, content: str) -> None:
@@ -301,7 +301,7 @@ def test_without_the_packages_for_figures_the_tables_are_there(
     monkeypatch.setattr(drawing, "missing", lambda: ["altair"])
     monkeypatch.setitem(sys.modules, "altair", None)
     content = page.html(page_of(run))
-    assert "Figures are left out: they need altair" in content
+    assert "Plots are left out: they need altair" in content
     assert content.count("<table") >= 5
     with pytest.raises(MissingError, match="altair"):
         write(run, tmp_path / "x.html", figures=tmp_path / "f")
@@ -341,7 +341,7 @@ def test_a_published_figure_of_the_same_model_and_data_stands_beside() -> None:
             "arguments": {"given": {}}}  # fmt: skip
     made = page_of(Run(table, meta))
     assert any("Table 2): published .233, measured .231" in line for line in made.published)
-    assert "Beside published figures" in page.html(made)
+    assert "Published results" in page.html(made)
     [shown] = [one for one in made.tables if one.name.startswith("table-rankings")]
     assert "published" in [column.head for column in shown.columns]
     other = page_of(Run(table, {**meta, "model": {"name": name, "spec": "hf:mine"}}))

@@ -19,10 +19,11 @@ from tests.random_clip import random_clip
 from tiltmeter.judge.panel import panel
 from tiltmeter.pages.html import page, page_of
 from tiltmeter.pages.measured import facts
-from tiltmeter.pages.parts import Plot, Section, beats
+from tiltmeter.pages.model import Plot, Section
 from tiltmeter.pages.plots import charts, drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.pages.plots.drawing import ON_GROUPS, PALETTE, inline
+from tiltmeter.pages.selection import beats
 from tiltmeter.results import INSTANCES, Run, rows
 
 FEW = {"k": [20], "permutations": 99, "bootstraps": 40}
@@ -109,7 +110,7 @@ def test_harms_that_are_there_are_drawn() -> None:
     assert "one 10.0%; other 2.0%" in found.figures[0].description
     [finding] = found.findings
     assert finding.text == (
-        "<bdi>one</bdi> is taken for <bdi>“crime”</bdi> in 10.0% of images, "
+        "<bdi>one</bdi> is classified as <bdi>“crime”</bdi> in 10.0% of images, "
         "<bdi>other</bdi> in 2.0% (by <bdi>race</bdi>)."
     )
     assert finding.numbers.endswith("n = 400 and 600")
@@ -317,7 +318,7 @@ def test_the_front_of_many_corrections() -> None:
     found = section(Run(pa.concat_tables(tables), {}, {"frontier": other}), "frontier")
     assert [one.name for one in found.figures] == [
         "figure-front-d-gender", "figure-candidates-d-gender"]  # fmt: skip
-    assert "leace: usefulness 0.650, bias 0.200" in found.figures[0].description
+    assert "leace: utility 0.650, bias 0.200" in found.figures[0].description
     assert draw(found).count("<svg") == 2
 
 
@@ -373,7 +374,7 @@ def test_a_run_without_draws_has_a_page_and_establishes_nothing(tmp_path: Path) 
     made = page_of(run)
     assert made.summary.established == made.summary.permutation_only == []
     assert made.summary.verdicts == {}
-    assert any("Nothing can be called established" in line for line in made.summary.limits)
+    assert any("Nothing can be called an association" in line for line in made.summary.limits)
     assert draw(section(run, "ranking"))
 
 
@@ -383,7 +384,7 @@ def test_a_p_value_of_zero_is_small() -> None:
     assert not beats({"p_fwer": 0.051})
 
 
-def test_usefulness_beside_chance(tmp_path: Path) -> None:
+def test_utility_and_chance(tmp_path: Path) -> None:
     """A real run: pictures of a folder as classes and, with a file of COCO's form, as captions."""
     from PIL import Image
 
@@ -406,7 +407,7 @@ def test_usefulness_beside_chance(tmp_path: Path) -> None:
     )  # fmt: skip
     found = page_of(run)
     titles = [one.title for one in found.sections]
-    assert titles == ["Usefulness: retrieval", "Usefulness: zero-shot classes"]
+    assert titles == ["Utility: retrieval", "Utility: zero-shot classification"]
     assert "Tick: by chance" in found.figures[0].caption
     assert all(draw(one).count("<svg") == 1 for one in found.sections)
     assert "captions, 24 items" in page.html(found)

@@ -1,4 +1,4 @@
-"""A picture of each metric: what it reads at each dose, and what share of tilts it finds."""
+"""A plot of each metric: its response to each dose, and the share of biases it detects."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from importlib.util import find_spec
 from typing import Any, Literal
 
 from tiltmeter.judge.calibration.verdict import POWER
+from tiltmeter.pages.model import Row
+from tiltmeter.pages.plots.charts import chart_of
 
 WIDTH, HEIGHT = 260, 180
 #: Told apart by those who see no red or no green, and by their dashes (Okabe and Ito 2008).
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#666666"
 NEEDED = ("altair", "vl_convert")
 
-Row = dict[str, Any]
 Baseline = Literal["top", "middle", "bottom"]
 
 
 def missing() -> list[str]:
-    """Packages that figures need and that are not installed."""
+    """Packages that plots need and that are not installed."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
 def svg(rows: Sequence[Row]) -> str:
-    """The figure of one metric, from its rows of the calibration's table."""
+    """The plot of one metric, from its rows of the calibration's table."""
     import altair as alt
 
     chart = (
@@ -32,7 +33,7 @@ def svg(rows: Sequence[Row]) -> str:
         .resolve_scale(color="independent", strokeDash="independent")
         .properties(title=alt.Title(rows[0]["metric"], anchor="start", fontSize=15))
     )
-    # the page names the picture; labels for every mark would double the file
+    # the page names the plot; labels for every mark would double the file
     styled = (
         chart.configure(aria=False)
         .configure_axis(grid=False, labelFontSize=11, titleFontSize=12)
@@ -53,10 +54,10 @@ def _response(rows: Sequence[Row]) -> Any:
         for row in rows
         if row["figure"] == "response" and row["value"] is not None
     ]  # fmt: skip
-    zero = [{"y": point["mean"], "text": "without tilt"} for point in points if not point["dose"]]
+    zero = [{"y": point["mean"], "text": "without bias"} for point in points if not point["dose"]]
     dose = alt.X("dose:Q", title="planted dose", axis=alt.Axis(tickCount=6))
     mean = alt.Y("mean:Q", title="mean distance from the ideal", scale=alt.Scale(zero=True))
-    base = alt.Chart(alt.InlineData(values=points))
+    base = chart_of(points)
     band = base.mark_area(color=BLUE, opacity=0.25).encode(
         x=dose, y=alt.Y("low:Q"), y2=alt.Y2("high:Q")
     )
@@ -70,7 +71,7 @@ def _response(rows: Sequence[Row]) -> Any:
 
 
 def _power(rows: Sequence[Row]) -> Any:
-    """Share of tilts found by number of images, at each dose."""
+    """Share of biases detected by number of images, at each dose."""
     import altair as alt
 
     points = [
@@ -80,7 +81,7 @@ def _power(rows: Sequence[Row]) -> Any:
     ]
     frame = {"width": WIDTH, "height": HEIGHT}
     if not points:
-        text = alt.Chart(alt.InlineData(values=[{"text": "no test of its own"}]))
+        text = chart_of([{"text": "no test of its own"}])
         return text.mark_text(fontSize=12, color=GREY).encode(text="text:N").properties(**frame)
     sizes = sorted({point["n"] for point in points})
     n = alt.X(
@@ -89,7 +90,7 @@ def _power(rows: Sequence[Row]) -> Any:
         scale=alt.Scale(type="log", domain=[sizes[0], sizes[-1]]),
         axis=alt.Axis(values=sizes, format=",d"),
     )
-    power = alt.Y("power:Q", title="share of tilts found", scale=alt.Scale(domain=[0, 1]))
+    power = alt.Y("power:Q", title="share of biases detected", scale=alt.Scale(domain=[0, 1]))
     names = sorted({point["dose"] for point in points})
     colour = alt.Color(
         "dose:N", title=None, scale=alt.Scale(domain=names, range=[ORANGE, BLUE]),
@@ -99,7 +100,7 @@ def _power(rows: Sequence[Row]) -> Any:
         "dose:N", title=None, scale=alt.Scale(domain=names, range=[[4, 3], [1, 0]])
     )
     lines = (
-        alt.Chart(alt.InlineData(values=points))
+        chart_of(points)
         .mark_line(point=alt.OverlayMarkDef(size=30))
         .encode(x=n, y=power, color=colour, strokeDash=dash)
     )
@@ -108,10 +109,10 @@ def _power(rows: Sequence[Row]) -> Any:
 
 
 def _rule(at: list[Row], colour: str, dash: list[int], baseline: Baseline) -> list[Any]:
-    """A level, with its name beside the panel."""
+    """A level, with its name next to the panel."""
     import altair as alt
 
-    base = alt.Chart(alt.InlineData(values=at)).encode(y=alt.Y("y:Q"))
+    base = chart_of(at).encode(y=alt.Y("y:Q"))
     name = base.mark_text(align="left", dx=4, baseline=baseline, fontSize=10, color=colour)
     return [
         base.mark_rule(color=colour, strokeDash=dash),

@@ -1,4 +1,4 @@
-"""A run as a page that one can read and hand on.
+"""The HTML report of a run.
 
 >>> from tiltmeter.pages.html import write
 >>> from tiltmeter.results import Run, rows
@@ -9,6 +9,7 @@
 1
 """
 
-from tiltmeter.pages.html.page import page_of, write
+from tiltmeter.pages.html.page import write
+from tiltmeter.pages.report import page_of
 
 __all__ = ["page_of", "write"]

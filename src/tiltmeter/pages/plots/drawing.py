@@ -1,6 +1,6 @@
-"""How figures look, and how they become SVG and PNG.
+"""How plots look, and how they become SVG and PNG.
 
-A figure is drawn once, in the colours of the light page. On the page each colour gives way to its
+A plot is drawn once, in the colours of the light page. On the page each colour gives way to its
 name (`var(--accent)`), so that light, dark and print share one drawing, without scripts.
 """
 
@@ -12,9 +12,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from tiltmeter.pages.parts import Plot
+from tiltmeter.pages.model import Plot
 
-WIDTH = 760  # of every figure
+WIDTH = 760  # of every plot
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 NEEDED = ("altair", "vl_convert")
 #: By name: on the light page, on the dark page. Groups: Okabe and Ito (2008), who chose colours
@@ -59,7 +59,7 @@ _VARIABLES = {light: f"var(--{name})" for name, (light, _) in PALETTE.items()}
 
 
 def missing() -> list[str]:
-    """Packages that figures need and that are not installed."""
+    """Packages that plots need and that are not installed."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
@@ -76,36 +76,36 @@ def variables() -> Markup:
     )
 
 
-def svg(figure: Plot) -> str:
-    """A drawing that stands for itself, on white."""
+def svg(plot: Plot) -> str:
+    """A drawing of its own, on white."""
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(_spec(figure, "#ffffff"), vl_version=_version()))
+    return str(vl_convert.vegalite_to_svg(_spec(plot, "#ffffff"), vl_version=_version()))
 
 
-def png(figure: Plot) -> bytes:
+def png(plot: Plot) -> bytes:
     """The same in pixels, twice the size."""
     import vl_convert
 
-    spec = _spec(figure, "#ffffff")
+    spec = _spec(plot, "#ffffff")
     return bytes(vl_convert.vegalite_to_png(spec, vl_version=_version(), scale=2))
 
 
-def inline(figure: Plot) -> Markup:
+def inline(plot: Plot) -> Markup:
     """A drawing for the page: its title and description are read aloud, its marks are not."""
     import vl_convert
 
-    drawn = vl_convert.vegalite_to_svg(_spec(figure, None), vl_version=_version())
+    drawn = vl_convert.vegalite_to_svg(_spec(plot, None), vl_version=_version())
     size = re.match(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
     assert size is not None, "the renderer always says how large its drawing is"
     inner = drawn[drawn.index(">") + 1 : drawn.rindex("</svg>")]
     inner = re.sub(r"<[^>]*>", lambda tag: _slim(tag.group()), inner)
-    inner = _own_ids(inner, figure.name)
+    inner = _own_ids(inner, plot.name)
     width, height = max(WIDTH, round(float(size[1]))), round(float(size[2]))
     return Markup(
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{figure.name}-t" '
-        f'aria-describedby="{figure.name}-d"><title id="{figure.name}-t">{escape(figure.title)}'
-        f'</title><desc id="{figure.name}-d">{escape(figure.description)}</desc>{inner}</svg>'
+        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{plot.name}-t" '
+        f'aria-describedby="{plot.name}-d"><title id="{plot.name}-t">{escape(plot.title)}'
+        f'</title><desc id="{plot.name}-d">{escape(plot.description)}</desc>{inner}</svg>'
     )
 
 
@@ -115,11 +115,11 @@ def _version() -> str:
     return ".".join(alt.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 
-def _spec(figure: Plot, background: str | None) -> dict[str, Any]:
+def _spec(plot: Plot, background: str | None) -> dict[str, Any]:
     from altair.utils.schemapi import debug_mode
 
     with debug_mode(False):  # checking every mark against the schema takes longer than drawing
-        spec: dict[str, Any] = figure.chart().to_dict(validate=False)
+        spec: dict[str, Any] = plot.chart().to_dict(validate=False)
     axis = {
         "domain": False, "ticks": False, "grid": False, "gridColor": GRID, "labelColor": INK,
         "titleColor": MUTED, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
@@ -129,7 +129,7 @@ def _spec(figure: Plot, background: str | None) -> dict[str, Any]:
     spec["background"] = background
     spec["padding"] = 6
     spec["config"] = {
-        "aria": False,  # the figure is described as a whole
+        "aria": False,  # the plot is described as a whole
         "font": FONT.split(",")[0],
         "view": {"stroke": None},
         "axis": axis,
@@ -159,7 +159,7 @@ def _slim(tag: str) -> str:
 
 
 def _own_ids(inner: str, name: str) -> str:
-    """Ids that no other figure has, and that do not hang on what was drawn before."""
+    """Ids that no other plot has, and that do not depend on what was drawn before."""
     inner = re.sub(r'<text[^>]* opacity="0"[^>]*>[^<]*</text>', "", inner)
     inner = re.sub(r"<path(?: [a-z]+=\"[^\"]*\")* d=\"\"[^>]*/>", "", inner)
     inner = re.sub(r'<path d="M0,0h0v0h0Z"/>', "", inner)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from tiltmeter.pages import text
-from tiltmeter.pages.plots.charts import fit
+from tiltmeter.pages.model import Row
+from tiltmeter.pages.plots.charts import chart_of, sized
 from tiltmeter.pages.plots.drawing import ACCENT, GROUPS, INK, MUTED, PAPER, SOFT, WARM, WIDTH
 
-Row = dict[str, Any]
 Side = tuple[Literal["left", "center", "right"], int, int]  # alignment, pixels to move by
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 
@@ -28,7 +28,7 @@ def scatter(
     x: str,
     y: str,
     *,
-    crossing: bool = True,
+    axes: bool = True,
     diagonal: tuple[float, float] | None = None,
     size: int = 40,
     height: int = 340,
@@ -40,12 +40,12 @@ def scatter(
     if diagonal:
         ends = [{"x": edge, "y": edge} for edge in diagonal]
         layers.append(
-            alt.Chart(alt.InlineData(values=ends))
+            chart_of(ends)
             .mark_line(color=MUTED, strokeDash=[4, 4], strokeWidth=1)
             .encode(x="x:Q", y="y:Q")
         )
-    if crossing:
-        zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
+    if axes:
+        zero = chart_of([{"zero": 0}])
         layers += [
             zero.mark_rule(color=MUTED, strokeWidth=1).encode(x="zero:Q"),
             zero.mark_rule(color=MUTED, strokeWidth=1).encode(y="zero:Q"),
@@ -53,11 +53,9 @@ def scatter(
     kinds = list(dict.fromkeys(one["kind"] for one in points))
     colours = {"value": ACCENT, **dict(zip([k for k in kinds if k != "value"], GROUPS,
                                            strict=False))}  # fmt: skip
-    base = alt.Chart(alt.InlineData(values=list(points))).encode(
-        x=alt.X("x:Q", axis=alt.Axis(title=x, grid=False), scale=alt.Scale(zero=crossing)),
-        y=alt.Y(
-            "y:Q", axis=alt.Axis(title=y, grid=True, tickCount=6), scale=alt.Scale(zero=crossing)
-        ),
+    base = chart_of(points).encode(
+        x=alt.X("x:Q", axis=alt.Axis(title=x, grid=False), scale=alt.Scale(zero=axes)),
+        y=alt.Y("y:Q", axis=alt.Axis(title=y, grid=True, tickCount=6), scale=alt.Scale(zero=axes)),
     )
     layers.append(
         base.mark_circle(size=size, opacity=0.75).encode(
@@ -71,11 +69,11 @@ def scatter(
     named = _apart([one for one in points if one.get("text")], points)
     if named:
         layers.append(
-            alt.Chart(alt.InlineData(values=named))
+            chart_of(named)
             .mark_text(align="left", dx=7, dy=-5, fontSize=11, color=INK)
             .encode(x="x:Q", y="y:Q", text="text:N")
         )
-    return alt.layer(*layers).properties(width=WIDTH - 12, height=height, autosize=fit())
+    return sized(layers, height)
 
 
 def histograms(panels: Sequence[tuple[str, list[float]]], title: str, *, bins: int = 24) -> Any:
@@ -96,7 +94,7 @@ def histograms(panels: Sequence[tuple[str, list[float]]], title: str, *, bins: i
         x = alt.X("from:Q", scale=alt.Scale(domain=[low, high], nice=False),
                   axis=alt.Axis(title=title if last else None, grid=False))  # fmt: skip
         layer = alt.layer(
-            alt.Chart(alt.InlineData(values=bars))
+            chart_of(bars)
             .mark_rect(color=SOFT, stroke=PAPER, strokeWidth=1)
             .encode(
                 x=x,
@@ -104,10 +102,8 @@ def histograms(panels: Sequence[tuple[str, list[float]]], title: str, *, bins: i
                 y2="foot:Q",
                 y=alt.Y("count:Q", axis=alt.Axis(title=None, tickCount=3)),
             ),
-            alt.Chart(alt.InlineData(values=[{"zero": 0.0}]))
-            .mark_rule(color=INK, strokeWidth=1)
-            .encode(x="zero:Q"),
-            alt.Chart(alt.InlineData(values=[{"mean": float(np.mean(values))}]))
+            chart_of([{"zero": 0.0}]).mark_rule(color=INK, strokeWidth=1).encode(x="zero:Q"),
+            chart_of([{"mean": float(np.mean(values))}])
             .mark_rule(color=WARM, strokeWidth=2, strokeDash=[5, 3])
             .encode(x="mean:Q"),
         )
@@ -118,7 +114,7 @@ def histograms(panels: Sequence[tuple[str, list[float]]], title: str, *, bins: i
 
 
 def front(points: Sequence[Row], useful: str, biased: str) -> Any:
-    """Models by usefulness and bias; the line joins those that no other beats in both."""
+    """Models by utility and bias; the line joins those that no other beats in both."""
     import altair as alt
 
     ordered = sorted(points, key=lambda one: (-one["x"], one["y"]))
@@ -129,28 +125,23 @@ def front(points: Sequence[Row], useful: str, biased: str) -> Any:
     xs, ys = [one["x"] for one in points], [one["y"] for one in points]
     room_x = 0.3 * (max(xs) - min(xs)) or 0.1
     room_y = 0.2 * (max(ys) - min(ys)) or 0.1
-    x = alt.X("x:Q", axis=alt.Axis(title=f"usefulness: {useful}", grid=False),
+    x = alt.X("x:Q", axis=alt.Axis(title=f"utility: {useful}", grid=False),
               scale=alt.Scale(domain=[min(xs) - room_x, max(xs) + room_x], nice=False))  # fmt: skip
     y = alt.Y("y:Q", axis=alt.Axis(title=f"bias: {biased}", grid=True, tickCount=5),
               scale=alt.Scale(domain=[min(ys) - room_y, max(ys) + room_y], nice=False))  # fmt: skip
     steps = [{"x": one["x"], "y": one["y"]} for one in best]
-    return alt.layer(
-        alt.Chart(alt.InlineData(values=steps))
-        .mark_line(color=MUTED, strokeDash=[4, 3], interpolate="step-before")
-        .encode(x=x, y=y),
-        alt.Chart(alt.InlineData(values=list(points)))
-        .mark_circle(size=110, color=ACCENT, opacity=1)
-        .encode(x=x, y=y),
-        *(
-            alt.Chart(alt.InlineData(values=named))
-            .mark_text(align=align, dx=dx, dy=dy, color=INK)
-            .encode(x=x, y=y, text="text:N")
-            for (align, dx, dy), named in _beside(points, best, (room_x, room_y)).items()
-        ),
-    ).properties(width=WIDTH - 12, height=TALL, autosize=fit())
+    line, dots = chart_of(steps), chart_of(points)
+    layers = [
+        line.mark_line(color=MUTED, strokeDash=[4, 3], interpolate="step-before").encode(x=x, y=y),
+        dots.mark_circle(size=110, color=ACCENT, opacity=1).encode(x=x, y=y),
+    ]
+    for (align, dx, dy), named in _placed_names(points, best, (room_x, room_y)).items():
+        names = chart_of(named).mark_text(align=align, dx=dx, dy=dy, color=INK)
+        layers.append(names.encode(x=x, y=y, text="text:N"))
+    return sized(layers, TALL)
 
 
-def _beside(
+def _placed_names(
     points: Sequence[Row], best: Sequence[Row], room: tuple[float, float]
 ) -> dict[Side, list[Row]]:
     """Names by the side of their points where nothing else is; those without room are left out.

@@ -1,4 +1,4 @@
-"""What the page shows of each probe, one file a probe: rows in, one Section out."""
+"""The section of each probe in the report, one file per probe: rows in, one Section out."""
 
 from __future__ import annotations
 

@@ -1,20 +1,18 @@
-"""The captions a model learned from: which words stand beside which groups."""
+"""The captions a model learned from: which words occur with which groups."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Finding, Plot, Row, Section
+from tiltmeter.pages.model import Finding, Row, Section, table_of
 from tiltmeter.pages.plots import charts
-from tiltmeter.pages.tables import table_of
+from tiltmeter.pages.selection import farthest_words
 from tiltmeter.results import Run
 
 LEAD = (
-    "How often words stand in captions that name women, and in captions that name men. Log-odds "
-    "above 0 lean to women, below 0 to men; this is about the texts, not about a model."
+    "How often words occur in captions that name women, and in captions that name men. Log-odds "
+    "above 0: more often with women; below 0: with men. This is about the texts, not a model."
 )
 ENDS = 10
 NAMED = 3
@@ -23,51 +21,32 @@ NAMED = 3
 def section(run: Run, probe: str) -> Section:
     """The section of an audit of captions."""
     rows = [row for row in run.where(probe=probe) if row["metric"] != "spearman"]
-    odds = {
-        r["concept"]: r for r in rows if r["metric"] == "log_odds" and r["experiment"] == "noun"
-    }
-    sure = [row for row in odds.values() if _sure(row)]
-    women = sorted((r for r in sure if r["value"] > 0), key=lambda r: (-r["ci_low"], r["concept"]))
-    men = sorted((r for r in sure if r["value"] < 0), key=lambda r: (r["ci_high"], r["concept"]))
-    ends = [*women[:ENDS], *reversed(men[:ENDS])]
-    findings = [_finding(row) for row in (*women[:NAMED], *men[:NAMED])]
-    figures = []
-    if ends:
-        labels = charts.distinct([row["concept"] for row in ends])
-        points = [charts.point(row, label) for row, label in zip(ends, labels, strict=True)]
-        said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
-        figures.append(
-            Plot(
-                "captions",
-                "Words that lean most in the captions",
-                "Mark: log-odds beside nouns for women against nouns for men. Line: 95% interval.",
-                f"Log-odds: {said}.",
-                partial(charts.lines, points, "log-odds: men below 0, women above"),
-            )
-        )
-    lead = (("metric", "measure"), ("experiment", "by"), ("concept", "word"), ("group", "group"))
+    words = farthest_words(rows)
+    women, men = ([row for row in words if (row["value"] > 0) == above] for above in (True, False))
+    drawn = [*women[:ENDS], *reversed(men[:ENDS])]
+    plot = charts.line_plot(
+        "captions",
+        "Words most associated with a gender in the captions",
+        "Mark: log-odds with nouns for women against nouns for men. Line: 95% interval.",
+        drawn,
+        [row["concept"] for row in drawn],
+        "log-odds: men below 0, women above",
+        says="Log-odds: ", digits=2, signed=True,
+    )  # fmt: skip
+    lead = (("metric", "measure"), ("experiment", "by"), ("concept", "word"), "group")
     tables = [table_of("caption-words", "Every word of the captions", rows, *lead)]
-    explained = run.where(probe=probe, metric="spearman")
-    if explained:
+    if explained := run.where(probe=probe, metric="spearman"):
         tables.insert(
             0, table_of("explained", "Does the data explain the model?", explained,
-                        ("experiment", "corpus ~ model"), ("group", "group"), kind="signed")
+                        ("experiment", "corpus ~ model"), "group", kind="signed")
         )  # fmt: skip
-    return Section(probe, "Words in the captions", LEAD, findings, figures, tables)
-
-
-def _sure(row: Row) -> bool:
-    if row["value"] is None or row["ci_low"] is None:
-        return False
-    return bool(row["ci_low"] > 0 or row["ci_high"] < 0)
+    findings = [_finding(row) for row in (*women[:NAMED], *men[:NAMED])]
+    return Section(probe, "Words in the captions", LEAD, findings, [plot] * bool(drawn), tables)
 
 
 def _finding(row: Row) -> Finding:
-    said = Markup("{} stands more often beside {}.").format(
+    sentence = Markup("{} occurs more often with {}.").format(
         text.shown(f"“{text.clean(row['concept'])}”", 60), "women" if row["value"] > 0 else "men"
     )
-    numbers = (
-        f"log-odds {text.number(row['value'], 2, signed=True)}, 95% interval "
-        f"{text.span(row['ci_low'], row['ci_high'], 2)}; n = {text.count(row['n'])} captions"
-    )
-    return Finding(said, numbers, None, abs(row["value"]), "log-odds")
+    numbers = text.estimate(row, "log-odds", 2, signed=True, null=False, adjusted=False)
+    return Finding(sentence, f"{numbers} captions", None, abs(row["value"]), "log-odds")

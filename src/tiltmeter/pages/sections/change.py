@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from markupsafe import Markup
 
 from tiltmeter.judge.gate import Comparison, compare
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Finding, Plot, Row, Section, by, slug
-from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.pages.tables import Column, Table
+from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table
+from tiltmeter.pages.plots import charts
+from tiltmeter.pages.sections.frontier import front
+from tiltmeter.pages.selection import by
 from tiltmeter.results import Run
 
 LEAD = (
-    "The same measurements of the same images, before and after. Better is nearer to the ideal, "
-    "beyond chance; worse is farther from it, beyond chance, all tests allowed for. A correction "
-    "for one attribute may tilt another, so every attribute is looked at."
+    "The same measurements of the same images, before and after. Better: significantly nearer to "
+    "the ideal; worse: significantly farther from it, allowing for all tests. A correction for one "
+    "attribute may bias another, so every attribute is tested."
 )
 ARROWS = 16
 WAYS = ("better", "equivalent", "no evidence", "worse")
@@ -37,27 +40,16 @@ def change(before: Run, after: Run) -> Section:
     words = [row for row in tests if row["metric"] == "c_asc" and row["concept"]]
     figures = _counts(tests)
     figures += [_arrows(attribute, mine) for attribute, mine in by(words, "attribute").items()]
-    figures += _fronts(before, after) + _price(after)
-    lead = (("name", "measure"), ("attribute", "attribute"), ("concept", "word"),
-            ("group", "group"), ("experiment", "between"))  # fmt: skip
-    table = Table(
-        "changes",
-        "Everything that was judged, what got worse first",
-        [
-            *(Column(head, (key,), "text") for key, head in lead
-              if any(row[key] is not None for row in tests)),
-            Column("before", ("before",), "signed"),
-            Column("after", ("after",), "signed"),
-            Column("farther from the ideal by", ("excess",), "signed"),
-            Column("95% interval", ("ci_low", "ci_high"), "span"),
-            Column("p adjusted", ("p_fwer",), "p"),
-            Column("verdict", ("verdict",), "text"),
-            Column("p", ("p",), "p"),
-            Column("n", ("n",), "count"),
-        ],
-        tests,
-    )  # fmt: skip
-    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, [table],
+    figures += _fronts(before, after) + _cost(after)
+    heads = {"attribute": "attribute", "concept": "word", "group": "group", "experiment": "between"}
+    filled = [Column(head, key) for key, head in heads.items()
+              if any(row[key] is not None for row in tests)]  # fmt: skip
+    made = table("All tests, what got worse first", tests, col.METRIC, *filled,
+                 Column("before", "before", "signed"), Column("after", "after", "signed"),
+                 Column("farther from the ideal by", "excess", "signed"), col.INTERVAL,
+                 col.P_ADJUSTED, "verdict", col.P, col.N)  # fmt: skip
+    tables = [replace(made, name="changes")]
+    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, tables,
                    _notes(compared))  # fmt: skip
 
 
@@ -67,8 +59,8 @@ def _notes(compared: Comparison) -> list[str]:
     if compared.unpaired is None:
         return []
     return [
-        "The images of the two runs were not paired, so their intervals are compared as if the "
-        f"runs were independent, which finds less. Why: {text.short(compared.unpaired, 200)}."
+        "The images of the two runs are not paired, so their intervals are compared as if the "
+        f"runs were independent, which detects less. Why: {text.short(compared.unpaired, 200)}."
     ]
 
 
@@ -82,7 +74,7 @@ def _findings(compared: Comparison, tests: list[Row]) -> list[Finding]:
             f"Of {text.plural(len(tests), 'test')}, {ways['better']:,} say better, "
             f"{ways['worse']:,} say worse"
             + (f", {ways['equivalent']:,} equivalent" if ways["equivalent"] else "")
-            + f"; {ways['no evidence']:,} cannot tell.",
+            + f"; {ways['no evidence']:,} show no evidence.",
             f"{before} before, {after} after; {compared.method}; adjusted p at most .05",
             None,
         )
@@ -98,11 +90,11 @@ def _findings(compared: Comparison, tests: list[Row]) -> list[Finding]:
 def _one(row: Row, way: str) -> Finding:
     what = f"“{text.clean(row['concept'])}”" if row["concept"] else row["name"]
     of = row["group"] or row["experiment"] or "all groups"
-    said = Markup("{} moved {} its ideal by {} ({}).").format(
+    sentence = Markup("{} moved {} its ideal by {} ({}).").format(
         text.shown(what, 60), way, text.shown(row["attribute"] or "all", 60), text.shown(of, 60)
     )
     low, high = row["ci_low"], row["ci_high"]
-    if row["excess"] < 0:  # told as what it is: so much nearer
+    if row["excess"] < 0:  # shown as what it is: so much nearer
         low, high = (None if one is None else -one for one in (high, low))
     numbers = (
         f"{row['name']} {text.number(row['before'], 2, signed=True)} before, "
@@ -110,40 +102,30 @@ def _one(row: Row, way: str) -> Finding:
         f"{text.number(abs(row['excess']), 2)}, 95% interval {text.span(low, high, 2)}; adjusted p "
         f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
     )
-    return Finding(said, numbers, None)
+    return Finding(sentence, numbers, None)
 
 
 def _counts(tests: list[Row]) -> list[Plot]:
     """How many tests say what, by measure and attribute."""
-    shares: list[Row] = []
-    said = []
     ordered = sorted(tests, key=lambda row: (str(row["attribute"]), row["name"]))
     groups = by(ordered, "name", "attribute")
+    if not groups:
+        return []
     titles = charts.distinct([f"{name}, {attribute or 'all'}" for name, attribute in groups], 40)
+    used = [way for way in WAYS if any(row["verdict"] == way for row in tests)]
+    bars = {}
     for title, mine in zip(titles, groups.values(), strict=True):
         ways = Counter(row["verdict"] for row in mine)
-        start = 0.0
-        for way in WAYS:
-            part = ways[way] / len(mine)
-            shares.append(
-                {"label": title, "group": way, "from": start, "to": start + part,
-                 "middle": start + part / 2, "text": f"{ways[way]:,}" if part >= 0.05 else ""}
-            )  # fmt: skip
-            start += part
-        said.append(f"{title}: {', '.join(f'{ways[w]} {w}' for w in WAYS if ways[w])}")
-    if not shares:
-        return []
-    used = [way for way in WAYS if any(s["group"] == way and s["to"] > s["from"] for s in shares)]
+        bars[title] = [(way, ways[way] / len(mine), f"{ways[way]:,}") for way in used]
     return [
-        Plot(
+        charts.stacked_plot(
             "change-counts",
-            "What got better, what got worse",
+            "What got better, and what got worse",
             "Share of the tests of each measure and attribute; the numbers count them.",
-            f"{'; '.join(said)}.",
-            partial(charts.stacked, [s for s in shares if s["group"] in used], used,
-                    "share of tests"),
+            bars,
+            "share of tests",
         )
-    ]  # fmt: skip
+    ]
 
 
 def _arrows(attribute: str, rows: list[Row]) -> Plot:
@@ -157,22 +139,22 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         {"label": label, "before": row["before"], "after": row["after"], "way": row["verdict"]}
         for row, label in zip(rows, labels, strict=True)
     ]
-    said = "; ".join(
+    sentence = "; ".join(
         f"{v['label']} from {text.number(v['before'], 2, signed=True)} to "
         f"{text.number(v['after'], 2, signed=True)}, {v['way']}"
         for v in values
     )
     return Plot(
-        slug("arrows", attribute),
+        text.slug("arrows", attribute),
         f"Words that changed most, by {text.short(attribute)}",
         "Dot: C-ASC before. Arrow head: after. The line in the middle is the ideal.",
-        f"C-ASC before and after: {said}.",
+        f"C-ASC before and after: {sentence}.",
         partial(charts.arrows, values, "C-ASC"),
     )
 
 
 def _fronts(before: Run, after: Run) -> list[Plot]:
-    """Bias against usefulness, where both runs measured both."""
+    """Bias against utility, where both runs measured both."""
     places = [_places(run) for run in (before, after)]
     found = []
     for useful, biased in [key for key in places[0] if key in places[1]][:3]:
@@ -180,25 +162,13 @@ def _fronts(before: Run, after: Run) -> list[Plot]:
             {"x": place[useful, biased][0], "y": place[useful, biased][1], "text": name}
             for name, place in zip(("before", "after"), places, strict=True)
         ]
-        said = "; ".join(
-            f"{p['text']}: usefulness {text.number(p['x'])}, bias {text.number(p['y'])}"
-            for p in points
-        )
-        found.append(
-            Plot(
-                slug("front", useful, biased),
-                f"Bias against usefulness: {biased}",
-                "Lower is less tilted, farther right more useful: a correction should move down "
-                "and not left. The dashed line is the Pareto front: nothing beats what is on it.",
-                f"{said}.",
-                partial(scatter.front, points, useful, biased),
-            )
-        )
+        about = "A correction should move down and not left."
+        found.append(front(text.slug("front", useful, biased), points, useful, biased, about))
     return found
 
 
 def _places(run: Run) -> dict[tuple[str, str], tuple[float, float]]:
-    """Usefulness and bias of a run, by their names."""
+    """Utility and bias of a run, by their names."""
     rows = [row for row in run.where(concept=None, category=None, factor=None, target=None,
                                      group=None) if row["value"] is not None]  # fmt: skip
     useful: dict[str, Any] = {
@@ -215,24 +185,19 @@ def _places(run: Run) -> dict[tuple[str, str], tuple[float, float]]:
             for name, value in biased.items()}  # fmt: skip
 
 
-def _price(after: Run) -> list[Plot]:
-    """What the correction cost, as it was measured when it was made."""
-    prices = (after.meta.get("model", {}).get("debiaser") or {}).get("price") or []
-    nothing = dict.fromkeys(("null_lo", "null_hi", "null_mean", "truth"))
-    points = [
-        {"label": label, "kind": "value", "value": one["change"], "ci_low": one["change_low"],
-         "ci_high": one["change_high"], "ideal": 0.0, **nothing}
-        for one, label in zip(prices, charts.distinct([p["metric"] for p in prices]), strict=True)
-    ]  # fmt: skip
-    if not points:
-        return []
-    said = "; ".join(f"{p['label']} {text.number(p['value'], 3, signed=True)}" for p in points)
-    return [
-        Plot(
-            "price",
-            "What the correction cost",
-            "Mark: change of a figure of usefulness on held-out data. Line: 95% interval.",
-            f"Changes: {said}.",
-            partial(charts.lines, points, "change"),
-        )
-    ]
+def _cost(after: Run) -> list[Plot]:
+    """The utility cost of the correction, as measured when it was made."""
+    costs = (after.meta.get("model", {}).get("debiaser") or {}).get("price") or []
+    rows = [{"value": one["change"], "ci_low": one["change_low"], "ci_high": one["change_high"],
+             "ideal": 0.0} for one in costs]  # fmt: skip
+    plot = charts.line_plot(
+        "utility-cost",
+        "Utility cost of the correction",
+        "Mark: change of utility on held-out data. Line: 95% interval.",
+        rows,
+        [one["metric"] for one in costs],
+        "change",
+        says="Changes: ",
+        signed=True,
+    )
+    return [plot] * bool(rows)

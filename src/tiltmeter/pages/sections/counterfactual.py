@@ -1,4 +1,4 @@
-"""Hidden words: what they owe to who is seen, and to who is named (CounterBias)."""
+"""Masked words: how they change with who is seen, and with who is named (CounterBias)."""
 
 from __future__ import annotations
 
@@ -7,75 +7,77 @@ from functools import partial
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, slug
+from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.pages.tables import table_of
+from tiltmeter.pages.selection import beats
 from tiltmeter.results import Run
 
 LEAD = (
-    "A word is hidden, and the person in the picture, in the text, or in both is changed to the "
+    "A word is masked, and the person in the image, in the text, or in both is changed to the "
     "other group. The bias of a word is how far its probability moves with the group: above 0 "
     "towards the first group."
 )
-PARTS = {"VL": "picture and text", "V": "picture", "L": "text"}
+PARTS = {"VL": "image and text", "V": "image", "L": "text"}
 NAMED = 12  # words that are named in the scatter
+OF_WORDS = ("bias_VL", "bias_V", "bias_L")
 
 
 def section(run: Run, probe: str) -> Section:
     """The section of the probe `counterfactual`."""
     rows = run.where(probe=probe)
     over = [row for row in rows if row["template"] is None and row["value"] is not None]
-    figures, findings = [], []
-    experiments = dict.fromkeys(row["experiment"] for row in over if row["metric"] == "bias_V")
-    for experiment in experiments:
+    figures: list[Plot] = []
+    for experiment in dict.fromkeys(r["experiment"] for r in over if r["metric"] == "bias_V"):
         mine = [row for row in over if row["experiment"] == experiment]
         figures += _quadrants(experiment, mine)
-        figures += _sizes(experiment, mine)
-    for row in over:
-        if row["metric"] == "abs_bias_VL" and beats(row):
-            findings.append(_finding(row))
-    lead = (("experiment", "pictures, softmax"), ("category", "words"), ("metric", "measure"),
+        if sizes := [row for row in mine if row["metric"].startswith("abs_bias_")]:
+            figures.append(_sizes(experiment, sizes))
+    findings = [_finding(row) for row in over if row["metric"] == "abs_bias_VL" and beats(row)]
+    lead = (("experiment", "images, softmax"), ("category", "words"), ("metric", "measure"),
             ("target", "word"))  # fmt: skip
-    words = [row for row in over if row["metric"] in ("bias_VL", "bias_V", "bias_L")]
+    words = [row for row in over if row["metric"] in OF_WORDS]
     words.sort(key=lambda row: -abs(row["value"]))
+    totals = [r for r in rows if r["metric"] not in (*OF_WORDS, "quadrant")
+              and (r["target"] is None or r["metric"] == "text_bias")]  # fmt: skip
     tables = [
-        table_of("hidden-words", "Bias of every hidden word", words, *lead, kind="signed"),
-        table_of("hidden-totals", "Sizes, flips and shifts",
-                 [r for r in rows if r["metric"] not in ("bias_VL", "bias_V", "bias_L", "quadrant")
-                  and (r["target"] is None or r["metric"] == "text_bias")],
-                 *lead, ("template", "template"), folded=True),
+        table_of("hidden-words", "Bias of every masked word", words, *lead, kind="signed"),
+        table_of("hidden-totals", "Sizes, flips and shifts", totals, *lead,
+                 "template", folded=True),
     ]  # fmt: skip
-    notes = [
-        f"{text.short(row['experiment'])}: of {row['n']:,} pictures read right, "
-        f"{row['value']:.0%} are read as the other group "
+    return Section(probe, "Masked words", LEAD, findings, figures, tables, flips(rows))
+
+
+def flips(rows: list[Row]) -> list[str]:
+    """How often an image, once changed, is recognised as the other group."""
+    return [
+        f"{text.short(row['experiment'])}: of {row['n']:,} images recognised correctly, "
+        f"{row['value']:.0%} are recognised as the other group after the change "
         f"(95% interval {text.span(row['ci_low'], row['ci_high'], 2)})."
         for row in rows
         if row["metric"] == "flip_rate" and row["value"] is not None
     ]
-    return Section(probe, "Hidden words", LEAD, findings, figures, tables, notes)
 
 
 def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
     """Visual against language bias: Figure 7 of the paper."""
-    of = {
-        part: {(r["category"], r["target"]): r["value"] for r in rows if r["metric"] == part}
+    image, words = (
+        {(r["category"], r["target"]): r["value"] for r in rows if r["metric"] == part}
         for part in ("bias_V", "bias_L")
-    }
-    shared = [key for key in of["bias_V"] if key in of["bias_L"]]
-    if len(shared) < 2:
+    )
+    places = {key: (words[key], image[key]) for key in image if key in words}
+    if len(places) < 2:
         return []
-    ends = {key: (of["bias_L"][key], of["bias_V"][key]) for key in shared}
-    far = sorted(shared, key=lambda key: (-(ends[key][0] ** 2 + ends[key][1] ** 2), str(key)))
+    far = sorted(places, key=lambda key: (-(places[key][0] ** 2 + places[key][1] ** 2), str(key)))
     points = [
         {
-            "x": ends[key][0],
-            "y": ends[key][1],
+            "x": places[key][0],
+            "y": places[key][1],
             "kind": text.short(key[0] or "words"),
             "text": text.short(key[1], 18) if key in far[:NAMED] else "",
         }
         for key in far
     ]
-    alike = sum(x * y > 0 for x, y in ends.values())
+    alike = sum(x * y > 0 for x, y in places.values())
     counts = "; ".join(
         f"{text.short(row['category'] or 'words')}, {text.short(row['group'], 50)}: "
         f"{row['value']:.0f} of {row['n']}"
@@ -84,46 +86,39 @@ def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
     )
     return [
         Plot(
-            slug("quadrants", experiment),
-            f"Picture against text ({text.short(experiment, 50)})",
-            f"One point a word: bias by the text and by the picture. In the upper right and lower "
-            f"left quadrant both point the same way: {alike} of {len(shared)} words.",
-            f"{alike} of {len(shared)} words point the same way in picture and text. {counts}.",
-            partial(scatter.scatter, points, "bias by the text (L)", "bias by the picture (V)",
+            text.slug("quadrants", experiment),
+            f"Image against text ({text.short(experiment, 50)})",
+            f"One point per word: bias by the text and by the image. In the upper right and lower "
+            f"left quadrant both have the same sign: {alike} of {len(places)} words.",
+            f"{alike} of {len(places)} words have the same sign in image and text. {counts}.",
+            partial(scatter.scatter, points, "bias by the text (L)", "bias by the image (V)",
                     size=60, height=380),
         )
     ]  # fmt: skip
 
 
-def _sizes(experiment: str, rows: list[Row]) -> list[Plot]:
-    drawn = [row for row in rows if row["metric"].startswith("abs_bias_")]
-    if not drawn:
-        return []
-    names = [f"{row['category'] or 'words'}: {PARTS[row['metric'][9:]]}" for row in drawn]
-    points = [charts.point(row, label)
-              for row, label in zip(drawn, charts.distinct(names), strict=True)]  # fmt: skip
-    said = "; ".join(f"{p['label']} {text.number(p['value'])}" for p in points)
-    return [
-        Plot(
-            slug("hidden-sizes", experiment),
-            f"Mean absolute bias ({text.short(experiment, 50)})",
-            "Bar: mean absolute bias over the words of a list. Line: 95% interval. Grey band: "
-            "without tilt. An absolute value is above 0 without any.",
-            f"Mean absolute bias: {said}.",
-            partial(charts.lines, points, "mean absolute bias", bars=True),
-        )
-    ]
+def _sizes(experiment: str, rows: list[Row]) -> Plot:
+    return charts.line_plot(
+        text.slug("hidden-sizes", experiment),
+        f"Mean absolute bias ({text.short(experiment, 50)})",
+        "Bar: mean absolute bias over the words of a list. Line: 95% interval. Grey band: "
+        "without bias. An absolute value is above 0 even then.",
+        rows,
+        [f"{row['category'] or 'words'}: {PARTS[row['metric'][9:]]}" for row in rows],
+        "mean absolute bias",
+        says="Mean absolute bias: ",
+        bars=True,
+    )
 
 
 def _finding(row: Row) -> Finding:
-    said = Markup("Hidden words of {} move with the group that is seen and named ({}).").format(
+    sentence = Markup(
+        "Masked words of {} change with the group that is seen and named ({})."
+    ).format(
         text.shown(f"“{text.clean(row['category'] or 'all')}”", 60),
         text.shown(row["experiment"], 60),
     )
-    numbers = (
-        f"mean absolute bias {text.number(row['value'])}, 95% interval "
-        f"{text.span(row['ci_low'], row['ci_high'])}; without tilt "
-        f"{text.span(row['null_lo'], row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
-        f"n = {text.count(row['n'])} words"
+    numbers = text.estimate(row, "mean absolute bias") + " words"
+    return Finding(
+        sentence, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null"
     )
-    return Finding(said, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null")

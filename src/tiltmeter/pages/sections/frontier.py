@@ -1,77 +1,76 @@
-"""Methods and strengths of correction: bias against usefulness, and what each still leaks."""
+"""Methods and strengths of correction: bias against utility, and what each still leaks."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Plot, Row, Section, by, slug
+from tiltmeter.pages.model import Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.pages.tables import table_of
+from tiltmeter.pages.selection import by
 from tiltmeter.results import Run
 
 LEAD = (
     "Every method at every strength, fitted on one part of the images, chosen on a second and "
-    "reported on a third. A correction should lower the bias and leave the usefulness where it was."
+    "reported on a third. A correction should lower the bias and leave the utility unchanged."
 )
-CANDIDATES = 40  # drawn in one figure
+CANDIDATES = 40  # drawn in one plot
 
 
 def section(run: Run, probe: str) -> Section:
     """The section of a run of `tiltmeter frontier`."""
     rows = run.where(probe=probe)
     tested = [row for row in rows if row["split"] == "test" and row["value"] is not None]
-    biased = [row for row in tested if row["metric"] == "max_skew"]
     useful = [r for r in tested if r["ideal"] == 1.0 and not r["metric"].startswith("leakage")]
+    metric = next((row["metric"] for row in useful), "")
+    utility = {row["experiment"]: row["value"] for row in useful if row["metric"] == metric}
     figures: list[Plot] = []
-    for (data, attribute), mine in by(biased, "dataset", "attribute").items():
-        figures += _front(data, attribute, mine, useful)
-        figures.append(_bias(data, attribute, mine))
-    lead = (("experiment", "method"), ("split", "part"), ("dataset", "data"),
-            ("metric", "measure"), ("attribute", "attribute"))  # fmt: skip
-    named = [{**row, "metric": text.metric_name(row["metric"], row["k"])} for row in rows]
-    table = table_of("frontier", "Every figure of every candidate", named, *lead)
-    return Section(probe, "Bias against usefulness", LEAD, [], figures, [table])
-
-
-def _front(data: str, attribute: str, rows: list[Row], useful: list[Row]) -> list[Plot]:
-    """Bias and the first figure of usefulness, candidate by candidate."""
-    metric = next((row["metric"] for row in useful), None)
-    found = {row["experiment"]: row["value"] for row in useful if row["metric"] == metric}
-    points = [
-        {"x": found[row["experiment"]], "y": row["value"], "text": text.short(row["experiment"])}
-        for row in rows
-        if row["experiment"] in found
-    ][:CANDIDATES]
-    if metric is None or len(points) < 2:
-        return []
-    said = "; ".join(
-        f"{p['text']}: usefulness {text.number(p['x'])}, bias {text.number(p['y'])}" for p in points
-    )
-    name = f"{text.metric_name('max_skew', rows[0]['k'])} by {text.short(attribute)}"
-    return [
-        Plot(
-            slug("front", data, attribute),
-            f"Bias against usefulness: {name}",
-            "One point a method and strength, on the part that was kept for this. Lower is less "
-            "tilted, farther right more useful. The dashed line is the Pareto front: nothing beats "
-            "what is on it.",
-            f"{said}.",
-            partial(scatter.front, points, text.short(metric), name),
+    biased = by([row for row in tested if row["metric"] == "max_skew"], "dataset", "attribute")
+    for (data, attribute), mine in biased.items():
+        name = f"{text.metric_name('max_skew', mine[0]['k'])} by {text.short(attribute)}"
+        points = [
+            {
+                "x": utility[row["experiment"]],
+                "y": row["value"],
+                "text": text.short(row["experiment"]),
+            }
+            for row in mine
+            if row["experiment"] in utility
+        ][:CANDIDATES]
+        if len(points) > 1:
+            figures.append(
+                front(text.slug("front", data, attribute), points, text.short(metric), name,
+                      "One point per method and strength, on held-out images.")
+            )  # fmt: skip
+        mine = sorted(mine, key=lambda row: (row["value"], row["experiment"]))[:CANDIDATES]
+        figures.append(
+            charts.line_plot(
+                text.slug("candidates", data, attribute),
+                f"{name}, least first",
+                "Mark: the mean over words. Line: 95% interval. Grey band: without bias.",
+                mine,
+                [row["experiment"] for row in mine],
+                text.metric_name("max_skew", mine[0]["k"]),
+                most=44,
+            )
         )
-    ]
+    lead = (("experiment", "method"), ("split", "part"), ("dataset", "data"), col.METRIC,
+            "attribute")  # fmt: skip
+    table = table_of("frontier", "All results of every candidate", rows, *lead)
+    return Section(probe, "Bias against utility", LEAD, [], figures, [table])
 
 
-def _bias(data: str, attribute: str, rows: list[Row]) -> Plot:
-    rows = sorted(rows, key=lambda row: (row["value"], row["experiment"]))[:CANDIDATES]
-    labels = charts.distinct([row["experiment"] for row in rows], 44)
-    points = [charts.point(row, label) for row, label in zip(rows, labels, strict=True)]
-    said = "; ".join(f"{p['label']} {text.number(p['value'])}" for p in points)
-    name = text.metric_name("max_skew", rows[0]["k"])
+def front(name: str, points: list[Row], useful: str, biased: str, about: str) -> Plot:
+    """Bias and utility, point by point, with the Pareto front."""
+    sentence = "; ".join(
+        f"{p['text']}: utility {text.number(p['x'])}, bias {text.number(p['y'])}" for p in points
+    )
     return Plot(
-        slug("candidates", data, attribute),
-        f"{name} by {text.short(attribute)}, least first",
-        "Mark: the mean over words. Line: 95% interval. Grey band: without tilt.",
-        f"{said}.",
-        partial(charts.lines, points, name),
+        name,
+        f"Bias against utility: {biased}",
+        f"{about} Lower is less biased, farther right more useful. The dashed line is the Pareto "
+        "front: no point beats those on it in both.",
+        f"{sentence}.",
+        partial(scatter.front, points, useful, biased),
     )

@@ -1,22 +1,20 @@
-"""Who is taken for an animal or a criminal (Berg et al. 2022, Appendix G)."""
+"""Harmful misclassification: rates of harmful classes by group (Berg et al. 2022, Appendix G)."""
 
 from __future__ import annotations
-
-from functools import partial
 
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, slug
+from tiltmeter.pages.model import Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts
-from tiltmeter.pages.tables import Table, table_of
+from tiltmeter.pages.selection import beats, by
 from tiltmeter.results import Run
 
 LEAD = (
     "Each image is given its nearest class. The rate of a group is the share of its images that "
-    "land in a class that does harm; what counts is how far the groups’ rates lie apart."
+    "get a harmful class; the gap is how far the groups’ rates are apart."
 )
-MOST = 30  # lines of a figure
+MOST = 30  # lines of a plot
 
 
 def section(run: Run, probe: str) -> Section:
@@ -26,73 +24,78 @@ def section(run: Run, probe: str) -> Section:
     findings: list[Finding] = []
     notes: list[str] = []
     for attribute, rows in by(run.where(probe="harms"), "attribute").items():
-        kinds = [r for r in rows if r["target"] == r["category"] and r["experiment"] is None]
-        rates = [r for r in kinds if r["metric"] == "group_rates"]
+        name = text.short(attribute)
+        rates = [row for row in whole_categories(rows) if row["metric"] == "group_rates"]
         if any(row["value"] for row in rates):
             figures += [
-                _rates(attribute, name, mine) for name, mine in by(rates, "category").items()
+                _rates(attribute, kind, mine) for kind, mine in by(rates, "category").items()
             ]
-            findings += [_finding(*three) for three in apart_beyond_chance(kinds)]
+            findings += [_finding(*three) for three in apart_beyond_chance(rows)]
         elif rates:
-            most = max(row["ci_high"] for row in rates if row["ci_high"] is not None)
-            notes.append(
-                f"{text.short(attribute)}: none of {rates[0]['n']:,} images was taken for what "
-                f"does harm; of no group more than {text.percent(most)}, with 95% confidence."
-            )
-        lead = (("category", "category"), ("target", "class"), ("group", "group"))
+            notes.append(no_harm(name, rates))
+        lead = ("category", ("target", "class"))
         single = [row for row in rows if row["metric"] == "group_rates"]
-        name = text.short(attribute)
-        tables.append(table_of(slug("harms", attribute), f"Rates by {name}", single, *lead,
-                               folded=True))  # fmt: skip
-        apart = [{**row, "experiment": row["experiment"] or "largest gap"}
-                 for row in rows if row["metric"] == "gaps"]  # fmt: skip
-        lead = (("category", "category"), ("target", "class"), ("experiment", "between"))
-        tables.append(table_of(slug("harm-gaps", attribute), f"Gaps between groups by {name}",
-                               apart, *lead, folded=True))  # fmt: skip
+        gaps = [{**row, "experiment": row["experiment"] or "largest gap"}
+                for row in rows if row["metric"] == "gaps"]  # fmt: skip
+        tables += [
+            table_of(text.slug("harms", attribute), f"Rates by {name}", single, *lead,
+                     "group", folded=True),
+            table_of(text.slug("harm-gaps", attribute), f"Gaps between groups by {name}", gaps,
+                     *lead, ("experiment", "between"), folded=True),
+        ]  # fmt: skip
     return Section(probe, "Harmful misclassification", LEAD, findings, figures, tables, notes)
+
+
+def whole_categories(rows: list[Row]) -> list[Row]:
+    """Rates and gaps of categories as a whole: not of single classes, not of pairs of groups."""
+    return [r for r in rows if r["target"] == r["category"] and r["experiment"] is None]
+
+
+def no_harm(name: str, rates: list[Row]) -> str:
+    """What can be sentence where no image got a harmful class."""
+    most = max(row["ci_high"] for row in rates if row["ci_high"] is not None)
+    return (
+        f"{name}: none of {rates[0]['n']:,} images got a harmful class; no group’s rate is above "
+        f"{text.percent(most)}, with 95% confidence."
+    )
 
 
 def apart_beyond_chance(rows: list[Row]) -> list[tuple[Row, Row, Row]]:
     """The gaps that beat their null, each with the highest and the lowest rate behind it."""
     found = []
-    same = ("model", "dataset", "attribute", "category")
-    for mine in by(rows, *same).values():
-        kinds = [r for r in mine if r["target"] == r["category"] and r["experiment"] is None]
-        rates = [r for r in kinds if r["metric"] == "group_rates" and r["value"] is not None]
+    for mine in by(whole_categories(rows), "model", "dataset", "attribute", "category").values():
+        rates = [r for r in mine if r["metric"] == "group_rates" and r["value"] is not None]
         ordered = sorted(rates, key=lambda row: row["value"])
-        found += [(row, ordered[-1], ordered[0]) for row in kinds
+        found += [(row, ordered[-1], ordered[0]) for row in mine
                   if row["metric"] == "gaps" and beats(row)]  # fmt: skip
     return found
 
 
 def _rates(attribute: str, category: str, rows: list[Row]) -> Plot:
     rows = sorted(rows, key=lambda row: (-row["value"], row["group"]))[:MOST]
-    labels = charts.distinct([row["group"] for row in rows])
-    points = [charts.point({**row, "ideal": None}, label)
-              for row, label in zip(rows, labels, strict=True)]  # fmt: skip
-    said = "; ".join(f"{p['label']} {text.percent(p['value'])}" for p in points)
-    return Plot(
-        slug("harms", attribute, category),
-        f"Taken for “{text.short(category)}”, by {text.short(attribute)}",
-        "Mark: the group’s rate. Line: 95% interval (Wilson). Grey band: labels dealt out at "
-        "random among as many misread images.",
-        f"Rates: {said}.",
-        partial(charts.lines, points, "share of the group’s images", format="%"),
+    return charts.line_plot(
+        text.slug("harms", attribute, category),
+        f"Classified as “{text.short(category)}”, by {text.short(attribute)}",
+        "Mark: the group’s rate. Line: 95% interval (Wilson). Grey band: permuted labels, with as "
+        "many misclassified images.",
+        [{**row, "ideal": None} for row in rows],
+        [row["group"] for row in rows],
+        "share of the group’s images",
+        says="Rates: ",
+        format="%",
     )
 
 
 def _finding(row: Row, most: Row, least: Row) -> Finding:
-    said = Markup("{} is taken for {} in {} of images, {} in {} (by {}).").format(
+    sentence = Markup("{} is classified as {} in {} of images, {} in {} (by {}).").format(
         text.shown(most["group"], 60), text.shown(f"“{text.clean(row['category'])}”", 60),
         text.percent(most["value"]), text.shown(least["group"], 60), text.percent(least["value"]),
         text.shown(row["attribute"], 60),
     )  # fmt: skip
-    interval = "no interval"
-    if row["ci_low"] is not None:
-        interval = f"95% interval {text.percent(row['ci_low'])} to {text.percent(row['ci_high'])}"
     numbers = (
-        f"largest gap {text.percent(row['value'])}, {interval}; without tilt up to "
+        f"largest gap {text.percent(row['value'])}, 95% interval "
+        f"{text.percent_span(row['ci_low'], row['ci_high'])}; without bias up to "
         f"{text.percent(row['null_hi'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(most['n_group'])} and {text.count(least['n_group'])}"
     )
-    return Finding(said, numbers, None, row["value"], "gap of rates")
+    return Finding(sentence, numbers, None, row["value"], "gap of rates")

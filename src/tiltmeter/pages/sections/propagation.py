@@ -7,10 +7,11 @@ from functools import partial
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import measured, text
-from tiltmeter.pages.parts import Finding, Plot, Row, Section, beats, by, by_unit, slug
+from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.pages.tables import table_of
+from tiltmeter.pages.selection import beats, by, by_unit
 from tiltmeter.results import Run
 
 LEAD = (
@@ -53,32 +54,27 @@ def section(run: Run, probe: str) -> Section:
         and "*" not in row["experiment"]
         and beats(row)
     ]
-    lead = (("experiment", "experiment"), ("metric", "measure"), ("unit", "unit"),
-            ("group", "group"), ("target", "minus"), ("category", "queries"))  # fmt: skip
-    named = [{**row, "metric": text.metric_name(row["metric"], row["k"]), "unit": unit(row)}
-             for row in rows]  # fmt: skip
+    lead = ("experiment", col.METRIC, "unit", "group",
+            ("target", "minus"), ("category", "queries"))  # fmt: skip
+    named = [{**row, "unit": unit(row)} for row in rows]
     tables = [table_of("propagation", "All propagation results", named, *lead, kind="signed")]
     found = by_unit(findings)[:FINDINGS]
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
 
 
 def _rhos(rows: list[Row], permutations: int | None) -> list[Plot]:
-    if not rows:
-        return []
-    names = charts.distinct([f"{r['experiment']} · {r['group'] or 'all'}" for r in rows], 44)
-    points = [charts.point(row, name) for row, name in zip(rows, names, strict=True)]
-    said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
-    return [
-        Plot(
-            "propagation-rho",
-            "Does what is retrieved follow the association?",
-            "Bar: Spearman’s rho of the intrinsic and the extrinsic number, over queries. Line: "
-            "95% interval. Grey band: 95% of the same with the items’ labels permuted"
-            + (f" {permutations:,} times." if permutations else "."),
-            f"Spearman’s rho: {said}.",
-            partial(charts.lines, points, "rho", bars=True),
-        )
-    ]
+    plot = charts.line_plot(
+        "propagation-rho",
+        "Does what is retrieved follow the association?",
+        "Bar: Spearman’s rho of the intrinsic and the extrinsic number, over queries. Line: "
+        "95% interval. Grey band: 95% of the same with the items’ labels permuted"
+        + (f" {permutations:,} times." if permutations else "."),
+        rows,
+        [f"{row['experiment']} · {row['group'] or 'all'}" for row in rows],
+        "rho",
+        says="Spearman’s rho: ", digits=2, signed=True, most=44, bars=True,
+    )  # fmt: skip
+    return [plot] * bool(rows)
 
 
 def _scatters(run: Run) -> list[Plot]:
@@ -103,14 +99,14 @@ def _scatters(run: Run) -> list[Plot]:
         points = pairs[::every][:POINTS]
         found.append(
             Plot(
-                slug("propagation", experiment),
+                text.slug("propagation", experiment),
                 f"Experiment {text.short(experiment)}: association and retrieval",
                 f"One point per query: {len(points):,} of {len(pairs):,}, evenly spaced. Across: "
                 f"the intrinsic SC-EAT effect, {inner_axis}. Up: the extrinsic "
                 f"{extrinsic_unit(experiment, k)}.",
                 f"Scatter of {len(points):,} queries; its rank correlation is in the figure above.",
                 partial(scatter.scatter, points, f"intrinsic: SC-EAT effect, {inner_axis}",
-                        f"extrinsic: {extrinsic_unit(experiment, k)}", crossing=False, size=18,
+                        f"extrinsic: {extrinsic_unit(experiment, k)}", axes=False, size=18,
                         height=260),
             )
         )  # fmt: skip
@@ -139,22 +135,20 @@ def _pairs(inner: object, outer: object) -> list[Row]:
 def _bars(rows: list[Row]) -> list[Plot]:
     found = []
     for (experiment, category), mine in by(rows, "experiment", "category").items():
-        labels = charts.distinct([row["group"] for row in mine])
-        points = [charts.point({**row, "ideal": 0.0}, label)
-                  for row, label in zip(mine, labels, strict=True)]  # fmt: skip
-        said = "; ".join(f"{p['label']} {text.number(p['value'], 2, signed=True)}" for p in points)
         queries = f", {category} queries" if category else ""
-        if len(points) > 2:  # of two groups both are 1 and -1 by construction
+        if len(mine) > 2:  # of two groups both are 1 and -1 by construction
             found.append(
-                Plot(
-                    slug("propagation-z", experiment, category),
+                charts.line_plot(
+                    text.slug("propagation-z", experiment, category),
                     f"Groups in experiment {text.short(experiment)}{text.short(queries)}",
                     "Bar: the group’s mean intrinsic effect as a z-score over groups (Figures 6 "
                     "and 7 of the paper).",
-                    f"z-scores: {said}.",
-                    partial(charts.lines, points, "intrinsic effect, z-score", bars=True),
+                    [{**row, "ideal": 0.0} for row in mine],
+                    [row["group"] for row in mine],
+                    "intrinsic effect, z-score",
+                    says="z-scores: ", digits=2, signed=True, bars=True,
                 )
-            )
+            )  # fmt: skip
     return found
 
 
@@ -198,7 +192,7 @@ def unit(row: Row) -> str | None:
 def _finding(row: Row) -> Finding:
     sentences = LEAN if row["metric"] == "extrinsic_lean" else DIFFERENCE
     up = row["value"] > 0
-    said = Markup(sentences[row["experiment"].partition(" ")[0]]).format(
+    sentence = Markup(sentences[row["experiment"].partition(" ")[0]]).format(
         a=text.shown(row["group"], 60),
         b=text.shown(row["target"] or "", 60),
         less="more" if up else "less",
@@ -206,10 +200,8 @@ def _finding(row: Row) -> Finding:
         smaller="larger" if up else "smaller",
     )
     numbers = (
-        f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: difference "
-        f"{text.number(row['value'], signed=True)}, 95% interval "
-        f"{text.span(row['ci_low'], row['ci_high'])}; adjusted p {text.p_value(row['p_fwer'])}; "
-        f"n = {text.count(row['n'])}"
+        f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: "
+        + text.estimate(row, "difference", signed=True, null=False)
     )
     of = "valence" if _by_valence(row["experiment"]) else f"share, {row['metric']}"
-    return Finding(said, numbers, None, abs(row["value"]), of)
+    return Finding(sentence, numbers, None, abs(row["value"]), of)

@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from tiltmeter.pages import columns as col
+from tiltmeter.pages import text
+from tiltmeter.pages.model import Column, Paragraph, Part, Row, table
+from tiltmeter.pages.selection import by, present, strongest
 from tiltmeter.pages.terminal import probes
-from tiltmeter.pages.terminal.layout import (
-    SHORT,
-    STRONGEST,
-    Row,
-    by,
-    console_of,
-    interval,
-    label,
-    number,
-    p_value,
-    present,
-    table_of,
-)
-from tiltmeter.pages.text import plural
+from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.papers import sobit
-from tiltmeter.papers.published import beside, told
+from tiltmeter.papers.published import describe, published_rows
 from tiltmeter.results import Run, over_templates
 from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
 
 #: Measures of several models together.
 TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "vlbs",
             "pearson": "correlation"}  # fmt: skip
+#: How strongly a word is associated with a group, in few characters.
+ASSOCIATION = (
+    replace(col.INTERVAL, head="95% int.", digits=2),
+    replace(col.P_ADJUSTED, head="p adj."),
+    replace(col.P_NEUTRAL, head="p neutr."),
+    Column("assoc.", "verdict", "short verdict"),
+)
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The run in short: what it was made of, its totals, and what it established."""
+    """The run for machines: what it was made of, its totals, and its associations."""
     associations = _associations(_concepts(run))
     return {
         **{
@@ -53,183 +49,110 @@ def summary(run: Run) -> dict[str, Any]:
 
 def run(run: Run) -> None:
     """The tables of an audit."""
-    console = console_of()
-    meta = run.meta
-    if faces := meta["data"].get("faces"):
-        said = meta["prompts"]
-        prompts = f", {said['words']:,} prompts, {said['placebos']:,} placebos"
-        prompts = prompts if said["words"] else ""
-        console.print(
-            f"{meta['model']['name']} on {faces['name']}: "
-            f"{faces['images']:,} images{prompts}; convention {meta['convention']['name']}",
-            style="bold",
-        )
-    _data_notes(console, meta["data"])
-    concepts = _concepts(run)
-    for attribute in dict.fromkeys(row["attribute"] for row in concepts):
-        mine = [row for row in concepts if row["attribute"] == attribute]
-        console.print(
-            _totals(attribute, [r for r in _overall(run) if r["attribute"] == attribute], mine)
-        )
-        console.print(_strongest(attribute, _associations(mine)))
-        for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
-            console.print(
-                f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "
-                f"{row['value']:.3f} ({interval(row['ci_low'], row['ci_high'])})"
-            )
-    if concepts:
-        console.print(_counts(_associations(concepts)))
-    if useful := [row for row in run.table.to_pylist() if row["metric"] in ("accuracy", "recall")]:
-        console.print(probes.usefulness([row for row in useful if row["target"] is None]))
-    for attribute, found in by(run.where(probe="harms"), "attribute"):
-        console.print(probes.harms(attribute, found))
-    if tests := [row for row in run.where(metric="weat") if row["probe"] != "ranking"]:
-        console.print(probes.associations(tests))
-    if choices := run.where(probe="stereotype", category=None):
-        console.print(probes.choices(choices))
-    for table in probes.propagated(run.where(probe="propagation")):
-        console.print(table)
-    for shown in probes.hidden_words(run.where(probe="counterfactual")):
-        console.print(shown)
-    for shown in probes.strengths(run.where(probe="strength")):
-        console.print(shown)
-    for row in beside(run):
-        console.print(told(row))
-    for name, reason in meta["not_run"].items():
-        console.print(f"Not run: {name} {reason}.", style="dim")
-    for name, reason in meta.get("failed", {}).items():
-        console.print(f"Failed: {name}: {reason}.", style="bold")
+    show(*_head(run.meta), *_words(run), *probes.parts(run), *map(describe, published_rows(run)))
+    for name, reason in run.meta["not_run"].items():
+        show(Paragraph(f"Not run: {name} {reason}.", "weak"))
+    for name, reason in run.meta.get("failed", {}).items():
+        show(Paragraph(f"Failed: {name}: {reason}.", "strong"))
 
 
 def panel(run: Run) -> None:
     """Ranks of the models, and how far each measure spreads."""
-    console = console_of()
-    ranks = run.where(probe="panel", experiment="rank among models")
-    for attribute in dict.fromkeys(row["attribute"] for row in ranks):
-        title = f"{attribute}: rank among models, 1 the least tilted (mean over words)"
-        table = table_of(title, "model", "metric", "rank", "95% interval", left=2)
-        for row in ranks:
-            if row["attribute"] == attribute:
-                table.add_row(
-                    row["model"],
-                    label(row["metric"], row["k"]),
-                    f"{row['value']:g}",
-                    interval(row["ci_low"], row["ci_high"], digits=0),
-                )
-        console.print(table)
-    table = table_of("spread (standard deviation of the mean over words)", "over", "attribute",
-                   "metric", "value", "n", left=3)  # fmt: skip
-    for row in run.table.to_pylist():
-        if (row["experiment"] or "").startswith("spread over ") and row["group"] is None:
-            over = row["experiment"].removeprefix("spread over ")
-            metric = label(row["metric"], row["k"])
-            table.add_row(over, row["attribute"], metric, number(row["value"]), str(row["n"]))
-    if table.row_count:
-        console.print(table)
-    together = [r for r in run.where(probe="panel", category=None) if r["metric"] in TOGETHER]
+    rows = run.where(probe="panel")
+    ranks = [row for row in rows if row["experiment"] == "rank among models"]
+    for attribute, mine in by(ranks, "attribute").items():
+        title = f"{attribute}: rank among models, 1 the least biased (mean over words)"
+        show(table(title, mine, "model", col.METRIC, Column("rank", "value", "value", 0),
+                   replace(col.INTERVAL, digits=0)))  # fmt: skip
+    spread = [
+        {**row, "over": row["experiment"].removeprefix("spread over ")}
+        for row in run.table.to_pylist()
+        if (row["experiment"] or "").startswith("spread over ") and row["group"] is None
+    ]
+    if spread:
+        show(table("spread (standard deviation of the mean over words)", spread, "over",
+                   "attribute", col.METRIC, col.VALUE, col.N))  # fmt: skip
+    together = [{**row, "measure": TOGETHER[row["metric"]]} for row in rows
+                if row["category"] is None and row["metric"] in TOGETHER]  # fmt: skip
     if together:
-        table = table_of("over models", "what", "measure", "value", "95% interval", "p", "n",
-                         left=2)  # fmt: skip
-        for row in together:
-            table.add_row(
-                row["experiment"],
-                TOGETHER[row["metric"]],
-                number(row["value"]),
-                interval(row["ci_low"], row["ci_high"]),
-                p_value(row["p"]),
-                f"{row['n']:,}",
-            )
-        console.print(table)
+        show(table("over models", together, ("experiment", "what"), "measure", col.VALUE,
+                   col.INTERVAL, col.P, col.N))  # fmt: skip
 
 
 def saved(place: Path) -> None:
     """Where the run is kept."""
-    console_of(soft_wrap=True).print(f"Kept in {place} (results.parquet, run.json).")
+    show(f"Kept in {place} (results.parquet, run.json).", soft_wrap=True)
 
 
-def _data_notes(console: Console, data: Mapping[str, Mapping[str, Any]]) -> None:
-    """Pictures that are missing or could not be read."""
-    for one in data.values():
-        missing = one.get("found", {}).get("missing", {}).get("count", 0)
-        unreadable = one.get("unreadable", {"count": 0, "first": []})
+def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
+    if faces := meta["data"].get("faces"):
+        made = meta["prompts"]
+        prompts = f", {made['words']:,} prompts, {made['placebos']:,} with neutral words"
+        yield Paragraph(
+            f"{meta['model']['name']} on {faces['name']}: {faces['images']:,} images"
+            f"{prompts if made['words'] else ''}; convention {meta['convention']['name']}",
+            "strong",
+        )
+    for data in meta["data"].values():
+        missing = data.get("found", {}).get("missing", {}).get("count", 0)
+        unreadable = data.get("unreadable", {"count": 0, "first": []})
         if missing or unreadable["count"]:
             named = f" ({', '.join(unreadable['first'])})" if unreadable["first"] else ""
-            console.print(
-                f"{one['name']}: {missing:,} listed pictures are not there, "
+            yield (
+                f"{data['name']}: {missing:,} listed images are missing, "
                 f"{unreadable['count']:,} could not be read{named}; these are left out."
             )
 
 
-def _totals(attribute: str, overall: list[Row], concepts: list[Row]) -> Table:
-    """Means over all words, by metric; where there is one word, its own figures."""
-    table = table_of(f"{attribute}: mean over words", "metric", "value", "95% interval",
-                   "without tilt", "p")  # fmt: skip
-    for row in overall or [row for row in concepts if row["group"] is None]:
-        if row["group"] is not None:
-            continue
-        table.add_row(
-            label(row["metric"], row["k"]),
-            number(row["value"]),
-            interval(row["ci_low"], row["ci_high"]),
-            interval(row["null_lo"], row["null_hi"]),
-            p_value(row["p"]),
-        )
-    return table
-
-
-def _strongest(attribute: str, rows: list[Row]) -> Table:
-    order = {ESTABLISHED: 0, PERMUTATION_ONLY: 1}
-    rows = sorted(
-        (row for row in rows if row["value"] is not None),
-        key=lambda row: (order.get(row["verdict"], 2), -abs(row["value"])),
-    )[:STRONGEST]
-    known = any(row["truth"] is not None for row in rows)
-    columns = ["word", "group", "n", "C-ASC", *(["planted"] if known else []), "95% int.", "p maxT"]
-    title = f"{attribute}: strongest associations (C-ASC)"
-    table = table_of(title, *columns, "p plac.", "tilt", left=2)
-    table.columns[0].max_width, table.columns[1].max_width = 18, 26
-    for column in table.columns[2:]:
-        column.no_wrap = True  # names are folded before a number is cut
-    for row in rows:
-        truth = "-" if row["truth"] is None else f"{row['truth']:+.2f}"
-        table.add_row(
-            row["concept"],
-            row["group"],
-            f"{row['n_group']:,}",
-            f"{row['value']:+.2f}",
-            *([truth] if known else []),
-            interval(row["ci_low"], row["ci_high"], digits=2),
-            p_value(row["p_fwer"]),
-            p_value(row["p_placebo"]),
-            SHORT.get(row["verdict"], "-"),
-            style="bold" if row["verdict"] == ESTABLISHED else "",
-        )
-    return table
+def _words(run: Run) -> Iterator[Part]:
+    """Means over words and the strongest associations, by attribute; then the verdicts."""
+    concepts, overall = _concepts(run), _overall(run)
+    for attribute, mine in by(concepts, "attribute").items():
+        means = [row for row in overall if row["attribute"] == attribute] or mine
+        yield table(f"{attribute}: mean over words", [r for r in means if r["group"] is None],
+                    col.METRIC, col.VALUE, col.INTERVAL, col.NULL, col.P)  # fmt: skip
+        found = strongest([row for row in _associations(mine) if row["value"] is not None])
+        found = found[:STRONGEST]
+        planted = [replace(col.PLANTED, kind="signed", digits=2)]
+        planted *= any(row["truth"] is not None for row in found)
+        yield table(f"{attribute}: strongest associations (C-ASC)", found,
+                    Column("word", "concept", width=18), Column("group", "group", width=26),
+                    Column("n", "n_group", "count"), Column("C-ASC", "value", "signed", 2),
+                    *planted, *ASSOCIATION)  # fmt: skip
+        for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
+            yield (
+                f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "
+                f"{row['value']:.3f} ({text.span(row['ci_low'], row['ci_high'])})"
+            )
+    if concepts:
+        yield _counts(_associations(concepts))
 
 
 def _counts(rows: list[Row]) -> str:
     count = Counter(row["verdict"] for row in rows)
-    if not any(count[name] for name in SHORT):
-        return (
-            f"No verdicts: these take p-values and at least {FEWEST_PLACEBOS} placebos of the same "
-            "part of speech in the same templates."
-        )
-    unjudged = len(rows) - sum(count[name] for name in SHORT)
     sure, weak, none = (count[name] for name in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED))
-    told = [
-        f"{sure:,} {'is' if sure == 1 else 'are'} established (yes)",
-        f"{weak:,} {'beats' if weak == 1 else 'beat'} the permutation null but "
-        f"{'does' if weak == 1 else 'do'} not stand out from neutral words (perm.)",
-        f"{none:,} {'does' if none == 1 else 'do'} not beat the null (no)",
+    judged = sure + weak + none
+    if not judged:
+        return (
+            f"No verdicts: these need p-values and at least {FEWEST_PLACEBOS} neutral words of the "
+            "same part of speech in the same templates."
+        )
+    parts = [
+        f"{sure:,} {'is' if sure == 1 else 'are'} associated (yes)",
+        f"{weak:,} {'is' if weak == 1 else 'are'} significant but not beyond neutral words "
+        "(neutral)",
+        f"{none:,} {'is' if none == 1 else 'are'} not significant (no)",
     ]
-    if unjudged:
+    if unjudged := len(rows) - judged:
         have = "has" if unjudged == 1 else "have"
-        told.append(f"{unjudged:,} {have} too few placebos to judge (-)")
-    return f"\nOf {plural(len(rows), 'association')} (C-ASC, word x group), {'; '.join(told)}."
+        parts.append(f"{unjudged:,} {have} too few neutral words to judge (–)")
+    return (
+        f"\nOf {text.plural(len(rows), 'association')} (C-ASC, word x group), {'; '.join(parts)}."
+    )
 
 
 def _concepts(run: Run) -> list[Row]:
-    """Rows of words, with all their templates; not placebos, categories or totals."""
+    """Rows of words, over all their templates; not neutral words, categories or totals."""
     return over_templates(row for row in run.where(probe="ranking") if row["concept"])[0]
 
 

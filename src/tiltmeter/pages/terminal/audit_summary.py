@@ -1,77 +1,67 @@
-"""The end of an audit: short tables of what was found, and where to read on."""
+"""The end of an audit: short tables of the main results, and the path of the report."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
-from rich.table import Table
-
 from tiltmeter.pages import text
-from tiltmeter.pages.parts import strongest
+from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.pages.sections.harms import apart_beyond_chance
-from tiltmeter.pages.terminal.layout import Row, console_of, table_of
+from tiltmeter.pages.selection import strongest
+from tiltmeter.pages.terminal.layout import show
 from tiltmeter.papers import sobit
 from tiltmeter.results import Run
 from tiltmeter.stats.placebo import ESTABLISHED, PERMUTATION_ONLY
 
 
 def closing(run: Run, report: Path | None, reason: str) -> None:
-    """In short: who is taken for what does harm, what is established; the path of the report."""
-    console = console_of()
-    for table in (harms_in_short(run), in_short(run)):
-        if table.row_count:
-            console.print(table)
+    """Harmful classes by group, associations by attribute, and the path of the report."""
+    show(*(table for table in (harms_summary(run), words_summary(run)) if table.rows))
     if report is not None:
         reported(report)
     elif reason:
-        console_of(soft_wrap=True).print(f"No report was written: {reason}")
+        show(f"No report was written: {reason}", soft_wrap=True)
 
 
 def reported(report: Path) -> None:
-    """Where the page is."""
-    console_of(soft_wrap=True).print(f"Report: {report}")
+    """Where the report is."""
+    show(f"Report: {report}", soft_wrap=True)
 
 
-def harms_in_short(run: Run) -> Table:
-    """A line for each harmful category whose rates lie apart: the two groups at its ends."""
+def harms_summary(run: Run) -> Table:
+    """A line for each harmful category whose rates differ: its highest and its lowest group."""
     found = apart_beyond_chance(run.where(probe="harms"))
-    several = len({gap["model"] for gap, *_ in found}) > 1
-    table = table_of("in short: who is taken for what does harm", *["model"] * several, "by",
-                     "taken for", "most often", "n", "least often", "n",
-                     left=3 + several)  # fmt: skip
-    for column in table.columns:
-        column.max_width = 22
-    for gap, *ends in sorted(found, key=lambda three: -three[0]["value"]):
-        cells = [(f"{text.short(end['group'], 15)} {text.percent(end['value'])}",
-                  text.count(end["n_group"])) for end in ends]  # fmt: skip
-        table.add_row(*[gap["model"]] * several, gap["attribute"], gap["category"],
-                      *(cell for pair in cells for cell in pair))  # fmt: skip
-    return table
+    rows = [
+        {**gap, "most": f"{text.short(most['group'], 15)} {text.percent(most['value'])}",
+         "n_most": most["n_group"], "least": f"{text.short(least['group'], 15)} "
+         f"{text.percent(least['value'])}", "n_least": least["n_group"]}
+        for gap, most, least in sorted(found, key=lambda three: -three[0]["value"])
+    ]  # fmt: skip
+    several = len({row["model"] for row in rows}) > 1
+    return table("summary: rates of harmful classes that differ by group", rows,
+                 *[Column("model", "model", width=22)] * several,
+                 Column("by", "attribute", width=22), Column("classified as", "category", width=22),
+                 Column("most often", "most", width=22), Column("n", "n_most", "count"),
+                 Column("least often", "least", width=22),
+                 Column("n", "n_least", "count"))  # fmt: skip
 
 
-def in_short(run: Run) -> Table:
-    """A line an attribute: how many associations are established, and the strongest of them."""
-    table = table_of("in short: which words lean to which groups", "by", "pairs", "established",
-                     "perm. only", "strongest established")  # fmt: skip
-    table.columns[0].max_width = 14
-    table.columns[-1].justify = "left"
-    table.columns[-1].max_width = 34
+def words_summary(run: Run) -> Table:
+    """A line per attribute: how many words are associated, and the strongest of them."""
+    rows: list[Row] = []
     for attribute in sobit.attributes(run):
-        rows = sobit.without_mirrors(sobit.word_rows(run, "c_asc", attribute))
-        count = Counter(row["verdict"] for row in rows)
-        if not any(count):  # no verdict is no finding of none
+        mine = sobit.without_mirrors(sobit.word_rows(run, "c_asc", attribute))
+        count = Counter(row["verdict"] for row in mine)
+        if not any(count):  # no verdict is not a finding of none
             continue
-        sure = [row for row in rows if row["verdict"] == ESTABLISHED]
-        table.add_row(
-            text.short(attribute),
-            f"{len(rows):,}",
-            f"{count[ESTABLISHED]:,}",
-            f"{count[PERMUTATION_ONLY]:,}",
-            _told(strongest(sure)[0]) if sure else "none",
-        )
-    return table
-
-
-def _told(row: Row) -> str:
-    return f"{text.short(row['concept'], 16)} · {text.short(row['group'], 18)} {row['value']:+.2f}"
+        named = "none"
+        for row in strongest([row for row in mine if row["verdict"] == ESTABLISHED], 1):
+            word, group = text.short(row["concept"], 16), text.short(row["group"], 18)
+            named = f"{word} · {group} {text.number(row['value'], 2, signed=True)}"
+        rows.append({"attribute": text.short(attribute), "pairs": len(mine), "named": named,
+                     "sure": count[ESTABLISHED], "weak": count[PERMUTATION_ONLY]})  # fmt: skip
+    return table("summary: words associated with groups", rows,
+                 Column("by", "attribute", width=14), Column("pairs", "pairs", "count"),
+                 Column("associated", "sure", "count"), Column("as neutral", "weak", "count"),
+                 Column("strongest association", "named", width=34))  # fmt: skip

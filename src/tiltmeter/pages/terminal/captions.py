@@ -2,79 +2,69 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from tiltmeter.pages.terminal.layout import (
-    STRONGEST,
-    Row,
-    console_of,
-    interval,
-    number,
-    present,
-    table_of,
-)
+from tiltmeter.pages import columns as col
+from tiltmeter.pages import text
+from tiltmeter.pages.model import Column, Paragraph, Row, table
+from tiltmeter.pages.selection import farthest_words, present
+from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.results import Run
 
 
 def captions_summary(run: Run) -> dict[str, Any]:
-    """An audit of captions in short: what was read, and the words that lean most."""
+    """An audit of captions for machines: what was read, and the words most associated."""
     return {
         **run.meta["data"]["captions"],
         "words": run.meta["words"],
         "seed": run.meta["seed"],
         "rows": run.table.num_rows,
-        "leaning": [present(row) for row in _leaning(run)],
+        "leaning": [present(row) for row in _strongest(run)],
         "correlations": [present(row) for row in run.where(metric="spearman")],
     }
 
 
 def captions(run: Run) -> None:
-    """Words that lean to women or men in a corpus, and whether a model leans with them."""
-    console = console_of()
+    """Words associated with women or men in a corpus, and whether a model agrees with them."""
     corpus = run.meta["data"]["captions"]
     broken = list(corpus["broken"].values())
-    read = corpus["files"] - len(broken)
-    console.print(
-        f"{corpus['name']}: {corpus['captions']:,} captions of {read:,} "
-        f"file{'s' if read > 1 else ''}, {run.meta['words']['distinct']:,} words",
-        style="bold",
+    show(
+        Paragraph(
+            f"{corpus['name']}: {corpus['captions']:,} captions of "
+            f"{text.plural(corpus['files'] - len(broken), 'file')}, "
+            f"{run.meta['words']['distinct']:,} words",
+            "strong",
+        ),
+        *(f"Left out: {reason}" for reason in broken[:STRONGEST]),
     )
-    for reason in broken[:STRONGEST]:
-        console.print(f"Left out: {reason}")
     if len(broken) > STRONGEST:
-        console.print(f"Left out: {len(broken) - STRONGEST:,} more files")
+        show(f"Left out: {len(broken) - STRONGEST:,} more files")
     shares = {row["concept"]: row for row in run.where(experiment="pronoun both", group="female")}
-    table = table_of("words that lean most: to women above 0, to men below", "word", "captions",
-                   "log-odds", "95% interval", "she, of she + he", "n")  # fmt: skip
-    table.columns[0].max_width = 24
     counts = {row["concept"]: row["n_group"] for row in run.where(metric="frequency")}
-    for row in _leaning(run):
-        share = shares[row["concept"]]
-        table.add_row(
-            row["concept"],
-            f"{counts[row['concept']]:,}",
-            f"{row['value']:+.2f}",
-            interval(row["ci_low"], row["ci_high"], digits=2),
-            "-" if share["value"] is None else f"{share['value']:.1%}",
-            f"{share['n']:,}",
-        )
-    console.print(table)
-    if rows := run.where(metric="spearman"):
-        table = table_of("does the data explain the model? (Spearman over words)", "corpus ~ model",
-                       "group", "rho", "95% interval", "words", left=2)  # fmt: skip
-        for row in rows:
-            table.add_row(row["experiment"], row["group"], number(row["value"]),
-                          interval(row["ci_low"], row["ci_high"], digits=2),
-                          f"{row['n']:,}")  # fmt: skip
-        console.print(table)
-        for note in dict.fromkeys(row["note"] for row in rows if row["note"]):
-            console.print(f"Undefined: {note}.", style="dim")
+    rows = [
+        {**row, "captions": counts[row["concept"]], "she": shares[row["concept"]]["value"],
+         "n_she": shares[row["concept"]]["n"]}
+        for row in _strongest(run)
+    ]  # fmt: skip
+    show(
+        table("words most associated with women (above 0) or men (below)", rows,
+              Column("word", "concept", width=24), Column("captions", "captions", "count"),
+              Column("log-odds", "value", "signed", 2), replace(col.INTERVAL, digits=2),
+              Column("she, of she + he", "she", "percent"), Column("n", "n_she", "count"))
+    )  # fmt: skip
+    if found := run.where(metric="spearman"):
+        show(
+            table("does the data explain the model? (Spearman over words)", found,
+                  ("experiment", "corpus ~ model"), "group", replace(col.VALUE, head="rho"),
+                  replace(col.INTERVAL, digits=2), Column("words", "n", "count"))
+        )  # fmt: skip
+        for note in dict.fromkeys(row["note"] for row in found if row["note"]):
+            show(Paragraph(f"Undefined: {note}.", "weak"))
 
 
-def _leaning(run: Run) -> list[Row]:
-    """Words whose interval of the log-odds (by nouns) is farthest from 0, women's first."""
-    by_word = {row["concept"]: row for row in run.where(metric="log_odds", experiment="noun")}
-    rows = [row for row in by_word.values() if row["value"] is not None]
-    women = sorted((r for r in rows if r["ci_low"] > 0), key=lambda r: (-r["ci_low"], r["concept"]))
-    men = sorted((r for r in rows if r["ci_high"] < 0), key=lambda r: (r["ci_high"], r["concept"]))
+def _strongest(run: Run) -> list[Row]:
+    """The words farthest from 0, from women's to men's."""
+    found = farthest_words(run.where(metric="log_odds"))
+    women, men = ([row for row in found if (row["value"] > 0) == above] for above in (True, False))
     return [*women[:STRONGEST], *reversed(men[:STRONGEST])]

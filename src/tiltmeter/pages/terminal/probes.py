@@ -1,227 +1,170 @@
-"""Tables of single probes."""
+"""What the terminal shows of single probes: short tables of their main results."""
 
 from __future__ import annotations
 
-from rich.table import Table
+from collections.abc import Iterator
+from dataclasses import replace
 
-from tiltmeter.pages.terminal.layout import (
-    STRONGEST,
-    Row,
-    by,
-    interval,
-    number,
-    p_value,
-    percent,
-    percents,
-    table_of,
-)
+from tiltmeter.pages import columns as col
+from tiltmeter.pages import text
+from tiltmeter.pages.model import Column, Part, Row, Table, table
+from tiltmeter.pages.sections.counterfactual import flips
+from tiltmeter.pages.sections.harms import no_harm, whole_categories
+from tiltmeter.pages.selection import by, ends
+from tiltmeter.pages.terminal.layout import STRONGEST
+from tiltmeter.results import Run
 
 ENDS = 5  # captions shown from the top, and from the bottom
+TWO = replace(col.INTERVAL, digits=2)  # of effects, whose third digit is noise
+NULL_MEAN = Column("without bias", "null_mean", "value")
+P_HOLM = replace(col.P_ADJUSTED, head="p Holm")
 
 
-def usefulness(rows: list[Row]) -> Table:
-    """What the model is good for."""
-    table = table_of("utility", "figure", "data", "value", "95% interval", "by chance", "n", left=2)
-    for row in rows:
-        what = f"{row['metric']}@{row['k']} {row['experiment'] or ''}".strip()
-        table.add_row(
-            what if row["metric"] == "recall" else "zero-shot accuracy",
-            row["dataset"],
-            number(row["value"]),
-            interval(row["ci_low"], row["ci_high"]),
-            number(row["null_mean"]),
-            f"{row['n']:,}",
-        )
-    return table
+def parts(run: Run) -> Iterator[Part]:
+    """Tables of every probe of a run but `ranking`."""
+    rows = run.table.to_pylist()
+    if useful := [row for row in rows if row["metric"] in ("accuracy", "recall")
+                  and row["target"] is None]:  # fmt: skip
+        yield table("utility", useful, col.METRIC, ("experiment", "direction"), ("dataset", "data"),
+                    col.VALUE, col.INTERVAL, replace(NULL_MEAN, head="by chance"),
+                    col.N)  # fmt: skip
+    for attribute, mine in by(run.where(probe="harms"), "attribute").items():
+        yield harms(attribute, mine)
+    if tests := [row for row in rows if row["metric"] == "weat" and row["probe"] != "ranking"]:
+        kinds = [{**row, "kind": row["experiment"].partition(",")[0]} for row in tests]
+        yield table("embedding association tests", kinds, ("category", "test"), "kind",
+                    Column("d", "value", "signed", 2), TWO, replace(col.NULL, digits=2), col.P,
+                    P_HOLM)  # fmt: skip
+    if chosen := run.where(probe="stereotype", category=None):
+        yield choices(chosen)
+    yield from propagated(run.where(probe="propagation"))
+    yield from masked_words(run.where(probe="counterfactual"))
+    yield from strengths(run.where(probe="strength"))
 
 
-def harms(attribute: str, rows: list[Row]) -> Table | str:
+def harms(attribute: str, rows: list[Row]) -> Part:
     """Rates of each category by group, and the largest gap between groups."""
-    kinds = [row for row in rows if row["target"] == row["category"] and row["experiment"] is None]
-    if not any(row["value"] for row in kinds):
-        most = max(row["ci_high"] for row in kinds if row["metric"] == "group_rates")
-        return (
-            f"\n{attribute}: none of {kinds[0]['n']:,} images was taken for what does harm "
-            f"(of no group more than {100 * most:.1f}%, with 95% confidence)."
-        )
-    categories = list(dict.fromkeys(row["category"] for row in kinds))
-    columns = [part for name in categories for part in (f"{name} %", "95% interval")]
-    table = table_of(f"{attribute}: taken for what does harm", "group", "images", *columns)
-    table.columns[0].max_width = 26
-    for group, found in by([row for row in kinds if row["metric"] == "group_rates"], "group"):
-        cells = [(percent(row["value"]), percents(row)) for row in found]
-        table.add_row(group, f"{found[0]['n_group']:,}", *(cell for pair in cells for cell in pair))
+    kinds = whole_categories(rows)
+    rates = [row for row in kinds if row["metric"] == "group_rates"]
     gaps = [row for row in kinds if row["metric"] == "gaps"]
-    cells = [(percent(row["value"]), f"p maxT {p_value(row['p_fwer'])}") for row in gaps]
-    told = [cell for pair in cells for cell in pair]
-    table.add_row("largest gap", f"{gaps[0]['n']:,}", *told, style="bold")
-    return table
+    if not any(row["value"] for row in kinds):
+        return f"\n{no_harm(attribute, rates)}"
+    columns = [
+        column
+        for name in dict.fromkeys(row["category"] for row in kinds)
+        for column in (Column(name, f"rate {name}", "percent"),
+                       Column("95% interval", f"95% {name}", "cell"))
+    ]  # fmt: skip
 
+    def line(group: str, n: int, mine: list[Row], **more: str) -> Row:
+        found: Row = {"group": group, "n": n, **more}
+        for row in mine:
+            name, p = row["category"], f"p adj. {text.p_value(row['p_fwer'])}"
+            found[f"rate {name}"] = row["value"]
+            interval = text.percent_span(row["ci_low"], row["ci_high"])
+            found[f"95% {name}"] = p if row["metric"] == "gaps" else interval
+        return found
 
-def associations(rows: list[Row]) -> Table:
-    """WEAT, SEAT and iEAT: one line a test."""
-    table = table_of("embedding association tests", "test", "which", "d", "95% interval",
-                   "without tilt", "p", "p Holm", left=2)  # fmt: skip
-    for row in rows:
-        table.add_row(
-            row["category"],
-            row["experiment"].partition(",")[0],
-            "undefined" if row["value"] is None else f"{row['value']:+.2f}",
-            interval(row["ci_low"], row["ci_high"], digits=2),
-            interval(row["null_lo"], row["null_hi"], digits=2),
-            p_value(row["p"]),
-            p_value(row["p_fwer"]),
-        )
-    return table
+    lines = [line(group, mine[0]["n_group"], mine) for group, mine in by(rates, "group").items()]
+    lines.append(line("largest gap", gaps[0]["n"], gaps, tone="strong"))
+    return table(f"{attribute}: rates of harmful classes", lines,
+                 Column("group", "group", width=26), Column("images", "n", "count"),
+                 *columns)  # fmt: skip
 
 
 def choices(rows: list[Row]) -> Table:
-    """Which captions are picked, beside what a model without a tilt would pick."""
+    """Which captions are chosen, and which a model without bias would choose."""
     shown = [
-        row
+        {**row, "experiment": row["experiment"].replace(" picture", "")}
         for row in rows
         if row["value"] is not None
         and (row["metric"] == "shortest" or row["ideal"] is not None)
         and row["split"] != "all"
         and "wrong" not in row["experiment"]
     ]
-    known = any(row["truth"] is not None for row in shown)
-    head = ["reading", "measure", "value", "95% int.", "without tilt", *(["perfect"] * known)]
-    table = table_of("caption choice", *head, "p", "n", left=2)
-    for row in shown:
-        table.add_row(
-            row["experiment"].replace(" picture", ""),
-            row["metric"].replace("_", " "),
-            f"{row['value']:.2f}",
-            interval(row["ci_low"], row["ci_high"], digits=2),
-            "-" if row["null_mean"] is None else f"{row['null_mean']:.2f}",
-            *(["-" if row["truth"] is None else f"{row['truth']:.2f}"] * known),
-            p_value(row["p"]),
-            f"{row['n']:,}",
-        )
-    return table
+    perfect = [replace(col.PLANTED, head="perfect", digits=2)]
+    perfect *= any(row["truth"] is not None for row in shown)
+    return table("caption choice", shown, ("experiment", "reading"), col.METRIC,
+                 replace(col.VALUE, digits=2), TWO, replace(NULL_MEAN, digits=2), *perfect, col.P,
+                 col.N)  # fmt: skip
 
 
-def hidden_words(rows: list[Row]) -> list[Table | str]:
-    """CounterBias: mean absolute bias by list of words, the words that move most, and the flips."""
-    totals = [r for r in rows if r["metric"].startswith("abs_bias") and r["template"] is None]
-    shown: list[Table | str] = []
-    table = table_of("hidden words: mean absolute bias of picture and text (VL), each alone",
-                     "pictures, softmax", "words", "part", "value", "95% int.", "without tilt",
-                     "p", "n", left=3)  # fmt: skip
-    for row in totals:
-        table.add_row(
-            row["experiment"],
-            row["category"],
-            row["metric"].removeprefix("abs_bias_"),
-            number(row["value"]),
-            interval(row["ci_low"], row["ci_high"]),
-            number(row["null_mean"]),
-            p_value(row["p"]),
-            f"{row['n']:,}",
-        )
+def masked_words(rows: list[Row]) -> Iterator[Part]:
+    """CounterBias: mean absolute bias by word list, the words that change most, and the flips."""
+    whole = [row for row in rows if row["template"] is None]
+    totals = [{**row, "part": row["metric"].removeprefix("abs_bias_")} for row in whole
+              if row["metric"].startswith("abs_bias")]  # fmt: skip
     if totals:
-        shown.append(table)
-        shown.append(_moved(rows, totals[0]["experiment"]))
+        yield table("masked words: mean absolute bias of image and text (VL), each alone", totals,
+                    ("experiment", "images, softmax"), ("category", "words"), "part", col.VALUE,
+                    col.INTERVAL, NULL_MEAN, col.P, col.N)  # fmt: skip
+        experiment = totals[0]["experiment"]
+        both, image, words = (
+            {row["target"]: row["value"] if part != "VL" else row for row in whole
+             if row["metric"] == f"bias_{part}" and row["experiment"] == experiment}
+            for part in ("VL", "V", "L")
+        )  # fmt: skip
+        found = [{**row, "V": image.get(word), "L": words.get(word)}
+                 for word, row in both.items() if row["value"] is not None]  # fmt: skip
+        found.sort(key=lambda row: -abs(row["value"]))
+        yield table(f"words that change most ({experiment}; above 0: towards the first group)",
+                    found[:STRONGEST], ("target", "word"), Column("VL", "value", "signed"),
+                    col.INTERVAL, replace(col.P_ADJUSTED, head="p adj."),
+                    Column("V", "V", "signed"), Column("L", "L", "signed"))  # fmt: skip
     for row in rows:
         if row["metric"] == "images_measured" and row["note"]:
-            shown.append(f"{row['value']:,.0f} images measured; {row['note']}")
-        if row["metric"] == "flip_rate" and row["value"] is not None:
-            shown.append(
-                f"{row['experiment']}: of {row['n']:,} pictures read right, {row['value']:.0%} are "
-                f"read as the other group ({interval(row['ci_low'], row['ci_high'], digits=2)})"
-            )
-    return shown
+            yield f"{row['value']:,.0f} images measured; {row['note']}"
+    yield from flips(rows)
 
 
-def _moved(rows: list[Row], experiment: str) -> Table:
-    of = [
-        {row["target"]: row for row in rows if row["metric"] == f"bias_{part}"
-         and row["experiment"] == experiment and row["template"] is None}
-        for part in ("VL", "V", "L")
-    ]  # fmt: skip
-    words = [row for row in of[0].values() if row["value"] is not None]
-    words = sorted(words, key=lambda row: -abs(row["value"]))[:STRONGEST]
-    table = table_of(f"words that move most ({experiment}; above 0: to the first group)", "word",
-                     "VL", "95% int.", "p maxT", "V", "L")  # fmt: skip
-    for row in words:
-        parts = [found.get(row["target"], {}).get("value") for found in of[1:]]
-        table.add_row(
-            row["target"],
-            f"{row['value']:+.3f}",
-            interval(row["ci_low"], row["ci_high"]),
-            p_value(row["p_fwer"]),
-            *("undefined" if part is None else f"{part:+.3f}" for part in parts),
-        )
-    return table
-
-
-def propagated(rows: list[Row]) -> list[Table]:
-    """From representation to result: rank correlations, and how far groups differ in each."""
-    rho = table_of("propagation: does what is retrieved follow the association? (rho)",
-                   "experiment", "group", "rho", "95% int.", "permuted", "n",
-                   left=2)  # fmt: skip
-    for row in rows:
-        if row["metric"] == "rho" and row["value"] is not None:
-            rho.add_row(
-                row["experiment"],
-                row["group"] or "all",
-                f"{row['value']:+.2f}",
-                interval(row["ci_low"], row["ci_high"], digits=2),
-                "-" if row["null_mean"] is None else f"{row['null_mean']:+.2f}",
-                f"{row['n']:,}",
-            )
-    apart = table_of("propagation: how far groups lie apart (0 without bias)", "experiment",
-                     "measure", "unit", "attribute", "value", "p", left=4)  # fmt: skip
-    for row in rows:
-        if row["metric"] in ("intrinsic_range", "extrinsic_range") and row["value"] is not None:
+def propagated(rows: list[Row]) -> Iterator[Table]:
+    """From embeddings to retrieval: rank correlations, and how far groups differ in each."""
+    valued = [row for row in rows if row["value"] is not None]
+    rhos = [{**row, "group": row["group"] or "all"} for row in valued if row["metric"] == "rho"]
+    if rhos:
+        yield table("propagation: does what is retrieved follow the association? (rho)", rhos,
+                    "experiment", "group", Column("rho", "value", "signed", 2), TWO,
+                    Column("permuted", "null_mean", "signed", 2), col.N)  # fmt: skip
+    ranges = []
+    for row in valued:
+        if row["metric"] in ("intrinsic_range", "extrinsic_range"):
             kind = row["metric"].removesuffix("_range")
-            valence = row["experiment"].startswith("1")
-            unit = "effect" if kind == "intrinsic" else "valence" if valence else "share"
-            apart.add_row(row["experiment"], kind, unit, row["attribute"], number(row["value"]),
-                          p_value(row["p"]))  # fmt: skip
-    return [table for table in (rho, apart) if table.row_count]
+            extrinsic = "valence" if row["experiment"].startswith("1") else "share"
+            unit = "effect" if kind == "intrinsic" else extrinsic
+            ranges.append({**row, "measure": kind, "unit": unit})
+    if ranges:
+        yield table("propagation: largest difference between groups (0 without bias)", ranges,
+                    "experiment", "measure", "unit", "attribute", col.VALUE, col.P)  # fmt: skip
 
 
-def strengths(rows: list[Row]) -> list[Table | str]:
-    """Captions that say most and least of the images; words in which groups lie farthest apart."""
-    whole = [row for row in rows if row["metric"] == "strength" and row["attribute"] is None]
-    ordered = sorted((row for row in whole if row["value"] is not None), key=lambda r: -r["value"])
-    if len(ordered) > 2 * ENDS:
-        ordered = [*ordered[:ENDS], *ordered[-ENDS:]]
-    table = table_of("captions that say most, and least, of these images (percentile)", "word",
-                     "template", "percentile", "95% interval", "n", left=2)  # fmt: skip
-    for row in ordered:
-        table.add_row(row["target"], row["template"], f"{row['value']:.1%}",
-                      interval(row["ci_low"], row["ci_high"]), f"{row['n']:,}")  # fmt: skip
-    shown: list[Table | str] = [table] if ordered else []
-    gaps = [row for row in rows if row["metric"] == "gaps" and row["value"] is not None]
-    for attribute, mine in by(gaps, "attribute"):
-        table = table_of(f"{attribute}: how far groups lie apart in a caption's percentile", "word",
-                         "template", "highest", "lowest", "gap", "frequent words", "p Holm",
-                         left=4)  # fmt: skip
-        for row in sorted(mine, key=lambda row: -row["value"])[:STRONGEST]:
-            same = ("attribute", "target", "template", "experiment")
-            groups = [
-                one
-                for one in rows
-                if one["metric"] == "strength"
-                and one["value"] is not None
-                and all(one[c] == row[c] for c in same)
-            ]
-            groups = sorted(groups, key=lambda one: one["value"])
-            ends = [f"{one['group']} {one['value']:.0%}" for one in (groups[-1], groups[0])]
-            table.add_row(
-                row["target"],
-                row["template"],
-                *ends,
-                f"{row['value']:.3f}",
-                interval(row["null_lo"], row["null_hi"]),
-                p_value(row["p_fwer"]),
-            )
-        shown.append(table)
-    if ordered:
-        shown.append(f"Held against {ordered[0]['experiment']}.")
-    shown += [f"Strength is undefined: {note}." for note in
-              dict.fromkeys(row["note"] for row in rows if row["value"] is None)]  # fmt: skip
-    return shown
+def strengths(rows: list[Row]) -> list[Part]:
+    """Captions that fit the images best and least; words in which groups differ most."""
+    valued = [row for row in rows if row["value"] is not None]
+    strong = [row for row in valued if row["metric"] == "strength"]
+    captions = [row for row in strong if row["attribute"] is None]
+    captions = ends(sorted(captions, key=lambda row: -row["value"]), ENDS)
+    shown: list[Part] = []
+    if captions:
+        shown.append(
+            table("captions that fit these images best, and least (percentile)", captions,
+                  ("target", "word"), "template", Column("percentile", "value", "percent"),
+                  col.INTERVAL, col.N)
+        )  # fmt: skip
+    for attribute, gaps in by([r for r in valued if r["metric"] == "gaps"], "attribute").items():
+        groups = by(strong, "attribute", "target", "template", "experiment")
+        listed = []
+        for gap in sorted(gaps, key=lambda row: -row["value"])[:STRONGEST]:
+            mine = groups[attribute, gap["target"], gap["template"], gap["experiment"]]
+            mine = sorted(mine, key=lambda row: row["value"])
+            named = [f"{row['group']} {row['value']:.0%}" for row in (mine[-1], mine[0])]
+            listed.append({**gap, "highest": named[0], "lowest": named[1]})
+        shown.append(
+            table(f"{attribute}: how far groups differ in a caption's percentile", listed,
+                  ("target", "word"), "template", "highest", "lowest",
+                  replace(col.VALUE, head="gap"), replace(col.NULL, head="frequent words"),
+                  P_HOLM)
+        )  # fmt: skip
+    if captions:
+        shown.append(f"Compared with {captions[0]['experiment']}.")
+    notes = dict.fromkeys(row["note"] for row in rows if row["value"] is None)
+    return [*shown, *(f"Strength is undefined: {note}." for note in notes)]

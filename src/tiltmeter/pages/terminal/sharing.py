@@ -1,4 +1,4 @@
-"""What the terminal shows of bundles: what was packed, and what a check of one found."""
+"""What the terminal shows of bundles: what was packed, and what `verify` found."""
 
 from __future__ import annotations
 
@@ -8,59 +8,61 @@ from typing import Any
 from tiltmeter.judge.bundle.pack import BundleFile
 from tiltmeter.judge.bundle.recompute import RecomputationResult, ValueMismatch
 from tiltmeter.judge.bundle.verify import VerificationResult
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.terminal.layout import console_of, label, number, table_of
+from tiltmeter.pages.model import Column, Part, Table, table
+from tiltmeter.pages.terminal.layout import show
 
 SHOWN = 20  # differences that are listed; --json has all
-#: Why figures are not recomputed, by probe or by metric of the ranking.
+#: Why values are not recomputed, by probe or by metric of the ranking.
 WHY = {
     "ndkl": "takes the whole ranking",
-    "weat": "takes the vectors",
-    "spearman": "compares with what was planted",
+    "weat": "takes the embeddings",
+    "spearman": "compares with the planted bias",
     "neutral words": "the bundle has no counts of them",
-    "shares of variance": "take draws",
+    "shares of variance": "take bootstrap resamples",
 }
 
 
 def bundled(done: BundleFile) -> None:
-    """The parts of a bundle, what stayed at home, and the digest to quote."""
-    console = console_of(soft_wrap=True)
-    parts = done.manifest["parts"]
-    console.print(f"{done.path}: {len(parts) + 2} parts, {_size(done.size)}")
-    for name, told in parts.items():
-        console.print(f"  {name:28} {_size(told['size']):>9}")
-    if left := done.manifest["left_out"]:
-        console.print(f"Left out, by hash only: {', '.join(left)}.")
+    """The parts of a bundle, what was left out, and the digest to cite."""
+    manifest = done.manifest
+    lines = [f"{done.path}: {len(manifest['parts']) + 2} parts, {text.size(done.size)}"]
+    lines += [
+        f"  {name:28} {text.size(part['size']):>9}" for name, part in manifest["parts"].items()
+    ]
+    if left := manifest["left_out"]:
+        lines.append(f"Left out, by hash only: {', '.join(left)}.")
     if done.gone:
-        console.print(f"Not in the run any more: {', '.join(done.gone)}.")
-    told = done.manifest["counts"]
-    if told["why_not"]:
-        console.print(f"Its numbers cannot be recomputed by others: {told['why_not']}.")
-    console.print(f"Quote it:  sha256:{done.digest}")
-    console.print(f"Check it:  tiltmeter verify {done.path} --digest {done.digest}")
+        lines.append(f"No longer in the run: {', '.join(done.gone)}.")
+    if reason := manifest["counts"]["why_not"]:
+        lines.append(f"Its values cannot be recomputed by others: {reason}.")
+    lines += [
+        f"Cite it:   sha256:{done.digest}",
+        f"Check it:  tiltmeter verify {done.path} --digest {done.digest}",
+    ]
+    show(*lines, soft_wrap=True)
 
 
 def verified(found: VerificationResult) -> None:
-    """Whether a bundle is as packed, whether its numbers hold, and what was not looked at."""
-    console = console_of(soft_wrap=True)
-    if found.title:
-        console.print(text.short(found.title, 160))
-    for part, what in found.wrong:
-        console.print(f"✗ {text.short(part, 80)} {text.short(what, 300)}")
+    """Whether a bundle is as packed, whether its values are right, and what was not checked."""
+    parts: list[Part] = [text.short(found.title, 160)] if found.title else []
+    parts += [f"✗ {text.short(part, 80)} {text.short(what, 300)}" for part, what in found.wrong]
     if not found.wrong:
-        console.print(f"✓ {found.parts} parts are as they were packed (SHA-256).")
-    again = found.recomputed
-    if again is not None:
-        _recomputed(again)
+        parts.append(f"✓ {found.parts} parts are as they were packed (SHA-256).")
+    if found.recomputed is not None:
+        parts += _recomputed(found.recomputed)
     elif found.not_recomputed:
-        console.print(f"– Nothing was recomputed: {text.short(found.not_recomputed, 300)}.")
-    console.print(f"Digest of the manifest: sha256:{found.digest}")
-    if found.ok and again is not None:
-        console.print("The bundle is intact, and its numbers are what its counts give.")
-    elif found.ok:
-        console.print("The bundle is intact; whether its numbers are right it cannot show.")
+        parts.append(f"– Nothing was recomputed: {text.short(found.not_recomputed, 300)}.")
+    parts.append(f"Digest of the manifest: sha256:{found.digest}")
+    if not found.ok:
+        parts.append("The bundle is NOT what it says.")
+    elif found.recomputed is not None:
+        parts.append("The bundle is intact, and its values follow from its counts.")
     else:
-        console.print("The bundle is NOT what it says.")
+        parts.append("The bundle is intact; it cannot show whether its values are right.")
+    for part in parts:
+        show(part, soft_wrap=not isinstance(part, Table))
 
 
 def verified_summary(found: VerificationResult) -> dict[str, Any]:
@@ -79,58 +81,51 @@ def verified_summary(found: VerificationResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _recomputed(again: RecomputationResult) -> None:
-    console = console_of(soft_wrap=True)
+def _recomputed(again: RecomputationResult) -> list[Part]:
     total, wrong = sum(again.compared.values()), len(again.differences)
-    listed = ", ".join(f"{label(name, None)} {many:,}" for name, many in again.compared.items())
-    mark = "✗" if wrong else "✓"
-    differ = text.plural(wrong, "number differs", "numbers differ")
-    console.print(
-        f"{mark} {total:,} figures were recomputed from counts ({listed}), {again.exact_p:,} with "
-        f"exact p-values: {differ if wrong else 'all are the same'}."
+    listed = ", ".join(
+        f"{text.metric_name(name)} {many:,}" for name, many in again.compared.items()
     )
+    differ = text.plural(wrong, "number differs", "numbers differ")
+    parts: list[Part] = [
+        f"{'✗' if wrong else '✓'} {total:,} values were recomputed from counts ({listed}), "
+        f"{again.exact_p:,} with exact p-values: {differ if wrong else 'all are the same'}."
+    ]
     if again.overall:
-        table = table_of("over all words", "by", "figure", "reported", "recomputed", left=2)
-        for row in again.overall:
-            table.add_row(text.short(row["attribute"], 20), label(row["metric"], row["k"]),
-                          number(row["value"]), number(row["recomputed"]))  # fmt: skip
-        console_of().print(table)
-        console.print()
+        parts += [table("over all words", again.overall, Column("by", "attribute", width=20),
+                        col.METRIC, Column("reported", "value", "value"),
+                        Column("recomputed", "recomputed", "value")), ""]  # fmt: skip
     if again.differences:
-        _differences(again.differences)
+        rows = [_mismatch(one) for one in again.differences[:SHOWN]]
+        parts.append(
+            table("differences", rows, col.METRIC, Column("by", "attribute", width=16),
+                  Column("group", "group", width=20), Column("word", "word", width=40),
+                  ("column", "number"), "reported", "recomputed")
+        )  # fmt: skip
+        if wrong > SHOWN:
+            parts.append(f"... and {wrong - SHOWN:,} more (--json lists all)")
+        parts.append("")
     if again.left:
         by_probe: Counter[str] = Counter()
         for (probe, metric), many in again.left.items():
-            told = label(metric, None) if probe == "ranking" else probe
-            by_probe[told + (f" ({WHY[metric]})" if metric in WHY else "")] += many
-        rows = ", ".join(f"{name} {many:,}" for name, many in by_probe.items())
-        console.print(f"Not recomputed, rows: {text.short(rows, 1000)}.")
-    console.print(
-        "Nor are intervals, and p-values by relabelling: they take draws over single images."
+            name = text.metric_name(metric) if probe == "ranking" else probe
+            by_probe[name + (f" ({WHY[metric]})" if metric in WHY else "")] += many
+        rows_left = ", ".join(f"{name} {many:,}" for name, many in by_probe.items())
+        parts.append(f"Not recomputed, rows: {text.short(rows_left, 1000)}.")
+    parts.append(
+        "Nor are intervals and permutation p-values: they need resamples of single images."
     )
+    return parts
 
 
-def _differences(found: list[ValueMismatch]) -> None:
-    table = table_of("what differs", "metric", "by", "group", "word", "number", "reported",
-                     "recomputed", left=5)  # fmt: skip
-    for one in found[:SHOWN]:
-        word = one.concept or one.category or "all words"
-        template = f" in “{one.template}”" if one.template else ""
-        table.add_row(label(one.metric, one.k), text.short(one.attribute, 16),
-                      text.short(one.group or "", 20), text.short(word + template, 40),
-                      one.column, _told(one.reported), _told(one.recomputed))  # fmt: skip
-    console = console_of()
-    console.print(table)
-    if len(found) > SHOWN:
-        console.print(f"... and {len(found) - SHOWN:,} more (--json lists all)")
-    console.print()
+def _mismatch(one: ValueMismatch) -> dict[str, Any]:
+    word = one.concept or one.category or "all words"
+    template = f" in “{one.template}”" if one.template else ""
+    return {**one._asdict(), "word": word + template, "group": one.group or "",
+            "reported": _shown(one.reported), "recomputed": _shown(one.recomputed)}  # fmt: skip
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return "undefined" if value is None else text.short(value, 30)
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:.1f} MB" if count >= 10**6 else f"{count / 1e3:.1f} kB"

@@ -1,4 +1,4 @@
-"""Values that papers print, as data, shown only beside a run of the same model, data and choices.
+"""Values that papers print, as data, shown only for a run of the same model, data and choices.
 
 One YAML file a source, its tables as printed; a note says where a paper contradicts itself.
 """
@@ -18,17 +18,17 @@ from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
 
 SOURCES = ("berg2022", "sobit2024", "sem")
-#: What a row must share with a printed figure to be the same measurement.
+#: What a row must share with a printed value to be the same measurement.
 KEY = ("probe", "metric", "experiment", "attribute", "group", "concept", "target", "k")
 
 
 @dataclass(frozen=True)
 class Published:
-    """One printed figure. `value` is on the scale of results: shares, not per cent."""
+    """One printed value. `value` is on the scale of results: shares, not per cent."""
 
     source: str
     table: str
-    model: str  # "" for a figure of data alone
+    model: str  # "" for a value of data alone
     dataset: str
     probe: str
     metric: str
@@ -50,16 +50,16 @@ class Published:
 
 @cache
 def published(source: str | None = None) -> tuple[Published, ...]:
-    """All printed figures, or those of one source.
+    """All printed values, or those of one source.
 
     >>> [one.value for one in published("berg2022")
     ...  if (one.table, one.model, one.metric) == ("2", "clip-vit-b16", "max_skew")]
     [0.233]
     """
-    return tuple(one for name in SOURCES if source in (None, name) for one in _figures(name))
+    return tuple(one for name in SOURCES if source in (None, name) for one in _entries(name))
 
 
-def beside(run: Run) -> list[dict[str, Any]]:
+def published_rows(run: Run) -> list[dict[str, Any]]:
     """Rows of a run for which a paper prints a value: `published`, `measured` and the interval.
 
     Model, dataset (all images of it), words and convention must be the paper's: otherwise the two
@@ -68,7 +68,7 @@ def beside(run: Run) -> list[dict[str, Any]]:
     return [_row(one, row) for one, _, row in _found(run)]
 
 
-def filled(run: Run) -> Run:
+def with_published(run: Run) -> Run:
     """The run with its column `published`, where a value of the same measurement was printed."""
     values: list[float | None] = [None] * len(run.table)
     for one, at, _ in _found(run):
@@ -80,7 +80,7 @@ def filled(run: Run) -> Run:
     return Run(table, run.meta, run.instances, run.vectors)
 
 
-def told(row: Mapping[str, Any]) -> str:
+def describe(row: Mapping[str, Any]) -> str:
     """`max_skew@1000 by gender (berg2022, Table 2): published .233, measured .231`, and so on."""
     what = row["metric"] + (f"@{row['k']}" if row["k"] else "")
     of = [row[name] for name in ("group", "concept", "target") if row[name]]
@@ -108,11 +108,11 @@ def _read(name: str) -> dict[str, Any]:
     return content
 
 
-def _figures(name: str) -> Iterator[Published]:
+def _entries(name: str) -> Iterator[Published]:
     content = _read(name)
     measures: dict[str, dict[str, Any]] = content["measures"]
 
-    def figure(measure: str, printed: float, table: Mapping[str, Any], **more: Any) -> Published:
+    def entry(measure: str, printed: float, table: Mapping[str, Any], **more: Any) -> Published:
         fields = dict(measures[measure])
         percent = fields.pop("unit", None) == "percent" and not table.get("change")
         fields["words"] = tuple(fields.get("words", ()))
@@ -126,21 +126,23 @@ def _figures(name: str) -> Iterator[Published]:
             **{**fields, **more},
         )
 
-    for table in content.get("tables", ()):  # a row a model
+    for table in content.get("tables", ()):  # one row per model
         for model, values in table["rows"].items():
             groups = table.get("groups", [None] * len(values))
             columns = table["measures"] * (len(values) if "groups" in table else 1)
             for measure, group, value in zip(columns, groups, values, strict=True):
-                yield figure(measure, value, table, model=model, group=group)
-    for table in content.get("tops", ()):  # a row a category: a word and its value for each group
+                yield entry(measure, value, table, model=model, group=group)
+    for table in content.get(
+        "tops", ()
+    ):  # one row per category: a word and its value for each group
         for category, cells in table["rows"].items():
             for group, (word, value) in zip(table["groups"], cells, strict=True):
-                yield figure(table["measure"], value, table, model=table["model"], group=group,
+                yield entry(table["measure"], value, table, model=table["model"], group=group,
                              concept=word, category=category)  # fmt: skip
-    for table in content.get("captions", ()):  # a row a word: a share for each group, and n
+    for table in content.get("captions", ()):  # one row per word: a share for each group, and n
         for word, (*values, n) in table["rows"].items():
             for group, value in zip(table["groups"], values, strict=True):
-                yield figure(table["measure"], value, table, model=table["model"], group=group,
+                yield entry(table["measure"], value, table, model=table["model"], group=group,
                              concept=word, n=n)  # fmt: skip
 
 

@@ -1,0 +1,121 @@
+"""The report of a run as data: the sections of its probes, their summary, published results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow.compute as pc
+
+from tiltmeter.pages import text
+from tiltmeter.pages.model import Plot, Section, Table
+from tiltmeter.pages.sections import SECTIONS, other
+from tiltmeter.pages.sections.change import change
+from tiltmeter.pages.summary import Summary, summary
+from tiltmeter.papers.detectable import detectable
+from tiltmeter.papers.published import describe, published_rows, with_published
+from tiltmeter.papers.top_composition import with_composition
+from tiltmeter.results import Run
+
+TOGETHER = ("panel", "frontier")  # what compares several
+ONE_STUDY = ("propagation",)  # experiments on several datasets belong together
+PAIRS = 6  # models and datasets that get sections of their own
+
+
+@dataclass(frozen=True)
+class Page:
+    """The contents of the report, before it is rendered."""
+
+    run: Run
+    sections: list[Section]
+    summary: Summary
+    published: list[str]
+
+    @property
+    def figures(self) -> list[Plot]:
+        return [figure for section in self.sections for figure in section.figures]
+
+    @property
+    def tables(self) -> list[Table]:
+        own = [self.summary.power] if self.summary.power else []
+        return own + [table for section in self.sections for table in section.tables]
+
+
+def page_of(run: Run, *, before: Run | None = None) -> Page:
+    """Makes the sections of a run; `before` is the same audit before a correction."""
+    run = with_published(run)
+    sections = [change(before, run)] if before is not None else []
+    present = dict.fromkeys(run.table["probe"].drop_null().to_pylist())
+    ordered = [name for name in SECTIONS if name in present]
+    for probe in [*ordered, *(name for name in present if name not in SECTIONS)]:
+        sections += _sections(run, probe)
+    sections = _own_names(sections)
+    found = summary(run, sections, detectable(run))
+    return Page(run, sections, found, [describe(row) for row in published_rows(run)])
+
+
+def _sections(run: Run, probe: str) -> list[Section]:
+    """One section for each model and dataset that the probe was run on."""
+    rows = run.table.filter(pc.equal(run.table["probe"], probe))
+    listed = zip(rows["model"].to_pylist(), rows["dataset"].to_pylist(), strict=True)
+    # means over experiments on several datasets name none
+    pairs = list(
+        dict.fromkeys(
+            (model, None if probe in ONE_STUDY else data)
+            for model, data in listed
+            if data is not None
+        )
+    )
+    if len(pairs) <= 1 or probe in TOGETHER:
+        return [_section(run, probe)]
+    found = []
+    for model, data in pairs[:PAIRS]:
+        section = _section(_part(run, model, data), probe)
+        name = " on ".join(text.short(one, 60) for one in (model, data) if one)
+        findings = [replace(one, numbers=f"{name}: {one.numbers}") for one in section.findings]
+        found.append(replace(section, title=f"{section.title}: {name}", findings=findings))
+    if len(pairs) > PAIRS:
+        found[-1].notes.append(f"{len(pairs) - PAIRS} more models or datasets are in the run.")
+    return found
+
+
+def _section(run: Run, probe: str) -> Section:
+    known = probe in SECTIONS  # `get` of a registry would raise
+    make = SECTIONS[probe] if known else other.section
+    made: Section = make(with_composition(run) if probe == "ranking" else run, probe)
+    return made
+
+
+def _part(run: Run, model: str | None, data: str | None) -> Run:
+    """The part of one model, and of one dataset if one is named."""
+
+    def kept(table: Any) -> Any:
+        values = table["model"]
+        table = table.filter(pc.is_null(values) if model is None else pc.equal(values, model))
+        if data is None:
+            return table
+        return table.filter(pc.fill_null(pc.equal(table["dataset"], data), True))
+
+    instances = {name: kept(table) for name, table in run.instances.items()
+                 if "dataset" in table.column_names}  # fmt: skip
+    return Run(kept(run.table), run.meta, instances)
+
+
+def _own_names(sections: list[Section]) -> list[Section]:
+    """Names that are unique on the page, whatever labels they were made of."""
+    taken: dict[str, int] = {}
+
+    def own(name: str) -> str:
+        name = text.slug(name)
+        taken[name] = taken.get(name, 0) + 1
+        return name if taken[name] == 1 else own(f"{name}-{taken[name]}")
+
+    return [
+        replace(
+            section,
+            name=own(f"section-{section.name}"),
+            figures=[replace(one, name=own(f"figure-{one.name}")) for one in section.figures],
+            tables=[replace(one, name=own(f"table-{one.name}")) for one in section.tables],
+        )
+        for section in sections
+    ]
