@@ -368,42 +368,133 @@ class Faces:
 class TextEncoder(Protocol):
     """A model that embeds texts, in the same space as images: texts x dimensions."""
 
-    def encode_texts(self, texts: Sequence[str]) -> Array: ...
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        array of shape (texts, dimensions)
+            NumPy or torch.
+        """
+        ...
 
 
 @runtime_checkable
 class DualEncoder(TextEncoder, Protocol):
     """A model with an image encoder and a text encoder: unit vectors in one space."""
 
-    def encode_images(self, images: Any) -> Array: ...
+    def encode_images(self, images: Any) -> Array:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : sequence
+            PIL images, or whatever else the model takes, such as a tensor of pixels.
+
+        Returns
+        -------
+        array of shape (images, dimensions)
+            In the space of `encode_texts`.
+        """
+        ...
 
 
 @runtime_checkable
 class Matcher(Protocol):
     """A model that scores how well an image and a text match: one logit per pair."""
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array: ...
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        """Score pairs of an image and a text.
+
+        Parameters
+        ----------
+        images : sequence
+            One image per pair.
+        texts : sequence of str
+            One text per pair.
+
+        Returns
+        -------
+        array of shape (pairs,)
+            Logits: the higher, the better they match.
+        """
+        ...
 
 
 @runtime_checkable
 class MaskedPredictor(Protocol):
-    """A model that predicts masked words of texts, each with an image or all without.
+    """A model that predicts masked words of texts.
 
-    Every text of a call has the same number of masks; the result is texts x masks x pieces,
-    log-probabilities. Images may be a tensor of pixels from 0 to 1; then gradients reach them.
+    Attributes
+    ----------
+    mask_token : str
+        What stands for a masked word in a text: "[MASK]".
     """
 
     mask_token: str
 
-    def pieces(self, word: str) -> tuple[int, ...]: ...
+    def pieces(self, word: str) -> tuple[int, ...]:
+        """Split a word into the tokenizer's pieces.
 
-    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array: ...
+        Parameters
+        ----------
+        word : str
+            A word.
+
+        Returns
+        -------
+        tuple of int
+            Their numbers, which index the last axis of `mask_logprobs`.
+        """
+        ...
+
+    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
+        """Log-probabilities of every piece at every mask.
+
+        Parameters
+        ----------
+        images : sequence or None
+            One image per text, or None. May be a tensor of pixels from 0 to 1; then gradients
+            reach it.
+        texts : sequence of str
+            Texts with the same number of masks each.
+
+        Returns
+        -------
+        array of shape (texts, masks, pieces)
+            Log-probabilities.
+        """
+        ...
 
 
 @runtime_checkable
 class Trainable(Protocol):
     """A model that can be trained further: its parameters, and its losses on images with texts."""
 
-    def parameters(self) -> Iterable[Any]: ...
+    def parameters(self) -> Iterable[Any]:
+        """The trainable parameters, as torch tensors."""
+        ...
 
-    def losses(self, images: Any, texts: Sequence[str], generator: Any) -> dict[str, Array]: ...
+    def losses(self, images: Any, texts: Sequence[str], generator: Any) -> dict[str, Array]:
+        """The model's own losses.
+
+        Parameters
+        ----------
+        images : sequence
+            A batch of images.
+        texts : sequence of str
+            One caption per image.
+        generator : torch.Generator or None
+            Source of randomness.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            Loss by name, such as `match` or `mask`.
+        """
+        ...

@@ -148,7 +148,7 @@ class _NumpyBest:
 
         loops.in_rows(work, len(self.held), step=64)
         scores, ids = self.scores[:, : self.k], self.ids[:, : self.k]
-        order = loops.rank(np.ascontiguousarray(scores))  # candidates lie in the order of ids
+        order = loops.rank(np.ascontiguousarray(scores))  # candidates are in the order of ids
         return RetrievalResult(loops.take(scores, order), loops.take(ids, order))
 
 
@@ -296,7 +296,7 @@ def _shared_places(
     queries: Array, items: Array, rows: Ints, k: int
 ) -> Iterator[tuple[Ints, Array]]:
     """For given queries, how much of the top k each item fills: 1, 0, or a part where items tie."""
-    step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and some copies
+    step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and copies
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
         scores = queries[like(queries, part, "int64")] @ unit(like(queries, items, None), "items").T

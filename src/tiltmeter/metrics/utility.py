@@ -88,7 +88,7 @@ def recall_hits(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> F
             f"{ranked.shape}"
         )
     if not k or min(k) < 1 or max(k) > ranked.shape[1]:
-        raise InputError(f"k must lie between 1 and {ranked.shape[1]}; got {list(k)}")
+        raise InputError(f"k must be between 1 and {ranked.shape[1]}; got {list(k)}")
     right = item_keys[ranked] == query_keys[:, None]
     hits = np.stack([right[:, :size].any(axis=1) for size in k], axis=1).astype(float)
     hits[~np.isin(query_keys, item_keys)] = np.nan

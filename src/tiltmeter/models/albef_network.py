@@ -76,8 +76,8 @@ class Residual(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        found: Tensor = self.LayerNorm(self.dense(x) + before)
-        return found
+        output: Tensor = self.LayerNorm(self.dense(x) + before)
+        return output
 
 
 class Attention(nn.Module):
@@ -96,8 +96,8 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, source: Tensor, real: Tensor | None = None) -> Tensor:
         look = self.self
-        found = attend(look["query"](x), look["key"](source), look["value"](source), real)
-        result: Tensor = self.output(found, x)
+        attended = attend(look["query"](x), look["key"](source), look["value"](source), real)
+        result: Tensor = self.output(attended, x)
         return result
 
 
@@ -272,4 +272,4 @@ class Sizes:
 
 
 def _numbers(state: State, pattern: str) -> set[int]:
-    return {int(found[1]) for name in state if (found := re.match(pattern, name))}
+    return {int(match[1]) for name in state if (match := re.match(pattern, name))}

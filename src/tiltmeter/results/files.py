@@ -108,7 +108,26 @@ def content_hash(value: Any) -> str:
 
 
 def file_hash(path: Path) -> str:
-    """The sha256 of a file, as hexadecimal digits."""
+    """Hash a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    str
+        sha256, as hexadecimal digits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "empty"
+    >>> path.touch()
+    >>> file_hash(path)[:8]
+    'e3b0c442'
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

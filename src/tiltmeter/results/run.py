@@ -130,11 +130,23 @@ class Run:
         return importlib.import_module("tiltmeter.judge.gate").gate(self, before, **options)
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The table as a pandas DataFrame."""
+        """Convert the table to pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per measurement.
+        """
         return self.table.to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """The table as a polars DataFrame; needs the package polars."""
+        """Convert the table to polars, which must be installed.
+
+        Returns
+        -------
+        polars.DataFrame
+            One row per measurement.
+        """
         import polars
 
         frame = polars.from_arrow(self.table)

@@ -244,6 +244,14 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
     -------
     array of shape (...)
         1 or more.
+
+    Examples
+    --------
+    >>> values, rng = np.array([0.1, 0.4, 0.2, 0.3]), np.random.default_rng(0)
+    >>> words, templates = np.arange(4), np.zeros(4, int)
+    >>> draws = crossed_means(values + np.zeros((999, 1)), words, templates, rng)
+    >>> bool(1.5 < crossed_stretch(values, words, templates, draws) < 2.5)
+    True
     """
     parts, units = [], []
     rest = values

@@ -154,7 +154,30 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
 
 
 def one_p(above: Any, below: Any, side: str) -> Any:
-    """The p-value of a side, from those of the two tails."""
+    """Combine the p-values of two tails.
+
+    Parameters
+    ----------
+    above, below : float or array
+        P-values of the upper and the lower tail.
+    side : {"two", "greater", "less"}
+        `two` is twice the smaller of the two, at most 1.
+
+    Returns
+    -------
+    float or array
+        The p-value.
+
+    Raises
+    ------
+    UnknownNameError
+        `side` is another string.
+
+    Examples
+    --------
+    >>> float(one_p(0.02, 0.99, "two"))
+    0.04
+    """
     if side not in SIDES:
         raise UnknownNameError("side", side, SIDES)
     if side == "two":

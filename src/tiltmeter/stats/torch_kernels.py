@@ -32,11 +32,11 @@ def standardized(scores: Tensor) -> Tensor:
 
 def relabelled_sums(z: Tensor, codes: Tensor, groups: int, of: Tensor) -> Floats:
     """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
-    found = []
+    sums = []
     for rows in _chunks(len(codes), len(z)):
         labels = of[codes[rows].long()]
-        found.append(_sums(z, labels, groups))
-    return np.concatenate(found)
+        sums.append(_sums(z, labels, groups))
+    return np.concatenate(sums)
 
 
 def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> tuple[Floats, Floats]:
@@ -68,26 +68,26 @@ def relabelled_top_counts(
     top: Tensor, codes: Tensor, ks: tuple[int, ...], groups: int, of: Tensor
 ) -> list[Ints]:
     """Counts of each group in the first k of each row of `top`, for each row of `codes`."""
-    found: list[list[Ints]] = [[] for _ in ks]
+    counts: list[list[Ints]] = [[] for _ in ks]
     for rows in _chunks(len(codes), top.numel() * groups):
         member = _member(of[codes[rows][:, top].long()], groups)
-        for each, k in zip(found, ks, strict=True):
+        for each, k in zip(counts, ks, strict=True):
             each.append(member[:, :, :k].sum(2).int().cpu().numpy())
-    return [np.concatenate(each) for each in found]
+    return [np.concatenate(each) for each in counts]
 
 
 def weighted_top_counts(order: Tensor, codes: Tensor, weights: Tensor, k: int, groups: int) -> Ints:
     """Weighted counts of each group down a ranking until the weights sum to k."""
     depth = min(2 * k + 64, order.shape[1])  # about k items have a weight of k
-    found = []
+    parts = []
     for rows in _chunks(len(weights), len(order) * depth):
         taken = _down_to(order[:, :depth], weights[rows], k)
         if (taken.sum(2) < k).any():
             taken = _down_to(order, weights[rows], k)
         member = _member(codes[order[:, : taken.shape[2]]], groups)
         counts = torch.einsum("dqi,qig->dqg", taken.float(), member)
-        found.append(counts.round().int().cpu().numpy())
-    return np.concatenate(found)
+        parts.append(counts.round().int().cpu().numpy())
+    return np.concatenate(parts)
 
 
 def _down_to(order: Tensor, weights: Tensor, k: int) -> Tensor:

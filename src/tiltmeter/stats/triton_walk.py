@@ -34,18 +34,18 @@ def _walk(  # type: ignore[no-untyped-def]
         code = tl.load(codes + item).to(tl.int32)
         own = code[:, None] == group[None, :]
         nth = tl.sum(tl.where(own, count, 0), 1)
-        less = tl.load(log_q + code)
+        log_share = tl.load(log_q + code)
         if WEIGHTED:
             weight = tl.load(weights + item).to(tl.int32)
             for copy in range(tl.max(weight, 0)):
                 more = copy < weight
-                part = tl.load(step + nth + copy, mask=more, other=0.0) - less
+                part = tl.load(step + nth + copy, mask=more, other=0.0) - log_share
                 part *= tl.load(tail + rank + copy, mask=more, other=0.0)
                 total += tl.where(more, part, 0.0)
             rank += weight
             count += tl.where(own, weight[:, None], 0)
         else:
-            total += tl.load(tail + rank) * (tl.load(step + nth) - less)
+            total += tl.load(tail + rank) * (tl.load(step + nth) - log_share)
             rank += 1
             count += own.to(tl.int32)
     tl.store(out + draw * queries + lane, total, mask=there)

@@ -58,7 +58,7 @@ def triplets(
     rng: np.random.Generator,
     *,
     cells: int = 1,
-    lean: World | None = None,
+    stereotypes: World | None = None,
 ) -> PlantedTriplets:
     """Triplets about groups of the world, half of them with images that contradict the stereotype.
 
@@ -72,7 +72,7 @@ def triplets(
         Source of randomness.
     cells : int
         Cells of each icon that are drawn, 0 to 16.
-    lean : World, optional
+    stereotypes : World, optional
         The world whose associations count as stereotypes: by default the same, or for one without
         bias its biased twin, so that both get the same questions.
 
@@ -94,8 +94,8 @@ def triplets(
     """
     if not 0 <= cells <= CELLS**2:
         raise InputError(f"cells must be from 0 to {CELLS**2}; got {cells}")
-    if lean is None:
-        lean = world if world.strength > 0 else World.plant(1.0, seed=world.seed)
+    if stereotypes is None:
+        stereotypes = world if world.strength > 0 else World.plant(1.0, seed=world.seed)
     # every other target is a shape; groups of shape and hue share the rest
     target = np.where(
         np.arange(images) % 2 == 0,
@@ -104,7 +104,7 @@ def triplets(
     )
     against = rng.permutation(np.arange(images) // 2 % 2).astype(bool)
     order = world.targets[
-        np.argsort(_associations(lean)[world.targets], axis=0)
+        np.argsort(_associations(stereotypes)[world.targets], axis=0)
     ]  # concepts x targets
     middle = len(order) // 2 - EXTREME // 2
 

@@ -34,7 +34,7 @@ from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
 from tiltmeter.types import Floats
 
 #: How much of a concept's valence follows its association with round figures.
-LEAN = 0.8
+ASSOCIATION_SHARE = 0.8
 #: Chance that a perfect model overlooks an icon: without it wrong words would score -inf.
 OVERLOOKED = 0.01
 #: Cells that are drawn of a valence image's icon, of 16: the figure next to it still counts.
@@ -76,10 +76,12 @@ def valences(world: World) -> Floats:
     True
     """
     beta = World.plant(1.0, seed=world.seed).in_images
-    lean = beta @ (membership("shape") @ [1.0, -1.0]) / len(HUES)
+    association = beta @ (membership("shape") @ [1.0, -1.0]) / len(HUES)
     known = [not concept.placebo for concept in world.concepts]
-    lean = lean / lean[known].std()
-    return np.asarray(ndtr(LEAN * lean + np.sqrt(1 - LEAN**2) * _own(world)))
+    association = association / association[known].std()
+    return np.asarray(
+        ndtr(ASSOCIATION_SHARE * association + np.sqrt(1 - ASSOCIATION_SHARE**2) * _own(world))
+    )
 
 
 def _own(world: World) -> Floats:
