@@ -187,8 +187,8 @@ def _std(x: Array, ddof: str) -> Array:
     if ddof not in DDOF:
         raise UnknownNameError("ddof", ddof, DDOF)
     n = x.shape[-1]
-    away = x - x.mean(-1)[..., None]
-    m2 = (away * away).sum(-1)
+    centred = x - x.mean(-1)[..., None]
+    m2 = (centred * centred).sum(-1)
     if n == DDOF[ddof]:
         return m2 * float("nan")
     spread = (m2 / (n - DDOF[ddof])) ** 0.5

@@ -160,19 +160,19 @@ def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Flo
     # by how many items an order can differ from the even one: n s (1 - s), where groups that
     # have the share s of the bin come first
     largest = np.maximum(inside.max(axis=2) / divisor, 0.5)
-    away = n * largest * (1 - largest)
+    displaced = n * largest * (1 - largest)
     present = inside > 0
     steepest = np.where(present, -log_q, 0.0).max(axis=2)  # F of one item is at most this
 
     # F(c) <= F(even) + F'(c) (c - even), and F(even) is below the chord
     slopes = _log_ratio(ends, end, log_q)
-    uneven = away * _spread(present, _log_ratio(starts, end, log_q), slopes)
+    uneven = displaced * _spread(present, _log_ratio(starts, end, log_q), slopes)
     high = np.minimum(walk.chord + uneven * each, walk.f[:, :-1] * each + steepest * later)
 
     # F(c) >= sum_g c_g ln(p_g / q_g) for any shares p: here those at the bin's end
     at_start = np.where(starts > 0, starts * slopes, 0.0).sum(axis=2)
     along = np.where(present, inside * slopes, 0.0).sum(axis=2) / divisor
-    low = (at_start - away * _spread(present, slopes, slopes)) * each + along * later
+    low = (at_start - displaced * _spread(present, slopes, slopes)) * each + along * later
     low = np.maximum(low, (walk.f[:, 1:] - n * steepest) * each + steepest * later)
     low = np.maximum(low, 0.0)
 

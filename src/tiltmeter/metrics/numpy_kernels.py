@@ -261,8 +261,8 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
             if size[g] > 0:
                 mean[q, g] /= size[g]
         for i in range(scores.shape[1]):
-            away = scores[q, i] - mean[q, codes[i]]
-            m2[q, codes[i]] += away * away
+            deviation = scores[q, i] - mean[q, codes[i]]
+            m2[q, codes[i]] += deviation * deviation
 
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:

@@ -142,8 +142,8 @@ class _NumpyBest:
 
         def work(at: slice) -> None:
             scores, held = self.scores[at], self.held[at]
-            there = np.arange(scores.shape[1]) < held[:, None]
-            edge = _nth_best(np.where(there, scores, -np.inf), self.k)
+            filled = np.arange(scores.shape[1]) < held[:, None]
+            edge = _nth_best(np.where(filled, scores, -np.inf), self.k)
             loops.keep_above(self.k, scores, self.ids[at], held, edge)
 
         loops.in_rows(work, len(self.held), step=64)

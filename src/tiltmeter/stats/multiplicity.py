@@ -64,8 +64,8 @@ def _step_down(
 def family_wise(values: Floats, draws: Any, side: str) -> Floats:
     """maxT p-values of values on the scale of their own null draws.
 
-    The observed value counts as one of the draws for their mean and standard deviation: under the
-    null it is one, and without it it would look more extreme than they do.
+    The observed value is included in the mean and standard deviation of the draws: under the null
+    it is one of them, and otherwise it would look more extreme than they do.
 
     Parameters
     ----------
