@@ -1,4 +1,4 @@
-"""Groups: labels, crossings, and the errors that name what is wrong."""
+"""Groups: labels, intersections, and the errors that name what is wrong."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ labels = st.lists(st.sampled_from("abc"), min_size=1, max_size=30)
 
 
 @given(labels, st.data())
-def test_crossing_partitions_finer_and_drops_what_is_empty(
-    one: list[str], data: st.DataObject
-) -> None:
+def test_intersections_are_finer_and_drop_empty_groups(one: list[str], data: st.DataObject) -> None:
     two = data.draw(st.lists(st.sampled_from("xy"), min_size=len(one), max_size=len(one)))
     crossed = Groups.from_labels(one).cross(Groups.from_labels(two))
     found = [crossed.names[code] for code in crossed.codes]
@@ -25,7 +23,7 @@ def test_crossing_partitions_finer_and_drops_what_is_empty(
 
 
 @given(labels, st.data())
-def test_crossing_is_the_same_partition_either_way(one: list[str], data: st.DataObject) -> None:
+def test_intersection_is_the_same_partition_either_way(one: list[str], data: st.DataObject) -> None:
     two = data.draw(st.lists(st.sampled_from("xy"), min_size=len(one), max_size=len(one)))
     a, b = Groups.from_labels(one), Groups.from_labels(two)
     assert sorted(a.cross(b).counts) == sorted(b.cross(a).counts)
@@ -63,7 +61,7 @@ def test_rows_without_a_label_are_refused(missing: object) -> None:
 
 
 def test_codes_are_checked() -> None:
-    with pytest.raises(InputError, match=r"codes must lie in 0\.\.1"):
+    with pytest.raises(InputError, match=r"codes must be in 0\.\.1"):
         Groups(np.array([0, 2]), ("a", "b"))
     with pytest.raises(InputError, match="flat array of integers"):
         Groups(np.array([0.5, 1.0]), ("a", "b"))
@@ -71,7 +69,7 @@ def test_codes_are_checked() -> None:
         Groups.from_labels(["a", "b", "c"]).cross(Groups.from_labels(["a", "b"]))
 
 
-def test_faces_give_attributes_and_crossings_by_name() -> None:
+def test_faces_give_attributes_and_intersections_by_name() -> None:
     faces = Faces(
         ids=("1", "2", "3", "4"),
         groups={

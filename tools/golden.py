@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: What may differ: when and for how long, and hashes of files that tell it.
+#: What may differ: times, durations, and hashes of files with them.
 UNLIKE = ("environment", "seconds", "run", "run.json", "hash")
 FEW = ["--permutations", "200", "--bootstraps", "100"]
 ALL = [
@@ -62,36 +62,36 @@ RUNS: dict[str, list[str]] = {
 
 
 def main() -> None:
-    """Makes golden runs, or checks them."""
+    """Make golden runs, or check them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("action", choices=("make", "check"))
     parser.add_argument("place", type=Path)
-    parser.add_argument("--only", nargs="+", choices=tuple(RUNS), help="these runs alone")
+    parser.add_argument("--only", nargs="+", choices=tuple(RUNS), help="only these runs")
     parser.add_argument("--shared", type=Path, default=Path("../shared"), help="data of others")
-    asked = parser.parse_args()
-    kept = asked.place.resolve()
-    if asked.action == "make":
-        run_all(kept, asked.only, asked.shared.resolve())
+    options = parser.parse_args()
+    golden = options.place.resolve()
+    if options.action == "make":
+        run_all(golden, options.only, options.shared.resolve())
         return
     with tempfile.TemporaryDirectory() as folder:
         again = Path(folder)
-        for name in [] if asked.only is None else asked.only:  # what they start from
+        for name in [] if options.only is None else options.only:  # the runs that they start from
             for other in RUNS:
-                if f"{{{other}}}" in RUNS[name] and other not in asked.only:
-                    shutil.copytree(kept / other, again / other)
-        run_all(again, asked.only, asked.shared.resolve())
+                if f"{{{other}}}" in RUNS[name] and other not in options.only:
+                    shutil.copytree(golden / other, again / other)
+        run_all(again, options.only, options.shared.resolve())
         differ = 0
-        for name in asked.only or RUNS:
-            if (kept / name).exists():
-                found = list(differences(kept / name, again / name))
-                print(f"{name}: {'equal' if not found else f'{len(found)} differences'}")
-                print("".join(f"    {line}\n" for line in found[:20]), end="")
-                differ += len(found)
+        for name in options.only or RUNS:
+            if (golden / name).exists():
+                lines = list(differences(golden / name, again / name))
+                print(f"{name}: {'equal' if not lines else f'{len(lines)} differences'}")
+                print("".join(f"    {line}\n" for line in lines[:20]), end="")
+                differ += len(lines)
     sys.exit(1 if differ else 0)
 
 
 def run_all(place: Path, only: list[str] | None, shared: Path) -> None:
-    """Runs the commands, each into a folder of its own name."""
+    """Run the commands, each into a folder of its name."""
     place.mkdir(parents=True, exist_ok=True)
     folders = {name: str(place / name) for name in RUNS} | {"shared": str(shared)}
     folders["minilit"] = str(place / "minilit-embeddings")
@@ -99,10 +99,10 @@ def run_all(place: Path, only: list[str] | None, shared: Path) -> None:
         if only is not None and name not in only:
             continue
         if any("{shared}" in word for word in command) and not shared.is_dir():
-            print(f"{name}: left out, there is no {shared}")
+            print(f"{name}: skipped, there is no {shared}")
             continue
         if name == "minilit":
-            _lay_out_minilit(shared / "models/minilit", Path(folders["minilit"]))
+            _copy_minilit(shared / "models/minilit", Path(folders["minilit"]))
         out = place / name
         words = [word.format(**folders) for word in command]
         if command[0] == "compare":
@@ -124,16 +124,16 @@ def run_all(place: Path, only: list[str] | None, shared: Path) -> None:
         print(f"{name}: done", flush=True)
 
 
-def differences(kept: Path, again: Path) -> Iterator[str]:
-    """Values that are not what they were, one line each."""
-    for file in sorted(kept.rglob("*")):
-        other = again / file.relative_to(kept)
+def differences(golden: Path, again: Path) -> Iterator[str]:
+    """Values that changed, one line each."""
+    for file in sorted(golden.rglob("*")):
+        other = again / file.relative_to(golden)
         if file.suffix not in (".parquet", ".json") or file.name == "run.json":
             continue
         if not other.exists():
             yield f"{file.name}: gone"
         elif file.suffix == ".json":
-            a, b = (json.loads(one.read_text()) for one in (file, other))
+            a, b = (json.loads(path.read_text()) for path in (file, other))
             yield from _unlike(a, b, file.name)
         else:
             yield from _rows_unlike(pq.read_table(file), pq.read_table(other), file.name)
@@ -141,7 +141,7 @@ def differences(kept: Path, again: Path) -> Iterator[str]:
 
 def _rows_unlike(a: pa.Table, b: pa.Table, name: str) -> Iterator[str]:
     if a.num_rows != b.num_rows:
-        yield f"{name}: {a.num_rows:,} rows were {b.num_rows:,} now"
+        yield f"{name}: {a.num_rows:,} rows before, {b.num_rows:,} now"
         return
     for column in a.column_names:
         if column not in b.column_names:
@@ -151,13 +151,13 @@ def _rows_unlike(a: pa.Table, b: pa.Table, name: str) -> Iterator[str]:
             zip(a[column].to_pylist(), b[column].to_pylist(), strict=True)
         ):
             if not _same(old, new):
-                yield f"{name}, row {row}, {column}: {old} was, {new} is {_about(a, row)}"
+                yield f"{name}, row {row}, {column}: {old} before, {new} now: {_about(a, row)}"
 
 
 def _about(table: pa.Table, row: int) -> str:
     names = ("probe", "metric", "attribute", "group", "concept", "template", "k", "experiment")
-    there = [name for name in names if name in table.column_names]
-    return ", ".join(str(x) for name in there if (x := table[name][row].as_py()) is not None)
+    present = [name for name in names if name in table.column_names]
+    return ", ".join(str(x) for name in present if (x := table[name][row].as_py()) is not None)
 
 
 def _unlike(a: object, b: object, at: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _unlike(a: object, b: object, at: str) -> Iterator[str]:
         for row, pair in enumerate(zip(a, b, strict=True)):
             yield from _unlike(*pair, f"{at}[{row}]")
     elif not _same(a, b) and not (isinstance(a, str) and "/" in a):  # a path, or a hash of one
-        yield f"{at}: {a} was, {b} is"
+        yield f"{at}: {a} before, {b} now"
 
 
 def _same(a: object, b: object) -> bool:
@@ -178,7 +178,7 @@ def _same(a: object, b: object) -> bool:
     return a == b
 
 
-def _lay_out_minilit(home: Path, place: Path) -> None:
+def _copy_minilit(home: Path, place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
     shutil.copy(home / "fairface_val5000_image_embeddings.npy", place / "images.npy")
     with (home / "fairface_val5000_files.csv").open(newline="") as file:

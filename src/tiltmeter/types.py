@@ -1,4 +1,4 @@
-"""The few shapes that the parts of the package hand to each other."""
+"""The types that the parts of the package exchange: groups, prompts, images and model protocols."""
 
 from __future__ import annotations
 
@@ -13,23 +13,39 @@ from numpy.typing import NDArray
 
 from tiltmeter.errors import InputError, UnknownNameError
 
-#: A NumPy array or a torch tensor. Metrics return the kind that they were given.
+#: A NumPy array or a torch tensor. Metrics return the kind that they are given.
 Array: TypeAlias = Any
-#: NumPy arrays; the names say what they hold.
+#: NumPy arrays of floats and of integers.
 Floats: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[Any]
 
-#: Called with what is being done and the share that is done, from 0 to 1.
+#: Called with a description of the current step and the share that is done, from 0 to 1.
 Progress: TypeAlias = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """One partition of the items: by an attribute, or by a crossing of several.
+    """A partition of items into groups: by an attribute, or by the intersection of several.
 
-    Labels of race, gender and age are perceived labels, given by annotators: they say what
-    somebody saw in a picture, not who the person is.
+    Labels of race, gender and age are perceived labels, given by annotators: they say what somebody
+    saw in an image, not who the person is.
 
+    Parameters
+    ----------
+    codes : array of int of shape (items,)
+        The group of each item, from 0 to len(names) - 1.
+    names : tuple of str
+        The names of the groups.
+    attribute : str
+        What they are groups of: "gender", "race*gender".
+
+    Raises
+    ------
+    InputError
+        Codes are not flat integers within range, or two groups have the same name.
+
+    Examples
+    --------
     >>> gender = Groups.from_labels(["woman", "man", "man", "woman"], attribute="gender")
     >>> gender.names, gender.counts.tolist()
     (('man', 'woman'), [2, 2])
@@ -38,7 +54,7 @@ class Groups:
     ('man | old', 'man | young', 'woman | old', 'woman | young')
     """
 
-    codes: Ints  # one a row, from 0 to len(names) - 1
+    codes: Ints
     names: tuple[str, ...]
     attribute: str = "group"
 
@@ -50,21 +66,40 @@ class Groups:
                 f"dtype {codes.dtype}. For labels use Groups.from_labels(labels)"
             )
         if len(set(self.names)) < len(self.names):
-            twice = next(name for at, name in enumerate(self.names) if name in self.names[:at])
+            repeated = next(name for at, name in enumerate(self.names) if name in self.names[:at])
             raise InputError(
-                f"two groups of {self.attribute!r} are both named {twice!r}: rename one"
+                f"two groups of {self.attribute!r} are both named {repeated!r}: rename one"
             )
         if codes.size and (codes.min() < 0 or codes.max() >= len(self.names)):
             raise InputError(
                 f"group codes run from {codes.min()} to {codes.max()}, but {len(self.names)} "
-                f"groups are named: codes must lie in 0..{len(self.names) - 1}"
+                f"groups are named: codes must be in 0..{len(self.names) - 1}"
             )
         object.__setattr__(self, "codes", codes.astype(np.int32, copy=False))
 
     @classmethod
     def from_labels(cls, labels: Sequence[Any], *, attribute: str = "group") -> Groups:
-        """Groups named by the distinct labels, sorted as people sort them.
+        """Groups named by the distinct labels, in natural order (numbers by value).
 
+        Parameters
+        ----------
+        labels : sequence
+            One label per item.
+        attribute : str
+            What they are labels of.
+
+        Returns
+        -------
+        Groups
+            One group per distinct label.
+
+        Raises
+        ------
+        InputError
+            A label is missing (None, "" or NaN).
+
+        Examples
+        --------
         >>> Groups.from_labels(["10-19", "more than 70", "3-9", "0-2"]).names
         ('0-2', '3-9', '10-19', 'more than 70')
         """
@@ -73,19 +108,42 @@ class Groups:
         if missing:
             raise InputError(
                 f"{missing} of {len(labels)} rows have no label for {attribute!r}; "
-                "fill them or leave those rows out"
+                "fill them or remove those rows"
             )
-        found, codes = np.unique(np.asarray([str(label) for label in labels]), return_inverse=True)
-        names = [str(name) for name in found]
+        distinct, codes = np.unique(
+            np.asarray([str(label) for label in labels]), return_inverse=True
+        )
+        names = [str(name) for name in distinct]
         order = sorted(range(len(names)), key=lambda at: _natural(names[at]))
-        place = np.argsort(order)  # of each name that was found, its place in the order
+        place = np.argsort(order)  # position of each distinct label in that order
         return cls(place[codes.reshape(-1)], tuple(names[at] for at in order), attribute)
 
     def cross(self, other: Groups) -> Groups:
-        """The crossing of two partitions; combinations that nobody belongs to are left out."""
+        """The intersection of two partitions.
+
+        Parameters
+        ----------
+        other : Groups
+            Groups of the same items by another attribute.
+
+        Returns
+        -------
+        Groups
+            Named "a | b"; combinations without items are left out.
+
+        Raises
+        ------
+        InputError
+            The two label different numbers of items.
+
+        Examples
+        --------
+        >>> Groups.from_labels("ab").cross(Groups.from_labels("xy")).names
+        ('a | x', 'b | y')
+        """
         if len(self) != len(other):
             raise InputError(
-                f"cannot cross {self.attribute!r} ({len(self)} rows) with "
+                f"cannot intersect {self.attribute!r} ({len(self)} rows) with "
                 f"{other.attribute!r} ({len(other)} rows): they must label the same rows"
             )
         cells = self.codes.astype(np.int64) * len(other.names) + other.codes
@@ -100,20 +158,48 @@ class Groups:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> Groups:
-        """The same groups for some of the rows."""
+        """The same groups for some of the items."""
         return Groups(self.codes[rows], self.names, self.attribute)
 
     @cached_property
     def counts(self) -> Ints:
+        """Number of items in each group."""
         return np.bincount(self.codes, minlength=len(self.names))
 
     @cached_property
     def shares(self) -> Floats:
+        """Share of the items in each group."""
         return self.counts / max(len(self), 1)
 
 
 def crossed(groups: Mapping[str, Groups], name: str, of: str = "the images") -> Groups:
-    """Groups by one attribute, or by a crossing written `race*gender`, `of` some data."""
+    """Groups by one attribute, or by an intersection of several.
+
+    Parameters
+    ----------
+    groups : mapping of str to Groups
+        Groups by attribute.
+    name : str
+        An attribute, or an intersection such as `race*gender`.
+    of : str
+        What the groups are of, for error messages.
+
+    Returns
+    -------
+    Groups
+        The groups.
+
+    Raises
+    ------
+    UnknownNameError
+        An attribute is not there.
+
+    Examples
+    --------
+    >>> groups = {"race": Groups.from_labels("rs"), "gender": Groups.from_labels("fm")}
+    >>> crossed(groups, "race*gender").names
+    ('r | f', 's | m')
+    """
     parts = name.split("*")
     for part in parts:
         if part not in groups:
@@ -122,7 +208,7 @@ def crossed(groups: Mapping[str, Groups], name: str, of: str = "the images") -> 
 
 
 def _natural(name: str) -> tuple[list[str | float], str]:
-    """Sorts by the numbers in a name, where it has any; numbers come before words."""
+    """Sort key by the numbers in a name, where it has any; numbers come before words."""
     parts = re.split(r"((?:^-)?[0-9]+(?:\.[0-9]+)?)", name)  # text, a number, text, and so on
     # "1" and "01" are the same number: the name itself decides
     return [float(part) if at % 2 else part for at, part in enumerate(parts)], name
@@ -130,14 +216,35 @@ def _natural(name: str) -> tuple[list[str | float], str]:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text shown to a model, and what it stands for."""
+    """A text shown to a model, and what it stands for.
 
-    text: str  # "a photo of a nurse"
-    concept: str  # "nurse"
-    template: str  # "a photo of a {}"
-    category: str = ""  # "Occupation"
-    role: str = "word"  # "word", or "placebo" for neutral words that show the noise floor
-    pos: str = ""  # "noun", "adjective" or "activity"; placebos are compared within it
+    Parameters
+    ----------
+    text : str
+        "a photo of a nurse".
+    concept : str
+        "nurse".
+    template : str
+        "a photo of a {}".
+    category : str
+        "Occupation".
+    role : {"word", "placebo"}
+        "placebo" for neutral words, the reference that words are compared with.
+    pos : str
+        Part of speech: "noun", "adjective" or "activity"; neutral words are compared within it.
+
+    Examples
+    --------
+    >>> Prompt("a photo of a nurse", "nurse", "a photo of a {}").role
+    'word'
+    """
+
+    text: str
+    concept: str
+    template: str
+    category: str = ""
+    role: str = "word"
+    pos: str = ""
 
 
 class PlantedWorld(Protocol):
@@ -151,8 +258,20 @@ class PlantedWorld(Protocol):
 
 
 def planted_world(source: object) -> PlantedWorld | None:
-    """The planted world that data were drawn from or a model was trained on; None for real ones.
+    """The planted world that data were drawn from, or that a model was trained on.
 
+    Parameters
+    ----------
+    source : object
+        Data of any role, or a model.
+
+    Returns
+    -------
+    PlantedWorld or None
+        None for real data and models.
+
+    Examples
+    --------
     >>> planted_world(Faces(("1",), {})) is None
     True
     """
@@ -161,11 +280,33 @@ def planted_world(source: object) -> PlantedWorld | None:
 
 @dataclass(frozen=True, eq=False)
 class Faces:
-    """Images with groups: what the role `faces` means.
+    """Images with groups: the data of the role `faces`.
 
-    `images` is what a model's encode_images takes; `vectors` is there instead when the images were
-    embedded elsewhere. Where a tilt was planted, `truth` gives what a metric should find for some
-    prompts and groups (prompts x groups, NaN where that is not known), or None.
+    Parameters
+    ----------
+    ids : tuple of str
+        One identifier per image.
+    groups : dict of str to Groups
+        Groups by attribute.
+    vectors : array of shape (images, dimensions), optional
+        Embeddings, where the images were embedded elsewhere.
+    images : object, optional
+        What a model's `encode_images` takes.
+    truth : callable, optional
+        For planted bias: takes a metric, prompts and groups, and returns the true values (prompts x
+        groups, NaN where unknown) or None.
+    name : str
+        Name of the dataset.
+    provenance : dict
+        Where the data came from; recorded with the results.
+    world : PlantedWorld, optional
+        The planted world that the images were drawn from; None for real images.
+
+    Examples
+    --------
+    >>> faces = Faces(("1", "2"), {"gender": Groups.from_labels(["woman", "man"])})
+    >>> len(faces), faces.attribute("gender").names
+    (2, ('man', 'woman'))
     """
 
     ids: tuple[str, ...]
@@ -175,13 +316,24 @@ class Faces:
     truth: Callable[[str, Sequence[Prompt], Groups], Floats | None] | None = None
     name: str = "faces"
     provenance: dict[str, Any] = field(default_factory=dict)
-    world: PlantedWorld | None = None  # None for real images
+    world: PlantedWorld | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def only(self, rows: Sequence[int]) -> Faces:
-        """The same data, some of the rows."""
+        """The same data, for some of the images.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Numbers of the images to keep, in order.
+
+        Returns
+        -------
+        Faces
+            Of the same type.
+        """
         at = np.asarray(rows, dtype=np.int64)
         return replace(
             self,
@@ -192,50 +344,157 @@ class Faces:
         )
 
     def attribute(self, name: str) -> Groups:
-        """Groups by one attribute, or by a crossing written `race*gender`."""
+        """Groups by one attribute, or by an intersection of several.
+
+        Parameters
+        ----------
+        name : str
+            An attribute, or an intersection such as `race*gender`.
+
+        Returns
+        -------
+        Groups
+            One group per image.
+
+        Raises
+        ------
+        UnknownNameError
+            The images have no labels of this attribute.
+        """
         return crossed(self.groups, name, self.name)
 
 
 @runtime_checkable
 class TextEncoder(Protocol):
-    """Gives each text a vector in the space where images live too."""
+    """A model that embeds texts, in the same space as images: texts x dimensions."""
 
-    def encode_texts(self, texts: Sequence[str]) -> Array: ...
+    def encode_texts(self, texts: Sequence[str]) -> Array:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        array of shape (texts, dimensions)
+            NumPy or torch.
+        """
+        ...
 
 
 @runtime_checkable
 class DualEncoder(TextEncoder, Protocol):
-    """Two towers, one space: unit vectors for images and for texts."""
+    """A model with an image encoder and a text encoder: unit vectors in one space."""
 
-    def encode_images(self, images: Any) -> Array: ...
+    def encode_images(self, images: Any) -> Array:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : sequence
+            PIL images, or whatever else the model takes, such as a tensor of pixels.
+
+        Returns
+        -------
+        array of shape (images, dimensions)
+            In the space of `encode_texts`.
+        """
+        ...
 
 
 @runtime_checkable
 class Matcher(Protocol):
-    """Says how well an image and a text belong together: one logit for each pair."""
+    """A model that scores how well an image and a text match: one logit per pair."""
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array: ...
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        """Score pairs of an image and a text.
+
+        Parameters
+        ----------
+        images : sequence
+            One image per pair.
+        texts : sequence of str
+            One text per pair.
+
+        Returns
+        -------
+        array of shape (pairs,)
+            Logits: the higher, the better they match.
+        """
+        ...
 
 
 @runtime_checkable
 class MaskedPredictor(Protocol):
-    """Guesses the hidden words of texts, beside an image each or beside none.
+    """A model that predicts masked words of texts.
 
-    Every text of a call holds as many masks as the others; the answer is texts x masks x pieces,
-    log-probabilities. Images may be a tensor of pixels from 0 to 1; then gradients reach them.
+    Attributes
+    ----------
+    mask_token : str
+        What stands for a masked word in a text: "[MASK]".
     """
 
     mask_token: str
 
-    def pieces(self, word: str) -> tuple[int, ...]: ...
+    def pieces(self, word: str) -> tuple[int, ...]:
+        """Split a word into the tokenizer's pieces.
 
-    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array: ...
+        Parameters
+        ----------
+        word : str
+            A word.
+
+        Returns
+        -------
+        tuple of int
+            Their numbers, which index the last axis of `mask_logprobs`.
+        """
+        ...
+
+    def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
+        """Log-probabilities of every piece at every mask.
+
+        Parameters
+        ----------
+        images : sequence or None
+            One image per text, or None. May be a tensor of pixels from 0 to 1; then gradients
+            reach it.
+        texts : sequence of str
+            Texts with the same number of masks each.
+
+        Returns
+        -------
+        array of shape (texts, masks, pieces)
+            Log-probabilities.
+        """
+        ...
 
 
 @runtime_checkable
 class Trainable(Protocol):
-    """Can be trained further: its parameters, and its own losses on images with their texts."""
+    """A model that can be trained further: its parameters, and its losses on images with texts."""
 
-    def parameters(self) -> Iterable[Any]: ...
+    def parameters(self) -> Iterable[Any]:
+        """The trainable parameters, as torch tensors."""
+        ...
 
-    def losses(self, images: Any, texts: Sequence[str], generator: Any) -> dict[str, Array]: ...
+    def losses(self, images: Any, texts: Sequence[str], generator: Any) -> dict[str, Array]:
+        """The model's own losses.
+
+        Parameters
+        ----------
+        images : sequence
+            A batch of images.
+        texts : sequence of str
+            One caption per image.
+        generator : torch.Generator or None
+            Source of randomness.
+
+        Returns
+        -------
+        dict of str to torch.Tensor
+            Loss by name, such as `match` or `mask`.
+        """
+        ...

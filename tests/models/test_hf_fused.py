@@ -187,7 +187,7 @@ def test_matching(name: str, made: Any, record: Any) -> None:
     images = case.images()
     theirs = case.match(call(built, CAPTIONS, images)[1])
     assert record(f"{name}, match", difference(model.match(images, CAPTIONS), theirs)) < NEAR
-    with pytest.raises(InputError, match="3 images beside 2 texts"):
+    with pytest.raises(InputError, match="3 images, but 2 texts"):
         model.match(images, CAPTIONS[:2])
 
 
@@ -249,7 +249,7 @@ def test_masks_must_be_alike_and_within_reach(name: str, made: Any) -> None:
     images, one, two = case.images() if case.images else None, masked(model, 1), masked(model, 2)
     with pytest.raises(InputError, match="equally often; got texts with 1, 2"):
         model.mask_logprobs(images, [one[0], two[1], one[2]])
-    with pytest.raises(InputError, match="every text must hold"):
+    with pytest.raises(InputError, match="every text must contain"):
         model.mask_logprobs(images, CAPTIONS)
     long = ["red " * 40 + text for text in one]
     with pytest.raises(InputError, match="too long"):
@@ -378,7 +378,7 @@ def test_regions_are_read(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'three'"):
         packed.of(["thre"])
     np.savez(tmp_path / "other.npz", boxes=boxes)
-    with pytest.raises(InputError, match="holds boxes; expected features"):
+    with pytest.raises(InputError, match="boxes; expected features"):
         Regions.read(tmp_path / "other.npz")
     ragged = {"id": ids, "features": [features[0].tolist(), *features[1:, :2].tolist()]}
     pq.write_table(pa.table(ragged), tmp_path / "ragged.parquet")
@@ -396,18 +396,18 @@ def test_regions_that_do_not_fit(made: Any, monkeypatch: pytest.MonkeyPatch) -> 
         Regions(features[:, 0])
     with pytest.raises(InputError, match="boxes of these regions are 3 x 5 x 4; got 3 x 5 x 2"):
         Regions(features, boxes[..., :2])
-    with pytest.raises(InputError, match="shares of the picture, from 0 to 1"):
+    with pytest.raises(InputError, match="shares of the image, from 0 to 1"):
         Regions(features, boxes * 640)
-    with pytest.raises(InputError, match="3 pictures with regions, but 2 ids"):
+    with pytest.raises(InputError, match="3 images with regions, but 2 ids"):
         Regions(features, ids=("a", "b"))
     lxmert, visual_bert = made("lxmert")[2], made("visual_bert")[2]
-    with pytest.raises(InputError, match="must know where regions lie"):
+    with pytest.raises(InputError, match="needs the boxes"):
         lxmert.match(Regions(features), CAPTIONS)
     with pytest.raises(InputError, match="takes regions of 12 dimensions; these have 7"):
         visual_bert.match(Regions(features[..., :7]), CAPTIONS)
     with pytest.raises(InputError, match="expected Regions, got Image"):
         visual_bert.match(tiny.pictures(), CAPTIONS)
-    with pytest.raises(InputError, match="3 images beside 2 texts"):
+    with pytest.raises(InputError, match="3 images, but 2 texts"):
         visual_bert.match(Regions(torch.tensor(features)), CAPTIONS[:2])
     # weights may have been trained with the two logits the other way round
     whole = visual_bert.match(Regions(features), CAPTIONS)

@@ -109,5 +109,5 @@ def test_errors() -> None:
         two_sample_p(np.ones((1, 4)), np.zeros(4), side="two")
     with pytest.raises(UnknownNameError, match="did you mean 'exact'"):
         two_sample_p(np.ones((1, 4)), np.array([1, 0, 0, 0]), side="two", method="exct")
-    with pytest.raises(InputError, match="X has 2 rows, Y 3"):
+    with pytest.raises(InputError, match="X has 2 rows, Y has 3"):
         weat_test(np.eye(3)[:2], np.eye(3), np.eye(3), np.eye(3))

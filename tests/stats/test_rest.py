@@ -116,7 +116,7 @@ def test_power_of_the_smallest_effect_is_the_power_asked_for() -> None:
     np.testing.assert_allclose(c_asc_power(effect, sizes, tests=10), 0.9, atol=1e-6)
     needed = images_needed(float(effect[0]), 300 / 450, power=0.9, tests=10)
     assert needed == pytest.approx(450, abs=1)
-    with pytest.raises(InputError, match="0 < share < 1"):
+    with pytest.raises(InputError, match="share must be between 0 and 1"):
         images_needed(0.1, share=1.0)
 
 

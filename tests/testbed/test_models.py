@@ -185,7 +185,7 @@ def test_masked_words() -> None:
     for wrong in (["no mask"], ["one [MASK]", "[MASK] [MASK]"]):
         with pytest.raises(InputError, match="equally often"):
             fusion.mask_logprobs(None, wrong)
-    with pytest.raises(InputError, match="2 images beside 1 texts"):
+    with pytest.raises(InputError, match="2 images, but 1 texts"):
         fusion.match(WORLD.scenes(2, rng()), ["a ball"])
 
 

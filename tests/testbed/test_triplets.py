@@ -127,7 +127,7 @@ def test_without_a_picture_a_caption_is_as_probable_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "said"),
-    [("images=4", "at least 8"), ("cells=17", "0 to 16 cells"), ("cells=x", "must be a number")],
+    [("images=4", "at least 8"), ("cells=17", "from 0 to 16"), ("cells=x", "must be a number")],
 )
 def test_refused(spec: str, said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -76,7 +76,7 @@ def test_what_is_no_world() -> None:
         World.plant(-1.0)
     with pytest.raises(UnknownNameError, match="images"):
         World.plant(where="image")
-    with pytest.raises(InputError, match="maps each concept"):
+    with pytest.raises(InputError, match="each concept"):
         World.plant(table={"nurse": 1.0})  # type: ignore[dict-item]
 
 

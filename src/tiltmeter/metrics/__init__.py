@@ -1,7 +1,7 @@
 """Bias metrics: pure functions of arrays, NumPy in and NumPy out, torch in and torch out.
 
 `scores` is queries x items, `groups` are integer codes or a `Groups`. Where the literature
-disagrees there is no default: the caller says which reading is meant.
+disagrees there is no default: the caller chooses.
 
 >>> from tiltmeter import metrics
 >>> metrics.max_skew([[4, 3, 2, 1]], [0, 1, 0, 1],
@@ -42,7 +42,7 @@ METRICS = Registry(
     },
 )
 
-#: Public functions that serve the metrics without being one.
+#: Public functions that are not metrics themselves.
 _ALSO = {
     "by_group": "disparity",
     "c_asc_bound": "association",
@@ -59,7 +59,7 @@ __all__ = sorted([*METRICS, *_ALSO, "METRICS"])
 
 
 def __getattr__(name: str) -> Any:
-    # functions are imported when asked for, so that `import tiltmeter` stays quick
+    # functions are imported on first use, so that `import tiltmeter` stays fast
     if name in METRICS.paths:
         return METRICS[name]
     if name in _ALSO:

@@ -1,7 +1,7 @@
-"""NumPy or torch: the one place that knows the difference.
+"""NumPy or torch: the only module that knows the difference.
 
-A metric asks for `namespace(x)` (numpy or torch: the functions used here go by the same names
-in both) for its arithmetic, and for `kernels(x)` for the few loops that need to be fast.
+A metric uses `namespace(x)` (numpy or torch: the functions used here have the same names in both)
+for its arithmetic, and `kernels(x)` for the few loops that need to be fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def kernels(x: Array) -> ModuleType:
 
 
 def like(x: Array, values: Any, dtype: str | None = "float64") -> Array:
-    """`values` as an array of the kind and on the device of `x`."""
+    """`values` as an array of the same kind, and on the same device, as `x`."""
     if is_torch(x):
         import torch
 
@@ -51,7 +51,7 @@ def like(x: Array, values: Any, dtype: str | None = "float64") -> Array:
 
 
 def to_numpy(x: Array) -> Floats:
-    """`x` as a NumPy array; bfloat16, which NumPy has not, as float32."""
+    """`x` as a NumPy array; bfloat16, which NumPy does not have, as float32."""
     if not is_torch(x):
         return np.asarray(x)
     x = x.detach().cpu()
@@ -59,9 +59,31 @@ def to_numpy(x: Array) -> Floats:
 
 
 def matrix(x: Array, name: str, rows: str, columns: str, first: int = 0) -> Array:
-    """`x`, checked to be a finite matrix of floats: half becomes single, integers double precision.
+    """Check that `x` is a finite matrix; half becomes single precision, integers double.
 
-    `first` is the number of its first row, for messages about a part of something larger.
+    Parameters
+    ----------
+    x : array
+        What the caller passed.
+    name, rows, columns : str
+        What `x`, its rows and its columns are called in error messages.
+    first : int
+        Number of its first row, where `x` is a part of something larger.
+
+    Returns
+    -------
+    array of float32 or float64
+        `x`, not copied if it already was.
+
+    Raises
+    ------
+    InputError
+        Not a matrix, empty, not numeric, or not finite.
+
+    Examples
+    --------
+    >>> matrix([[1, 2]], "scores", "queries", "items")
+    array([[1., 2.]])
     """
     if not is_torch(x):
         x = np.asarray(x)
@@ -81,20 +103,20 @@ def matrix(x: Array, name: str, rows: str, columns: str, first: int = 0) -> Arra
             else:
                 x = x.astype(np.float32 if half else np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{name} must hold numbers; got dtype {x.dtype}") from None
+            raise InputError(f"{name} must contain numbers; got dtype {x.dtype}") from None
     xp = namespace(x)
-    # the sum is finite unless something in it is not: one pass without a mask of the matrix
+    # the sum is finite unless a value is not: one pass, without a mask of the matrix
     if not xp.isfinite(x.sum()) and not (finite := xp.isfinite(x)).all():
         row, column = (int(i[0]) for i in xp.where(~finite))
         raise InputError(
-            f"{name} holds {int((~finite).sum())} values that are NaN or infinite, the first at "
-            f"row {first + row}, column {column}; leave out or repair those {rows}"
+            f"{name} contains {int((~finite).sum())} values that are NaN or infinite, the first at "
+            f"row {first + row}, column {column}; remove or repair those {rows}"
         )
     return x
 
 
 def flat(x: Array, name: str) -> Array:
-    """`x` as a flat array of float64."""
+    """`x` as a flat array of float64; InputError for any other shape."""
     x = like(x, x) if is_torch(x) else np.asarray(x, dtype=np.float64)
     if x.ndim != 1:
         raise InputError(f"{name} must be a flat array; got shape {tuple(x.shape)}")
@@ -102,7 +124,7 @@ def flat(x: Array, name: str) -> Array:
 
 
 def as_groups(groups: Groups | Array, items: int) -> Groups:
-    """`groups` as Groups, checked to label every item."""
+    """`groups` as Groups; InputError unless they label every item."""
     if not isinstance(groups, Groups):
         codes = to_numpy(groups)
         count = int(codes.max()) + 1 if codes.size and codes.dtype.kind in "iu" else 1
@@ -116,18 +138,43 @@ def as_groups(groups: Groups | Array, items: int) -> Groups:
 
 
 def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
-    """Rows of `x` scaled to length 1; a row of zeros has no direction and is an error."""
+    """Scale rows to length 1.
+
+    Parameters
+    ----------
+    x : array of shape (rows, dimensions)
+        Embeddings.
+    name : str
+        What they are called in error messages.
+    first : int
+        Number of the first row, where `x` is a part of something larger.
+
+    Returns
+    -------
+    array of shape (rows, dimensions)
+        Unit vectors.
+
+    Raises
+    ------
+    InputError
+        A row is zero, NaN or infinite.
+
+    Examples
+    --------
+    >>> unit([[3.0, 4.0]])
+    array([[0.6, 0.8]])
+    """
     x = matrix(x, name, "rows", "dimensions", first)
     xp = namespace(x)
     length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
     if not (xp.isfinite(length) & (length > 0)).all():
-        # squares may overflow or vanish where the numbers themselves do not
+        # squares may overflow or underflow where the values themselves do not
         largest = xp.amax(abs(x), 1)
         if not (largest > 0).all():
             row = first + int(xp.argmin(largest))
             raise InputError(
-                f"{name} holds {int((largest == 0).sum())} zero vectors, the first at row {row}: "
-                "a zero vector has no direction; leave those rows out"
+                f"{name} contains {int((largest == 0).sum())} zero vectors, the first at row "
+                f"{row}: a zero vector has no direction; remove those rows"
             )
         x = x / largest[:, None]
         length = xp.sqrt(xp.einsum("nd,nd->n", x, x))

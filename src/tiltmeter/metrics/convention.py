@@ -1,7 +1,7 @@
-"""Named choices: what the literature leaves open, decided once and recorded with every number.
+"""Named conventions: choices that the literature leaves open, recorded with every result.
 
-Two numbers measured under different conventions are different quantities. `same_convention`
-refuses to compare them.
+Two values computed under different conventions are different quantities: `same_convention` refuses
+to compare them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tiltmeter.errors import ConventionError, InputError, UnknownNameError
 CHOICES: dict[str, dict[str, str]] = {
     "target": {
         "uniform": "every group should fill the same share of the top k",
-        "prior": "every group should fill its share of the data set",
+        "prior": "every group should fill its share of the dataset",
     },
     "empty": {
         "floor": "a group absent from the top k counts as one item (p = 1/k)",
@@ -32,8 +32,8 @@ CHOICES: dict[str, dict[str, str]] = {
         "expected": "top-k counts are expected over all orders of equal scores",
     },
     "images": {
-        "unit": "image vectors are scaled to length 1",
-        "raw": "image vectors are taken as they are",
+        "unit": "image embeddings are scaled to length 1",
+        "raw": "image embeddings are used as they are",
     },
     "balance": {
         "asis": "all rows",
@@ -45,8 +45,28 @@ CHOICES: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Convention:
-    """One answer to each open question, and the k at which top-k metrics are taken.
+    """One choice for each open question, and the sizes k of top-k metrics.
 
+    Parameters
+    ----------
+    name : str
+        Its name, which is recorded with every result.
+    target, empty, skew, ties, images, balance : str
+        One of `CHOICES` each.
+    k : tuple of int
+        Sizes of the top.
+    source : str
+        The publication that it follows.
+
+    Raises
+    ------
+    UnknownNameError
+        A choice is not in `CHOICES`.
+    InputError
+        A `k` is below 1, or there is none.
+
+    Examples
+    --------
     >>> get_convention("berg2022").target
     'uniform'
     >>> get_convention("berg2022").with_(k=(100,)).name
@@ -68,10 +88,10 @@ class Convention:
             if getattr(self, field) not in values:
                 raise UnknownNameError(f"choice for {field!r}", getattr(self, field), values)
         if not self.k or min(self.k) < 1:
-            raise InputError(f"k must be one or more whole numbers from 1 up; got {self.k}")
+            raise InputError(f"k must be one or more integers from 1 up; got {self.k}")
 
     def with_(self, *, k: tuple[int, ...]) -> Convention:
-        """The same choices at other k, under a name that says so."""
+        """The same choices at other k, with these k in its name."""
         if k == self.k:
             return self
         name = self.name.partition("+")[0]
@@ -79,15 +99,29 @@ class Convention:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Attributes whose labels decide which images are measured, whatever is measured."""
+        """Attributes whose labels decide which images are measured."""
         return ("gender",) if self.balance == "gender" else ()
 
     def on(self, dataset: str, attributes: Collection[str]) -> Convention:
-        """The same choices as they apply to one dataset, labelled by some attributes.
+        """The same choices as they apply to a dataset.
 
-        Berg et al. balance gender on FairFace, and do not balance UTKFace. Images without labels of
-        gender cannot be balanced by it: all are taken, under a name that says so.
+        Berg et al. balance gender on FairFace, and do not balance UTKFace. Images without gender
+        labels cannot be balanced by gender: all are measured, and the convention's name says so.
 
+        Parameters
+        ----------
+        dataset : str
+            Name of the dataset.
+        attributes : collection of str
+            Attributes that its images are labelled by.
+
+        Returns
+        -------
+        Convention
+            Itself, or with another `balance`.
+
+        Examples
+        --------
         >>> berg = get_convention("berg2022")
         >>> berg.on("fairface-val", ["race", "gender"]).balance
         'gender'
@@ -105,6 +139,7 @@ class Convention:
         return replace(self, balance="asis", name=f"{self.name}+asis")
 
     def as_dict(self) -> dict[str, object]:
+        """Its fields, as they are written to `run.json`."""
         return asdict(self)
 
 
@@ -113,7 +148,7 @@ CONVENTIONS: dict[str, Convention] = {
     row[0]: Convention(**dict(zip(_FIELDS, row, strict=True)))  # type: ignore[arg-type]
     for row in (
         ("tiltmeter", "prior", "bounded", "max", "expected", "unit", "asis", (100, 1000),
-         "the house convention"),
+         "the default convention"),
         ("berg2022", "uniform", "floor", "max", "stable", "unit", "gender", (1000,),
          "Berg et al. 2022"),
         ("bendvlm", "prior", "epsilon", "max", "stable", "unit", "asis", (500,),
@@ -123,13 +158,34 @@ CONVENTIONS: dict[str, Convention] = {
         ("sfid", "uniform", "nan", "absolute", "stable", "unit", "asis", (100,),
          "SFID 2024"),
         ("visogender", "uniform", "floor", "max", "stable", "unit", "asis", (100, 1000),
-         "VisoGender 2023; it states no k, the house's are taken"),
+         "VisoGender 2023; it states no k, so the default ones are used"),
     )
 }  # fmt: skip
 
 
 def get_convention(name: str | Convention) -> Convention:
-    """A convention by its name."""
+    """Look up a named convention of the literature.
+
+    Parameters
+    ----------
+    name : str or Convention
+        One of `CONVENTIONS`; a Convention is returned as it is.
+
+    Returns
+    -------
+    Convention
+        The convention.
+
+    Raises
+    ------
+    UnknownNameError
+        No convention has this name.
+
+    Examples
+    --------
+    >>> get_convention("tiltmeter").k
+    (100, 1000)
+    """
     if isinstance(name, Convention):
         return name
     if name not in CONVENTIONS:
@@ -138,13 +194,30 @@ def get_convention(name: str | Convention) -> Convention:
 
 
 def same_convention(names: Iterable[str]) -> str:
-    """The one convention that all `names` agree on.
+    """Check that results share one convention.
 
+    Parameters
+    ----------
+    names : iterable of str
+        The convention of each result.
+
+    Returns
+    -------
+    str
+        The one convention.
+
+    Raises
+    ------
+    ConventionError
+        There are several, or none.
+
+    Examples
+    --------
     >>> same_convention(["tiltmeter", "berg2022"])
     Traceback (most recent call last):
     ...
     tiltmeter.errors.ConventionError: results of different conventions cannot be compared: \
-berg2022, tiltmeter. Measure both under one (--convention NAME)
+    berg2022, tiltmeter. Measure both under one (--convention NAME)
     """
     distinct = sorted(set(names))
     if len(distinct) != 1:

@@ -1,4 +1,4 @@
-"""Rates by group and the gaps between them; the measure and the grouping stay apart."""
+"""Rates by group and the gaps between them: any measure over any groups."""
 
 from __future__ import annotations
 
@@ -9,8 +9,29 @@ from tiltmeter.types import Array, Groups
 
 
 def by_group(measure: Callable[[Array], Array], values: Array, groups: Groups | Array) -> Array:
-    """`measure` of the values of each group; NaN for a group without any.
+    """Apply a measure to the values of each group.
 
+    Parameters
+    ----------
+    measure : callable
+        Takes a flat array and returns a number.
+    values : array of shape (items,)
+        One value per item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+
+    Returns
+    -------
+    array of shape (groups,)
+        NaN for a group without items.
+
+    Raises
+    ------
+    InputError
+        `values` is not flat, or `groups` does not label every item.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> by_group(np.median, [1.0, 2.0, 5.0, 9.0], [0, 0, 0, 1])
     array([2., 9.])
@@ -19,16 +40,35 @@ def by_group(measure: Callable[[Array], Array], values: Array, groups: Groups | 
     groups = as_groups(groups, len(values))
     xp = namespace(values)
     codes = like(values, groups.codes, "int64")
-    found = []
-    for code, count in enumerate(groups.counts):
-        one = measure(values[codes == code]) if count else float("nan")
-        found.append(like(values, one))
-    return xp.stack(found)
+    measured = [
+        measure(values[codes == code]) if count else float("nan")
+        for code, count in enumerate(groups.counts)
+    ]
+    return xp.stack([like(values, value) for value in measured])
 
 
 def group_rates(outcomes: Array, groups: Groups | Array) -> Array:
     """Mean outcome of each group: the rate, for outcomes of 0 and 1.
 
+    Parameters
+    ----------
+    outcomes : array of shape (items,)
+        One outcome per item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+
+    Returns
+    -------
+    array of shape (groups,)
+        NaN for a group without items.
+
+    Raises
+    ------
+    InputError
+        `outcomes` is not flat, or `groups` does not label every item.
+
+    Examples
+    --------
     >>> group_rates([1, 0, 1, 1], [0, 0, 1, 1])
     array([0.5, 1. ])
     """
@@ -36,10 +76,25 @@ def group_rates(outcomes: Array, groups: Groups | Array) -> Array:
 
 
 def gaps(rates: Array) -> Array:
-    """Rate of each group minus rate of each other: groups x groups, antisymmetric; ideal 0.
+    """Rate of each group minus the rate of each other group.
 
-    `gaps(rates).max()` is the largest gap.
+    Parameters
+    ----------
+    rates : array of shape (groups,)
+        As `group_rates` returns them.
 
+    Returns
+    -------
+    array of shape (groups, groups)
+        Antisymmetric; ideal 0. `gaps(rates).max()` is the largest gap.
+
+    Raises
+    ------
+    InputError
+        `rates` is not flat.
+
+    Examples
+    --------
     >>> gaps([0.5, 1.0])
     array([[ 0. , -0.5],
            [ 0.5,  0. ]])

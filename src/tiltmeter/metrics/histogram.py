@@ -1,7 +1,7 @@
-"""Scores of any number of items as counts in bins, by group; and what of a ranking they settle.
+"""Scores of any number of items as counts in bins, by group, and the NDKL that they imply.
 
-Within a bin the order of the items is forgotten. NDKL of a whole ranking therefore comes with
-bounds that hold for every order; they are as close as the bins are narrow (docs/scale.md).
+Within a bin the order of the items is lost. NDKL of a whole ranking therefore comes with bounds
+that hold for every order; the narrower the bins, the closer they are (docs/scale.md).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tiltmeter.metrics.summary import TopItems
 from tiltmeter.types import Floats, Ints
 
 BINS = 2048
-WIDTH = 6.0  # standard deviations to either side that the inner bins cover
+WIDTH = 6.0  # standard deviations on either side that the inner bins cover
 LISTED = 1 << 16  # ranks whose discounts are added one by one; the others by a formula
-AT_ONCE = 8  # queries worked on together: what is made of their bins is many times as large
-ABSENT = -1e30  # for the logarithm of 0, without the traps of infinity
+AT_ONCE = 8  # queries worked on together: intermediate results are many times their bins
+ABSENT = -1e30  # for the logarithm of 0: infinity would turn into NaN
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class HistogramGrid:
-    """Bins of one width for each query. The first and the last have no end: none falls outside."""
+    """Bins of equal width for each query; the first and the last are open-ended."""
 
     low: Floats  # queries
     scale: Floats  # queries: bins in a score of 1
@@ -37,9 +37,9 @@ class HistogramGrid:
 
     @classmethod
     def around(cls, sample: Floats, bins: int = BINS) -> HistogramGrid:
-        """Bins that suit scores like those of a sample, queries x items.
+        """Bins that fit scores like those of a sample, queries x items.
 
-        All blocks must have one grid. It decides how close bounds are, never whether they hold.
+        All blocks must share one grid. It decides how close bounds are, never whether they hold.
         """
         sample = np.asarray(sample, np.float64)
         mean, spread = sample.mean(axis=1), sample.std(axis=1)
@@ -47,6 +47,7 @@ class HistogramGrid:
         return cls(mean - WIDTH * spread, bins / (2 * WIDTH * spread), bins)
 
     def same(self, other: HistogramGrid) -> bool:
+        """Whether two grids have the same bins."""
         return self.bins == other.bins and bool(
             np.array_equal(self.low, other.low) and np.array_equal(self.scale, other.scale)
         )
@@ -54,7 +55,7 @@ class HistogramGrid:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """How many items of each group score in each bin; the best bin comes first."""
+    """Number of items of each group in each bin; the best bin comes first."""
 
     grid: HistogramGrid
     counts: Ints  # queries x bins x groups
@@ -65,11 +66,11 @@ class Histogram:
 
     @classmethod
     def of(cls, scores: Floats, codes: Ints, groups: int, grid: HistogramGrid) -> Histogram:
-        """The counts of one block, scores being queries x items."""
+        """The counts of one block: scores are queries x items."""
         return cls.empty(grid, groups).add(scores, codes)
 
     def add(self, scores: Floats, codes: Ints) -> Histogram:
-        """Counts one more block in place: a histogram is far larger than what a block leaves."""
+        """Count one more block in place: a histogram is far larger than what a block adds."""
         grid, counts = self.grid, self.counts
 
         def work(part: slice) -> None:
@@ -79,18 +80,18 @@ class Histogram:
         return self
 
     def merge(self, other: Histogram) -> Histogram:
-        """The counts of both blocks of items together."""
+        """The counts of two blocks of items together."""
         return self.unpacked().absorb(other)
 
     def absorb(self, other: Histogram) -> Histogram:
-        """`merge` in place, where counts have their full width: no copy for each of many parts."""
+        """`merge` in place, where counts have full width: no copy for each of many parts."""
         if not self.grid.same(other.grid):
-            raise InputError("histograms of different bins cannot be merged: use one grid")
+            raise InputError("histograms of different bins cannot be merged: use one HistogramGrid")
         np.add(self.counts, other.counts, out=self.counts)
         return self
 
     def packed(self) -> Histogram:
-        """The same in as few bytes as the counts need, to travel."""
+        """The same in as few bytes as the counts need, for sending."""
         kind = np.min_scalar_type(self.counts.max(initial=0))
         return Histogram(self.grid, self.counts.astype(kind))
 
@@ -112,13 +113,13 @@ def _count(scores: Floats, codes: Ints, low: Floats, scale: Floats, counts: Ints
     for q in range(scores.shape[0]):
         for i in range(scores.shape[1]):
             at = (np.float64(scores[q, i]) - low[q]) * scale[q]
-            # compared as a float: a far score would not fit a whole number
+            # compared as a float: a far score would not fit an integer
             bin_ = bins - 1 if at >= bins else (0 if at < 0 else int(at))
             counts[q, bins - 1 - bin_, codes[i]] += 1
 
 
 class BoundedValue(NamedTuple):
-    """A value, and the bounds between which it lies whatever the order within bins."""
+    """A value, and bounds that hold for any order within bins."""
 
     value: Floats
     low: Floats
@@ -126,17 +127,17 @@ class BoundedValue(NamedTuple):
 
 
 def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> BoundedValue:
-    """NDKL of the whole ranking, one a query: exact in the first k, within bounds beyond.
+    """NDKL of the whole ranking, one per query: exact in the first k, within bounds beyond.
 
     With counts c among the first i items, F(c) = i KL(c/i || q) = sum_g c_g ln(c_g / (i q_g)) is
     convex and grows with c: F(a + b) <= F(a) + F(b). At the edges of bins c is known; between them
-    F lies below the chord, but for what an uneven order adds, and above the tangents.
+    F is below the chord, except for what an uneven order adds, and above the tangents.
     """
     log_q = log_shares(shares)
-    some = range(0, len(histogram.counts), AT_ONCE)
+    starts = range(0, len(histogram.counts), AT_ONCE)
     parts = [
         _sums(histogram.counts[at : at + AT_ONCE], top.codes[at : at + AT_ONCE], log_q)
-        for at in some
+        for at in starts
     ]
     total = discounts(histogram.counts[0].sum(keepdims=True))[0].item()
     value, low, high = (np.concatenate(part) / total for part in zip(*parts, strict=True))
@@ -145,40 +146,40 @@ def ndkl_of_histogram(histogram: Histogram, shares: Floats, top: TopItems) -> Bo
 
 
 def _sums(counts: Ints, codes: Ints, log_q: Floats) -> tuple[Floats, Floats, Floats]:
-    """Sums of discounted KL over all ranks of some queries: a guess, the least, the most."""
+    """Sums of discounted KL over all ranks, by query: an estimate, the minimum, the maximum."""
     groups = counts.shape[2]
     first = np.stack([np.bincount(row, minlength=groups) for row in codes])[:, None]
     ends = counts.cumsum(axis=1)
-    # the first k are known one by one: bins begin after them
+    # the order of the first k is known: bins begin after them
     ends = np.where(ends.sum(axis=2, keepdims=True) > codes.shape[1], ends, first)
     starts = np.concatenate([first, ends[:, :-1]], axis=1)
     inside = (ends - starts).astype(float)
     walk = _walk(np.concatenate([first, ends], axis=1), log_q)
     n, each, later, end = walk.n, walk.each, walk.later, ends.sum(axis=2)
-    some = np.where(n > 0, n, 1.0)
-    # how many items an order can put where the even one has others: n s (1 - s), where groups
-    # that make the share s of the bin come first
-    largest = np.maximum(inside.max(axis=2) / some, 0.5)
-    away = n * largest * (1 - largest)
+    divisor = np.where(n > 0, n, 1.0)
+    # by how many items an order can differ from the even one: n s (1 - s), where groups that
+    # have the share s of the bin come first
+    largest = np.maximum(inside.max(axis=2) / divisor, 0.5)
+    displaced = n * largest * (1 - largest)
     present = inside > 0
     steepest = np.where(present, -log_q, 0.0).max(axis=2)  # F of one item is at most this
 
-    # F(c) <= F(even) + F'(c) (c - even), and F(even) lies below the chord
+    # F(c) <= F(even) + F'(c) (c - even), and F(even) is below the chord
     slopes = _log_ratio(ends, end, log_q)
-    uneven = away * _spread(present, _log_ratio(starts, end, log_q), slopes)
+    uneven = displaced * _spread(present, _log_ratio(starts, end, log_q), slopes)
     high = np.minimum(walk.chord + uneven * each, walk.f[:, :-1] * each + steepest * later)
 
-    # F(c) >= sum_g c_g ln(p_g / q_g) whatever the shares p are: here those at the bin's end
+    # F(c) >= sum_g c_g ln(p_g / q_g) for any shares p: here those at the bin's end
     at_start = np.where(starts > 0, starts * slopes, 0.0).sum(axis=2)
-    along = np.where(present, inside * slopes, 0.0).sum(axis=2) / some
-    low = (at_start - away * _spread(present, slopes, slopes)) * each + along * later
+    along = np.where(present, inside * slopes, 0.0).sum(axis=2) / divisor
+    low = (at_start - displaced * _spread(present, slopes, slopes)) * each + along * later
     low = np.maximum(low, (walk.f[:, 1:] - n * steepest) * each + steepest * later)
     low = np.maximum(low, 0.0)
 
     first_weight = discounts(np.array([codes.shape[1]]))[0]
     exact = ndkl_of_labels(np.ascontiguousarray(codes), log_q) * first_weight
-    guess, least, most = (exact + part.sum(axis=1) for part in (walk.chord, low, high))
-    return guess, least, most
+    estimate, least, most = (exact + part.sum(axis=1) for part in (walk.chord, low, high))
+    return estimate, least, most
 
 
 class _Walk(NamedTuple):
@@ -189,11 +190,11 @@ class _Walk(NamedTuple):
     later: Floats  # ... of d_i j / i, j being how far into the stretch i is
     f: Floats  # F at the edges, one more than there are stretches
     chord: Floats  # the sum of d_i F / i, if F goes straight from edge to edge
-    weight: Floats  # the sum of d_i over all ranks up to the last, one a ranking
+    weight: Floats  # the sum of d_i over all ranks up to the last, one per ranking
 
 
 def _walk(edges: Ints, log_q: Floats) -> _Walk:
-    """`edges` has the counts of groups up to each edge, rankings x edges x groups."""
+    """`edges` are the counts of groups up to each edge, rankings x edges x groups."""
     rank = edges.sum(axis=2)
     w_sum, v_sum = discounts(rank)
     n, each = np.diff(rank, axis=1).astype(float), np.diff(v_sum, axis=1)
@@ -204,10 +205,22 @@ def _walk(edges: Ints, log_q: Floats) -> _Walk:
 
 
 def ndkl_of_stretches(counts: Ints, shares: Floats) -> Floats:
-    """NDKL of whole rankings whose groups come evenly within each of some stretches of ranks.
+    """NDKL of whole rankings whose groups are evenly mixed within stretches of ranks.
 
-    `counts` is rankings x stretches x groups; where stretches are single ranks it is exact.
+    Parameters
+    ----------
+    counts : array of int of shape (rankings, stretches, groups)
+        Items of each group in each stretch; exact where stretches are single ranks.
+    shares : array of shape (groups,)
+        Desired shares.
 
+    Returns
+    -------
+    array of shape (rankings,)
+        NDKL in nats.
+
+    Examples
+    --------
     >>> ndkl_of_stretches(np.array([[[1, 0], [1, 0], [0, 1], [0, 1]]]), np.array([0.5, 0.5]))
     array([0.45...])
     """
@@ -219,14 +232,14 @@ def ndkl_of_stretches(counts: Ints, shares: Floats) -> Floats:
 def discounts(ranks: Ints) -> tuple[Floats, Floats]:
     """Sums over i = 1 .. rank of 1 / log2(i + 1), and of 1 / (i log2(i + 1)).
 
-    Beyond the first they are integrals with Euler and Maclaurin's correction, right to 1e-13.
+    Beyond the first they are integrals with the Euler-Maclaurin correction, exact to 1e-13.
     """
     far = ranks > LISTED
     x = np.array([LISTED + 1.0]), ranks[far] + 1.0
     out = []
     for power, listed in enumerate(_listed()):
         sums = listed[np.minimum(ranks, LISTED)]
-        (from_, half0, slope0), (to, half1, slope1) = (_integral(one, power) for one in x)
+        (from_, half0, slope0), (to, half1, slope1) = (_integral(end, power) for end in x)
         tail = to - from_ + (half1 - half0) / 2 + (slope1 - slope0) / 12
         sums[far] += np.log(2) * tail
         out.append(sums)
@@ -259,13 +272,13 @@ def _divergence(counts: Ints, log_q: Floats) -> Floats:
 
 
 def _log_ratio(counts: Ints, total: Ints, log_q: Floats) -> Floats:
-    """ln(c_g / (total q_g)); far below any other where a group is not there."""
+    """ln(c_g / (total q_g)); far below any other for an absent group."""
     logs = np.where(counts > 0, np.log(np.maximum(counts, 1)), ABSENT)
     return np.asarray(logs - np.log(np.maximum(total, 1))[..., None] - log_q)
 
 
 def _spread(present: Ints, least: Floats, most: Floats) -> Floats:
-    """The largest `most` less the smallest `least` of groups present; 0 where there is one."""
+    """The largest `most` minus the smallest `least` of the groups present; 0 for one group."""
     high = np.where(present, most, -np.inf).max(axis=2)
     low = np.where(present, least, np.inf).min(axis=2)
     several = present.sum(axis=2) > 1

@@ -1,7 +1,7 @@
-"""The loops that NumPy is too slow for, in numba; one thread a block of queries.
+"""Loops that are too slow in NumPy, compiled by numba; one thread per block of queries.
 
-Each row is worked on by one thread from left to right, so the result does not depend on how
-many threads there are. `torch_kernels` has the same functions for tensors.
+Each row is worked on by one thread from left to right, so the result does not depend on the number
+of threads. `torch_kernels` has the same functions for tensors.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import numpy as np
 from tiltmeter.types import Floats, Ints
 
 F = TypeVar("F", bound=Callable[..., Any])
-ROWS = 8  # rows a task: few enough to share out, enough to pay for the call
-STRIDE = 32  # scores looked at together
+ROWS = 8  # per task: few enough to balance threads, enough to outweigh the call
+STRIDE = 32  # scores compared together
 COLUMNS = 64  # columns of values summed together
-_most: int | None = None  # cores that loops may use; None: all that this process may
+_limit: int | None = None  # cores that loops may use; None: all that this process may
 
 
 def jit(function: F) -> F:
-    """numba, without the lock so that threads run side by side, compiled once a machine."""
+    """Compile with numba, without the global lock (threads run in parallel), cached on disk."""
     compiled: Any = numba.njit(nogil=True, cache=True)(function)
     return compiled  # type: ignore[no-any-return]
 
 
 def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
-    """Calls `work` on slices that cover `range(rows)`, on all the cores this process may use."""
+    """Call `work` on slices that cover `range(rows)`, on all cores that this process may use."""
     slices = [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
     if len(slices) == 1 or cores() == 1:
         for part in slices:
@@ -43,15 +43,15 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
 
 
 def cores() -> int:
-    """Those that loops use."""
-    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(min(there or 1, _most or there or 1), 1)
+    """Number of cores that loops use."""
+    present = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(min(present or 1, _limit or present or 1), 1)
 
 
-def use_cores(most: int | None) -> int | None:
-    """Has loops use no more cores than that: others work on this machine too. The limit before."""
-    global _most
-    before, _most = _most, most
+def use_cores(limit: int | None) -> int | None:
+    """Limit the cores that loops use (None: no limit); returns the limit before."""
+    global _limit
+    before, _limit = _limit, limit
     return before
 
 
@@ -79,7 +79,7 @@ def _rank_float32(scores: Floats) -> Ints:
 
     The bits of a float, with the sign bit flipped (or all bits, for negatives), sort like it.
     """
-    bits = (np.float32(0) - scores).view(np.uint32)  # 0 - x, not -x: there is no -0 to set apart
+    bits = (np.float32(0) - scores).view(np.uint32)  # 0 - x, not -x, which would give -0
     bits = bits ^ np.where(bits >> 31, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
     keys = bits.astype(np.uint64) << np.uint64(32)
     keys |= np.arange(scores.shape[1], dtype=np.uint64)
@@ -88,7 +88,7 @@ def _rank_float32(scores: Floats) -> Ints:
 
 
 def select(scores: Floats, k: int) -> Ints:
-    """The top `k` items of each row, best first; of equal scores the earlier rows."""
+    """The top `k` items of each row, best first; of equal scores the earlier ones."""
     queries, items = scores.shape
     chosen = np.empty((queries, k), np.int32)
 
@@ -96,8 +96,8 @@ def select(scores: Floats, k: int) -> Ints:
         block = scores[part]
         edge = np.partition(block, items - k, axis=1)[:, items - k]
         _collect(block, edge, chosen[part])
-        found = np.take_along_axis(block, chosen[part], axis=1)
-        chosen[part] = np.take_along_axis(chosen[part], rank_rows(found), axis=1)
+        best = np.take_along_axis(block, chosen[part], axis=1)
+        chosen[part] = np.take_along_axis(chosen[part], rank_rows(best), axis=1)
 
     in_rows(work, queries)
     return chosen
@@ -109,7 +109,7 @@ def _collect(scores: Floats, edge: Floats, chosen: Ints) -> None:
         above = 0
         for i in range(scores.shape[1]):
             above += scores[q, i] > edge[q]
-        ties = chosen.shape[1] - above  # places left for items that score just the edge
+        ties = chosen.shape[1] - above  # places left for items equal to the edge
         at = 0
         for i in range(scores.shape[1]):
             if scores[q, i] > edge[q]:
@@ -127,7 +127,7 @@ def take(x: Floats, ids: Ints) -> Floats:
 
 
 def equal_counts(scores: Floats, edge: Floats, codes: Ints, groups: int) -> Floats:
-    """How many items of each group score just `edge`, for each row."""
+    """Number of items of each group with a score of exactly `edge`, for each row."""
     counts = np.zeros((len(scores), groups))
     in_rows(lambda part: _equal_counts(scores[part], edge[part], codes, counts[part]), len(scores))
     return counts
@@ -169,7 +169,7 @@ def _tied_ranks(scores: Floats, order: Ints, share: Floats) -> None:
 
 
 def mean_ranks(x: Floats) -> Floats:
-    """Ranks from 1 within each row; equal values share the mean of theirs."""
+    """Ranks from 1 within each row; equal values share their mean rank."""
     ranks = np.empty(x.shape)
     in_rows(lambda part: _mean_ranks(x[part], np.argsort(x[part], 1), ranks[part]), len(x))
     return ranks
@@ -190,9 +190,9 @@ def _mean_ranks(x: Floats, order: Ints, ranks: Floats) -> None:
 
 
 def set_gaps(x: Floats, sets: Ints) -> tuple[Floats, Floats]:
-    """Mean over one part of a set minus that over the other, and the spread (n - 1) over both.
+    """Mean over one part of a set minus that over the other, and the standard deviation over both.
 
-    `sets` are columns of x, sets x 2 x columns; the answers are rows of x x sets.
+    `sets` are columns of x, sets x 2 x columns; the results are rows of x by sets.
     """
     gap, spread = np.empty((2, len(x), len(sets)))
     in_rows(lambda part: _set_gaps(x[part], sets, gap[part], spread[part]), len(x))
@@ -204,26 +204,26 @@ def _set_gaps(x: Floats, sets: Ints, gap: Floats, spread: Floats) -> None:
     size = sets.shape[2]
     for q in range(x.shape[0]):
         for s in range(sets.shape[0]):
-            one, two, away = 0.0, 0.0, 0.0
+            first, second, squares = 0.0, 0.0, 0.0
             for i in range(size):
-                one += x[q, sets[s, 0, i]]
-                two += x[q, sets[s, 1, i]]
-            mean = (one + two) / (2 * size)
+                first += x[q, sets[s, 0, i]]
+                second += x[q, sets[s, 1, i]]
+            mean = (first + second) / (2 * size)
             for part in range(2):
                 for i in range(size):
-                    away += (x[q, sets[s, part, i]] - mean) ** 2
-            gap[q, s] = (one - two) / size
-            spread[q, s] = np.sqrt(away / (2 * size - 1))
+                    squares += (x[q, sets[s, part, i]] - mean) ** 2
+            gap[q, s] = (first - second) / size
+            spread[q, s] = np.sqrt(squares / (2 * size - 1))
 
 
 def column_sums(ids: Ints, values: Floats) -> Floats:
     """Sums of the rows `ids` of `values`, for each row of ids: rows x columns of values."""
     sums = np.zeros((len(ids), values.shape[1]))
-    # some columns at a time, so that the values of all items stay in the cache
+    # a few columns at a time, so that the values of all items stay in the cache
     for start in range(0, values.shape[1], COLUMNS):
-        some = slice(start, start + COLUMNS)
-        block = np.ascontiguousarray(values[:, some])
-        work = partial(_column_sums_of, ids, block, sums[:, some])
+        columns = slice(start, start + COLUMNS)
+        block = np.ascontiguousarray(values[:, columns])
+        work = partial(_column_sums_of, ids, block, sums[:, columns])
         in_rows(work, len(ids), step=64)
     return sums
 
@@ -261,8 +261,8 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
             if size[g] > 0:
                 mean[q, g] /= size[g]
         for i in range(scores.shape[1]):
-            away = scores[q, i] - mean[q, codes[i]]
-            m2[q, codes[i]] += away * away
+            deviation = scores[q, i] - mean[q, codes[i]]
+            m2[q, codes[i]] += deviation * deviation
 
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
@@ -271,13 +271,13 @@ def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
 
 
 def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
-    """`ndkl` of rows of group codes that are in the order of their ranks already."""
+    """`ndkl` of rows of group codes that are already in the order of their ranks."""
     order = np.arange(ranked.shape[1], dtype=np.int32)[None]
     return relabelled_ndkl(order, ranked, log_target)[:, 0]
 
 
 def relabelled_ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
-    """`ndkl` of each row of `order`, for each row of `codes` (draws x items): draws x queries."""
+    """`ndkl` of each row of `order` for each row of `codes`: permutations x queries."""
     tables = ndkl_tables(order.shape[1])
     out = np.empty((len(codes), len(order)))
     each = out.reshape(-1)
@@ -288,9 +288,9 @@ def relabelled_ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
 
 
 def ndkl_tables(n: int) -> tuple[Floats, Floats, Floats]:
-    """(c+1) ln (c+1) - c ln c for a count c, i ln i for rank i, what i * KL counts for there.
+    """(c+1) ln (c+1) - c ln c for a count c, i ln i for rank i, and the weight of i * KL at rank i.
 
-    That is 1 / (Z i log2(i+1)), Z being the sum of 1 / log2(i+1).
+    The weight is 1 / (Z i log2(i+1)), Z being the sum of 1 / log2(i+1).
     """
     x = np.arange(n + 1.0)
     xlogx = x * np.log(np.maximum(x, 1.0))
@@ -321,7 +321,7 @@ def ndkl_of_one(
 ) -> float:
     """NDKL of one ranking."""
     # i * KL = sum_g (c_g ln c_g - c_g ln q_g) - i ln i, and one c_g changes at each rank;
-    # indices are unsigned: a signed one is looked at each time, whether it counts from the end
+    # indices are unsigned: a signed one is checked each time, whether it counts from the end
     count = np.zeros(log_target.shape[0], np.uint64)
     gain, total = 0.0, 0.0
     for i in range(len(order)):
@@ -335,7 +335,7 @@ def ndkl_of_one(
 
 @jit
 def keep_above(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
-    """Of more than k candidates leaves those above the edge and the first that score just it."""
+    """Of more than k candidates, keep those above the edge and the first ones equal to it."""
     for q in range(scores.shape[0]):
         if held[q] <= k:
             continue
@@ -356,13 +356,13 @@ def keep_above(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> N
 def keep_best(
     block: Floats, first: int, k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats
 ) -> None:
-    """Puts items of a block that beat a query's k-th best among its candidates."""
+    """Add the items of a block that beat a query's k-th best to its candidates."""
     items = block.shape[1]
     for q in range(block.shape[0]):
         row, least = block[q], edge[q]
         for start in range(0, items, STRIDE):
             stretch = row[start : start + STRIDE]
-            # most stretches hold nothing: one look without branches tells
+            # most stretches contain no candidate: one pass without branches tells
             hits = 0
             for score in stretch:
                 hits += score > least
@@ -371,9 +371,9 @@ def keep_best(
             for i in range(len(stretch)):
                 if stretch[i] > least:
                     if held[q] == scores.shape[1]:
-                        one = slice(q, q + 1)
+                        row_q = slice(q, q + 1)
                         edge[q] = np.partition(scores[q], held[q] - k)[held[q] - k]
-                        keep_above(k, scores[one], ids[one], held[one], edge[one])
+                        keep_above(k, scores[row_q], ids[row_q], held[row_q], edge[row_q])
                         least = edge[q]
                         if stretch[i] <= least:
                             continue

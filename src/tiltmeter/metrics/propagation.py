@@ -1,4 +1,4 @@
-"""From representation to result: does the intrinsic measure order queries as the extrinsic does?"""
+"""From embeddings to results: does an intrinsic measure order queries as an extrinsic one does?"""
 
 from __future__ import annotations
 
@@ -8,27 +8,43 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import as_groups, flat, like, namespace
 from tiltmeter.types import Array, Floats, Groups, Ints
 
-#: What a group's items are compared with: all items, their own among them, or the others.
+#: What a group's items are compared with: all items, including its own, or the others.
 MIXED = ("all", "rest")
-#: A spread of cosines this small is what rounding leaves of none at all.
+#: A standard deviation of cosines this small is zero up to rounding.
 ROUNDING = 1e-12
 
 
 def spearman(x: Array, y: Array, groups: Groups | Array | None = None) -> Array:
-    """Spearman's rho of x and y within each group (over all, without groups); one a group.
+    """Spearman's rank correlation of x and y within each group.
 
-    Equal values share their mean rank. NaN where a group has fewer than two items or one side
-    does not vary.
+    Parameters
+    ----------
+    x, y : array of shape (queries,)
+        Two values per query. Equal values share their mean rank.
+    groups : Groups or array of shape (queries,), optional
+        The group of each query; one group of all without it.
 
+    Returns
+    -------
+    array of shape (groups,)
+        NaN where a group has fewer than two queries, or x or y does not vary.
+
+    Raises
+    ------
+    InputError
+        The lengths differ, or a value is NaN.
+
+    Examples
+    --------
     >>> spearman([1, 2, 3, 4], [1, 3, 2, 4], groups=[0, 0, 0, 0]).round(3)
     array([0.8])
     """
     x, y = flat(x, "x"), flat(y, "y")
     if len(x) != len(y):
-        raise InputError(f"x has {len(x)} values, y has {len(y)}: they must be of the same queries")
+        raise InputError(f"x has {len(x)} values, y has {len(y)}: give one of each per query")
     xp = namespace(x)
     if xp.isnan(x).any() or xp.isnan(y).any():
-        raise InputError("x and y must not hold NaN: leave out the queries that have no value")
+        raise InputError("x and y must not contain NaN: leave out the queries without a value")
     if groups is None:
         groups = [0] * len(x)
     groups = as_groups(groups, len(x))
@@ -39,10 +55,20 @@ def spearman(x: Array, y: Array, groups: Groups | Array | None = None) -> Array:
 
 
 def spearman_rows(x: Floats, y: Floats) -> Floats:
-    """Spearman's rho of each row of x with the same row of y.
+    """Spearman's rank correlation of each row of x with the same row of y.
 
-    Columns that are NaN in a row of x are left out of that row.
+    Parameters
+    ----------
+    x, y : array of shape (rows, queries)
+        Columns that are NaN in a row of x are left out of that row.
 
+    Returns
+    -------
+    array of shape (rows,)
+        NaN where a row does not vary.
+
+    Examples
+    --------
     >>> spearman_rows([[1, 2, 3, 4], [1, 1, 1, 1]], [[1, 3, 2, 4], [1, 2, 3, 4]]).round(3)
     array([0.8, nan])
     """
@@ -51,19 +77,18 @@ def spearman_rows(x: Floats, y: Floats) -> Floats:
     x, y = np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64)
     undefined = np.isnan(x)
     middle = (x.shape[1] + 1) / 2
-    a, b = (loops.mean_ranks(one) - middle for one in (x, y))
+    a, b = (loops.mean_ranks(values) - middle for values in (x, y))
     both, of_a, of_b = (np.einsum("ij,ij->i", *pair) for pair in ((a, b), (a, a), (b, b)))
     scale = np.sqrt(of_a * of_b)
     rho = np.divide(both, scale, out=np.full(len(x), np.nan), where=scale > 0)
-    for row in np.flatnonzero(undefined.any(axis=1)):  # hardly ever
+    for row in np.flatnonzero(undefined.any(axis=1)):  # rare
         rho[row] = spearman(x[row, ~undefined[row]], y[row, ~undefined[row]])[0]
     return np.asarray(rho)
 
 
 def mean_ranks(x: Array) -> Array:
-    """Ranks from 1; equal values share the mean of theirs.
+    """Ranks from 1; equal values share their mean rank.
 
-    >>> import numpy as np
     >>> mean_ranks(np.array([10.0, 20.0, 20.0, 5.0]))
     array([2. , 3.5, 3.5, 1. ])
     """
@@ -75,22 +100,35 @@ def mean_ranks(x: Array) -> Array:
 
 
 def spearman_draws(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """Spearman's rho of samples that hold each query as often as a row of `weights` says.
+    """Spearman's rank correlation of bootstrap resamples.
 
-    >>> import numpy as np
+    Parameters
+    ----------
+    x, y : array of shape (queries,)
+        Two values per query.
+    weights : array of shape (resamples, queries)
+        How often each resample contains each query.
+
+    Returns
+    -------
+    array of shape (resamples,)
+        NaN where a resample does not vary.
+
+    Examples
+    --------
     >>> spearman_draws([1, 2, 3, 4], [1, 3, 2, 4], np.array([[1, 1, 1, 1], [2, 0, 0, 1]])).round(3)
     array([0.8, 1. ])
     """
     weights = np.asarray(weights, dtype=float)
     total = weights.sum(axis=1, keepdims=True)
-    a, b = (_drawn_ranks(flat(one, "x"), weights) - (total + 1) / 2 for one in (x, y))
-    both, of_a, of_b = ((weights * one).sum(axis=1) for one in (a * b, a * a, b * b))
+    a, b = (_drawn_ranks(flat(values, "x"), weights) - (total + 1) / 2 for values in (x, y))
+    both, of_a, of_b = ((weights * product).sum(axis=1) for product in (a * b, a * a, b * b))
     scale = np.sqrt(of_a * of_b)
     return np.asarray(np.divide(both, scale, out=np.full(len(scale), np.nan), where=scale > 0))
 
 
 def _drawn_ranks(x: Floats, weights: Floats) -> Floats:
-    """Mean ranks of the queries in each draw: no draw is sorted, since x is sorted once."""
+    """Mean ranks of the queries in each resample: x is sorted once, and no resample is."""
     values, place = np.unique(x, return_inverse=True)
     order = np.argsort(place, kind="stable")
     ends = np.cumsum(np.bincount(place, minlength=len(values)))
@@ -100,11 +138,22 @@ def _drawn_ranks(x: Floats, weights: Floats) -> Floats:
 
 
 def valence_effects(cosines: Floats, sets: Ints) -> Floats:
-    """SC-EAT of queries from their cosines, queries x items, for several sets of items.
+    """SC-EAT of queries from their cosines, for several pairs of item sets.
 
-    `sets` are columns of the cosines, sets x 2 x items: pleasant, then unpleasant. The answer is
-    queries x sets.
+    Parameters
+    ----------
+    cosines : array of shape (queries, items)
+        Cosine of each query and item.
+    sets : array of int of shape (pairs, 2, items per set)
+        Columns of the cosines: pleasant items, then unpleasant ones.
 
+    Returns
+    -------
+    array of shape (queries, pairs)
+        NaN where all cosines are equal.
+
+    Examples
+    --------
     >>> valence_effects([[0.9, 0.7, 0.1, 0.3]], [[[0, 1], [2, 3]]]).round(3)
     array([[1.643]])
     """
@@ -116,12 +165,32 @@ def valence_effects(cosines: Floats, sets: Ints) -> Floats:
 
 
 def group_effects(cosines: Floats, labels: Ints, *, groups: int, mixed: str) -> Floats:
-    """SC-EAT of each group's items against the mixed set, for several ways to label the items.
+    """SC-EAT of each group's items against a mixed set, for several labellings of the items.
 
-    `cosines` is queries x items, `labels` ways x items; the answer is queries x ways x groups. The
-    mixed set is `all` items, the group's among them, or the `rest`. The spread is over all items,
-    which both sets together are: so the two readings differ by a factor, 1 - the group's share.
+    Parameters
+    ----------
+    cosines : array of shape (queries, items)
+        Cosine of each query and item.
+    labels : array of int of shape (labellings, items)
+        The group of each item.
+    groups : int
+        Number of groups.
+    mixed : {"all", "rest"}
+        Compare with all items, including the group's own, or with the others. The standard
+        deviation is over all items, so the two differ by the factor 1 - the group's share.
 
+    Returns
+    -------
+    array of shape (queries, labellings, groups)
+        NaN where all cosines are equal.
+
+    Raises
+    ------
+    UnknownNameError
+        `mixed` is neither.
+
+    Examples
+    --------
     >>> group_effects([[0.9, 0.7, 0.1, 0.3]], [[0, 0, 1, 1]], groups=2, mixed="rest").round(3)
     array([[[ 1.643, -1.643]]])
     """
@@ -139,11 +208,23 @@ def group_effects(cosines: Floats, labels: Ints, *, groups: int, mixed: str) -> 
 
 
 def z_scores(means: Floats) -> Floats:
-    """Group means as z-scores over the groups, with n below: so their squares sum to n.
+    """Group means as z-scores over the groups, dividing by n: their squares sum to n.
 
-    The published ones do (Figure 6: -1.43, -1.31, .44, .45, 1.21, and .64 that the sum of 0 asks
-    for).
+    The published ones do (Figure 6: -1.43, -1.31, .44, .45, 1.21, and .64, which a sum of 0
+    requires).
 
+    Parameters
+    ----------
+    means : array of shape (groups,)
+        One mean per group.
+
+    Returns
+    -------
+    array of shape (groups,)
+        NaN if all means are equal.
+
+    Examples
+    --------
     >>> z_scores([1.0, 2.0, 3.0]).round(3)
     array([-1.225,  0.   ,  1.225])
     """
@@ -153,8 +234,8 @@ def z_scores(means: Floats) -> Floats:
 
 def _over(top: Floats, bottom: Floats) -> Floats:
     top, bottom = np.broadcast_arrays(top, bottom)
-    found = np.full(top.shape, np.nan)
-    return np.asarray(np.divide(top, bottom, out=found, where=bottom > ROUNDING))
+    ratio = np.full(top.shape, np.nan)
+    return np.asarray(np.divide(top, bottom, out=ratio, where=bottom > ROUNDING))
 
 
 def _pearson(x: Array, y: Array) -> Array:

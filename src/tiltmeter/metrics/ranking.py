@@ -1,4 +1,4 @@
-"""Who comes up first: metrics of the ranking of items by score (Berg et al. 2022, App. B).
+"""Metrics of the ranking of items by score (Berg et al. 2022, App. B).
 
 tau_k is the top k of a ranking, p_A the share of group A in it, q_A its desired share.
 """
@@ -19,8 +19,33 @@ LOG_EPSILON = math.log(1e-10)  # skew of an absent group where p/q is taken as 1
 
 
 def composition(scores: Array, groups: Groups | Array, *, k: int, ties: str = "expected") -> Array:
-    """Share of each group in the top k: p_A, queries x groups.
+    """Share of each group in the top k: p_A.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
+
+    Returns
+    -------
+    array of shape (queries, groups)
+        Rows sum to 1.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> composition([[4, 3, 2, 1]], [0, 1, 0, 0], k=2)
     array([[0.5, 0.5]])
     """
@@ -28,8 +53,33 @@ def composition(scores: Array, groups: Groups | Array, *, k: int, ties: str = "e
 
 
 def top_counts(scores: Array, groups: Groups | Array, *, k: int, ties: str) -> Array:
-    """Number of items of each group in the top k, queries x groups.
+    """Number of items of each group in the top k.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
+
+    Returns
+    -------
+    array of shape (queries, groups)
+        Rows sum to k.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> top_counts([[1, 1, 1, 0]], [0, 1, 1, 1], k=2, ties="stable")
     array([[1., 1.]])
     >>> top_counts([[1, 1, 1, 0]], [0, 1, 1, 1], k=2, ties="expected").round(3)
@@ -44,8 +94,37 @@ def top_counts(scores: Array, groups: Groups | Array, *, k: int, ties: str) -> A
 def skew(
     scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
 ) -> Array:
-    """Skew_A@k = ln(p_A / q_A), queries x groups; ideal 0.
+    """Skew of each group in the top k: Skew_A@k = ln(p_A / q_A).
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    target : {"uniform", "prior"} or array of shape (groups,)
+        The desired shares: equal, those of the dataset, or given ones that sum to 1.
+    empty : {"floor", "bounded", "epsilon", "drop", "nan"}
+        What an absent group counts for: see `metrics.convention.CHOICES`.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
+
+    Returns
+    -------
+    array of shape (queries, groups)
+        Above 0 where a group is over-represented; ideal 0. NaN for a desired share of 0.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> ranking = [list(range(10, 0, -1))]
     >>> skew(ranking, [0, 0, 0, 1, 1, 0, 0, 1, 1, 1],
     ...      k=5, target="uniform", empty="nan", ties="stable").round(3)
@@ -65,21 +144,81 @@ def max_skew(
     ties: str,
     absolute: bool = False,
 ) -> Array:
-    """MaxSkew@k = max_A Skew_A@k (or max_A |Skew_A@k|), one a query; ideal 0.
+    """Skew of the most over-represented group: MaxSkew@k = max_A Skew_A@k.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    target : {"uniform", "prior"} or array of shape (groups,)
+        The desired shares: equal, those of the dataset, or given ones that sum to 1.
+    empty : {"floor", "bounded", "epsilon", "drop", "nan"}
+        What an absent group counts for: see `metrics.convention.CHOICES`.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
+    absolute : bool
+        Take max_A |Skew_A@k| instead.
+
+    Returns
+    -------
+    array of shape (queries,)
+        Ideal 0.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> max_skew([[4, 3, 2, 1]], [0, 0, 1, 1],
     ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
     array([0.693])
     """
-    found = skew(scores, groups, k=k, target=target, empty=empty, ties=ties)
-    return largest_skew(found, "absolute" if absolute else "max")
+    skews = skew(scores, groups, k=k, target=target, empty=empty, ties=ties)
+    return largest_skew(skews, "absolute" if absolute else "max")
 
 
 def min_skew(
     scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
 ) -> Array:
-    """MinSkew@k = min_A Skew_A@k, one a query; ideal 0.
+    """Skew of the most under-represented group: MinSkew@k = min_A Skew_A@k.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    target : {"uniform", "prior"} or array of shape (groups,)
+        The desired shares: equal, those of the dataset, or given ones that sum to 1.
+    empty : {"floor", "bounded", "epsilon", "drop", "nan"}
+        What an absent group counts for: see `metrics.convention.CHOICES`.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
+
+    Returns
+    -------
+    array of shape (queries,)
+        Ideal 0.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> min_skew([[4, 3, 2, 1]], [0, 0, 1, 1],
     ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
     array([0.])
@@ -90,11 +229,37 @@ def min_skew(
 def ndkl(
     scores: Array, groups: Groups | Array, *, target: str | Array, k: int | None = None
 ) -> Array:
-    """NDKL = (1/Z) sum_i KL(D_i || q) / log2(i+1), Z = sum_i 1/log2(i+1), one a query; ideal 0.
+    """NDKL: discounted mean of the KL divergence of the first i items from the desired shares.
 
-    D_i are the shares among the first i; the sum runs over the whole ranking, or over its
-    first k. Equal scores keep the order of the rows; `tied_share` says how many there are.
+    NDKL = (1/Z) sum_i KL(D_i || q) / log2(i + 1), with Z = sum_i 1 / log2(i + 1) and D_i the shares
+    among the first i items. Equal scores keep the order of the rows; `tied_share` says how many
+    there are.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    target : {"uniform", "prior"} or array of shape (groups,)
+        The desired shares: equal, those of the dataset, or given ones that sum to 1.
+    k : int, optional
+        Sum over the first k ranks instead of the whole ranking.
+
+    Returns
+    -------
+    array of shape (queries,)
+        From 0 up, in nats; ideal 0.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> ndkl([[4, 3, 2, 1]], [0, 1, 0, 1], target="uniform").round(4)
     array([0.2816])
     """
@@ -114,11 +279,34 @@ def ndkl(
 def normalized_entropy(
     scores: Array, groups: Groups | Array, *, k: int, ties: str = "expected"
 ) -> Array:
-    """Entropy of the top k's shares over ln(number of groups): H(p) / ln G, one a query.
+    """Entropy of the shares of the top k, divided by its maximum: H(p) / ln(number of groups).
 
-    1 is an even top k. The ideal is the data set's own entropy, which need not be 1. With one
-    group it is undefined: NaN.
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    k : int
+        Size of the top of the ranking, from 1 to the number of items.
+    ties : {"stable", "expected"}
+        Equal scores keep the order of the rows, or counts are expected over all orders.
 
+    Returns
+    -------
+    array of shape (queries,)
+        1 for equal shares. The ideal is the dataset's own entropy, which need not be 1. NaN if
+        there is one group only.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix, `groups` does not label every item, or `k` is out of range.
+    UnknownNameError
+        A choice is not one of those listed.
+
+    Examples
+    --------
     >>> normalized_entropy([[4, 3, 2, 1]], [0, 0, 1, 1], k=3).round(3)
     array([0.918])
     """
@@ -126,8 +314,25 @@ def normalized_entropy(
 
 
 def tied_share(scores: Array) -> Array:
-    """Share of the ranks of each query whose score is not unique, one a query.
+    """Share of the items of each query whose score is not unique.
 
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+
+    Returns
+    -------
+    array of shape (queries,)
+        From 0 to 1.
+
+    Raises
+    ------
+    InputError
+        `scores` is not a finite matrix.
+
+    Examples
+    --------
     >>> tied_share([[3, 2, 2, 1]])
     array([0.5])
     """
@@ -136,16 +341,40 @@ def tied_share(scores: Array) -> Array:
     return loops.tied_ranks(scores, loops.rank(scores))
 
 
-# --- the same metrics from top-k shares, however these were come by -----------------------------
+# --- the same metrics from given top-k shares --------------------------------------------------
 
 
 def skew_of_shares(p: Array, q: Array, *, k: int, empty: str) -> Array:
-    """ln(p / q) for shares p of a top k (... x groups) and desired shares q.
+    """Skew ln(p / q) of given shares.
 
-    `floor` and `bounded` are the least share that a group is given: an expected count between
-    0 and 1, which only ties produce, is never worse than absence. A group whose desired share
-    is 0 has no skew: NaN.
+    Parameters
+    ----------
+    p : array of shape (..., groups)
+        Shares of the top k.
+    q : array of shape (groups,)
+        Desired shares.
+    k : int
+        Size of the top.
+    empty : {"floor", "bounded", "epsilon", "drop", "nan"}
+        What an absent group counts for: see `metrics.convention.CHOICES`.
 
+    Returns
+    -------
+    array of shape (..., groups)
+        NaN for a group whose desired share is 0.
+
+    Raises
+    ------
+    UnknownNameError
+        `empty` is not one of those listed.
+
+    Notes
+    -----
+    `floor` and `bounded` are a least share for every group: an expected count between 0 and 1,
+    which only ties produce, is never worse than absence.
+
+    Examples
+    --------
     >>> p = np.array([40, 30, 20, 10, 0, 0, 0]) / 100
     >>> skew_of_shares(p, np.full(7, 1 / 7), k=100, empty="bounded").round(3)
     array([ 1.03 ,  0.742,  0.336, -0.357, -2.659, -2.659, -2.659])
@@ -158,32 +387,56 @@ def skew_of_shares(p: Array, q: Array, *, k: int, empty: str) -> Array:
     elif empty == "bounded":
         p = xp.maximum(p, xp.where(q < 1 / k, q, 1 / k))
     absent = {"epsilon": LOG_EPSILON, "drop": 0.0}.get(empty, float("nan"))
-    there, wanted = p > 0, q > 0
-    log_ratio = xp.log(xp.where(there, p, 1.0) / xp.where(wanted, q, 1.0))
-    return xp.where(wanted, xp.where(there, log_ratio, absent), float("nan"))
+    present, desired = p > 0, q > 0
+    log_ratio = xp.log(xp.where(present, p, 1.0) / xp.where(desired, q, 1.0))
+    return xp.where(desired, xp.where(present, log_ratio, absent), float("nan"))
 
 
 def max_skew_of_shares(p: Array, q: Array, *, k: int, empty: str, skew: str) -> Array:
-    """MaxSkew@k for shares p of a top k (... x groups); `skew` says of which size: `CHOICES`.
+    """MaxSkew@k of given shares.
 
+    Parameters
+    ----------
+    p : array of shape (..., groups)
+        Shares of the top k.
+    q : array of shape (groups,)
+        Desired shares.
+    k : int
+        Size of the top.
+    empty : {"floor", "bounded", "epsilon", "drop", "nan"}
+        What an absent group counts for: see `metrics.convention.CHOICES`.
+    skew : {"max", "absolute"}
+        The largest skew, or the largest absolute skew.
+
+    Returns
+    -------
+    array of shape (...)
+        NaN where no group has a skew.
+
+    Raises
+    ------
+    UnknownNameError
+        `empty` or `skew` is not one of those listed.
+
+    Examples
+    --------
     >>> p, q = np.array([0.55, 0.45]), np.array([0.5, 0.5])
-    >>> [float(max_skew_of_shares(p, q, k=100, empty="bounded", skew=how).round(3))
-    ...  for how in ("max", "absolute")]
+    >>> [float(max_skew_of_shares(p, q, k=100, empty="bounded", skew=choice).round(3))
+    ...  for choice in ("max", "absolute")]
     [0.095, 0.105]
     """
     return largest_skew(skew_of_shares(p, q, k=k, empty=empty), skew)
 
 
 def largest_skew(skews: Array, skew: str) -> Array:
-    """MaxSkew of skews (... x groups): the largest, or the largest without its sign."""
+    """The largest skew over groups, or with `skew="absolute"` the largest absolute one."""
     _check("skew", skew)
     return max_of(abs(skews) if skew == "absolute" else skews)
 
 
 def entropy_of_shares(p: Array) -> Array:
-    """H(p) / ln(number of groups), over the last axis.
+    """Normalised entropy H(p) / ln(number of groups), over the last axis; NaN for one group.
 
-    >>> import numpy as np
     >>> entropy_of_shares(np.array([0.5, 0.5]))
     np.float64(1.0)
     """
@@ -204,7 +457,7 @@ def kl_of_shares(p: Floats, q: Floats) -> Floats:
 
 
 def max_of(values: Array) -> Array:
-    """Largest defined value of the last axis; NaN where none is defined."""
+    """The largest value of the last axis that is not NaN; NaN where all are."""
     xp = namespace(values)
     defined = ~xp.isnan(values)
     top = xp.amax(xp.where(defined, values, float("-inf")), -1)
@@ -212,7 +465,32 @@ def max_of(values: Array) -> Array:
 
 
 def target_shares(target: str | Array, groups: Groups) -> Floats:
-    """The desired share q of each group: `uniform`, `prior`, or given shares that sum to 1."""
+    """The desired share q of each group.
+
+    Parameters
+    ----------
+    target : {"uniform", "prior"} or array of shape (groups,)
+        Equal shares, those of the dataset, or given ones.
+    groups : Groups
+        The groups of all items.
+
+    Returns
+    -------
+    array of shape (groups,)
+        They sum to 1.
+
+    Raises
+    ------
+    InputError
+        Given shares do not sum to 1, or are 0 for a group that has items.
+    UnknownNameError
+        `target` is another string.
+
+    Examples
+    --------
+    >>> target_shares("prior", Groups.from_labels(["a", "b", "b", "b"]))
+    array([0.25, 0.75])
+    """
     if isinstance(target, str):
         _check("target", target)
         if target == "prior":
@@ -222,18 +500,18 @@ def target_shares(target: str | Array, groups: Groups) -> Floats:
     if shares.shape != (len(groups.names),) or abs(shares.sum() - 1) > 1e-9 or shares.min() < 0:
         raise InputError(
             f"target must be 'uniform', 'prior', or {len(groups.names)} shares that sum to 1, one "
-            f"a group; got {shares.tolist()}"
+            f"per group; got {shares.tolist()}"
         )
     if (empty := (shares == 0) & (groups.counts > 0)).any():
         raise InputError(
             f"the target gives group {groups.names[int(empty.argmax())]!r} a share of 0, but it "
-            "has items: leave those items out, or give it a share"
+            "has items: remove those items, or give it a share"
         )
     return shares
 
 
 def log_shares(shares: Floats) -> Floats:
-    """ln q; 0 for groups with no share, which no item belongs to."""
+    """ln q; 0 for groups whose share is 0, which have no items."""
     return np.log(np.where(shares > 0, shares, 1.0))
 
 

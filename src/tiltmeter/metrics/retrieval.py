@@ -1,4 +1,4 @@
-"""Exact top k by cosine, block by block: the whole matrix of similarities is never held."""
+"""Exact top k by cosine, block by block: the full matrix of similarities is never in memory."""
 
 from __future__ import annotations
 
@@ -14,24 +14,53 @@ from tiltmeter.types import Array, Floats, Groups, Ints
 
 #: Similarities in memory at one time (256 MB of float32); few, large products are the fastest.
 SCORES_HELD = 2**26
-#: Of the best k, how many should be among the items that the first guess is made from.
+#: How many of the best k should be among the items that the first guess is made from.
 EXPECTED = 32
 
 
 class RetrievalResult(NamedTuple):
-    """The best items of each query, best first."""
+    """The best items of each query, best first.
 
-    scores: Array  # queries x k
-    ids: Array  # queries x k: rows of the items
+    Attributes
+    ----------
+    scores : array of shape (queries, k)
+        Their cosines.
+    ids : array of int of shape (queries, k)
+        Their rows among the items.
+    """
+
+    scores: Array
+    ids: Array
 
 
 def top_k(
     queries: Array, items: Array, k: int, *, item_block: int | None = None, query_block: int = 8192
 ) -> RetrievalResult:
-    """The k items nearest to each query by cosine, exactly; of equal ones the earlier rows.
+    """The k items nearest to each query by cosine, exactly.
 
-    `items` may be memory-mapped: each block is read once.
+    Parameters
+    ----------
+    queries : array of shape (queries, dimensions)
+        Embeddings; rows are scaled to length 1.
+    items : array of shape (items, dimensions)
+        Embeddings of the same model; may be memory-mapped, since each block is read once.
+    k : int
+        Number of items, from 1 to all.
+    item_block, query_block : int, optional
+        Rows that are multiplied at one time.
 
+    Returns
+    -------
+    RetrievalResult
+        `scores` and `ids`, best first; of equal ones the earlier rows.
+
+    Raises
+    ------
+    InputError
+        `k` is out of range, the dimensions differ, or a row is zero, NaN or infinite.
+
+    Examples
+    --------
     >>> top_k([[1.0, 0.0]], [[0.0, 1.0], [2.0, 0.1], [1.0, 1.0]], k=2).ids
     array([[1, 2]])
     """
@@ -54,7 +83,7 @@ def top_k(
 def _sweep(
     best: _NumpyBest | _TorchBest, queries: Array, items: Array, step: int, query_block: int
 ) -> None:
-    """Shows all items to all queries, block by block, in the order of their rows."""
+    """Score all items for all queries, block by block, in the order of their rows."""
     for start in range(0, len(items), step):
         block = unit(like(queries, items[start : start + step], None), "items", start)
         block = like(queries, block, str(queries.dtype).rpartition(".")[2])
@@ -69,11 +98,11 @@ def _sweep(
 
 
 class _NumpyBest:
-    """Candidates that beat a score of each query's own; cut back to k when they fill their place.
+    """Candidates above a threshold of each query; cut back to k when their buffer is full.
 
-    The score to beat starts from a guess: of the first items, a share of all `guess_of`, about that
-    share of the best k should come. From a little below these, few candidates are too many and few
-    queries end up short of k. Without a guess, it starts from the first items' own k-th best.
+    The threshold starts from a guess: the first items, a share of all `guess_of`, should contain
+    about that share of the best k. From a little below these, few candidates are too many and few
+    queries end with fewer than k. Without a guess, it starts at the first items' own k-th best.
     """
 
     def __init__(self, queries: Floats, k: int, guess_of: int | None = None) -> None:
@@ -104,7 +133,7 @@ class _NumpyBest:
         loops.in_rows(work, len(block), step=256)
 
     def replace(self, rows: Ints, other: _NumpyBest) -> None:
-        """Takes the candidates of some queries from another sweep."""
+        """Take the candidates of some queries from another sweep."""
         for name in ("scores", "ids", "held", "edge"):
             getattr(self, name)[rows] = getattr(other, name)
 
@@ -113,13 +142,13 @@ class _NumpyBest:
 
         def work(at: slice) -> None:
             scores, held = self.scores[at], self.held[at]
-            there = np.arange(scores.shape[1]) < held[:, None]
-            edge = _nth_best(np.where(there, scores, -np.inf), self.k)
+            filled = np.arange(scores.shape[1]) < held[:, None]
+            edge = _nth_best(np.where(filled, scores, -np.inf), self.k)
             loops.keep_above(self.k, scores, self.ids[at], held, edge)
 
         loops.in_rows(work, len(self.held), step=64)
         scores, ids = self.scores[:, : self.k], self.ids[:, : self.k]
-        order = loops.rank(np.ascontiguousarray(scores))  # candidates lie in the order of ids
+        order = loops.rank(np.ascontiguousarray(scores))  # candidates are in the order of ids
         return RetrievalResult(loops.take(scores, order), loops.take(ids, order))
 
 
@@ -154,11 +183,21 @@ class _TorchBest:
 
 
 class TopMeans(NamedTuple):
-    """What the best k items of each query are like, for several k."""
+    """Means over the best k items of each query, for several k.
 
-    means: Array  # queries x k x columns of values
-    reach: Array  # k x query groups x items: the share of their top k that an item fills, sum 1
-    tied: Ints  # k: queries in which items tie for the last places
+    Attributes
+    ----------
+    means : array of shape (queries, len(k), columns)
+        Mean values of the top k.
+    reach : array of shape (len(k), query groups, items)
+        Share of a query group's top k that each item fills; sums to 1 over items.
+    tied : array of int of shape (len(k),)
+        Number of queries where items tie for the last places.
+    """
+
+    means: Array
+    reach: Array
+    tied: Ints
 
 
 def top_means(
@@ -171,23 +210,53 @@ def top_means(
     ties: str = "expected",
     query_block: int = 4096,
 ) -> TopMeans:
-    """Means of `values` (items x columns) over the k items nearest to each query, for each k.
+    """Means of values over the k items nearest to each query, for each k.
 
-    Where items tie for the last places (cosines equal but for rounding), these are shared evenly
-    among them: the mean over all orders. With ties="stable" the earlier rows take them. `by` are
-    groups of the queries, to tell which items come up for each.
+    Parameters
+    ----------
+    queries : array of shape (queries, dimensions)
+        Embeddings; rows are scaled to length 1.
+    items : array of shape (items, dimensions)
+        Embeddings of the same model.
+    k : sequence of int
+        Sizes of the top.
+    values : array of shape (items, columns)
+        What to average.
+    by : Groups, optional
+        Groups of the queries, for `reach`.
+    ties : {"expected", "stable"}
+        Items that tie for the last places (cosines equal up to rounding) share them evenly, or the
+        earlier rows take them.
+    query_block : int
+        Queries that are worked on at one time.
 
+    Returns
+    -------
+    TopMeans
+        `means`, `reach` and `tied`.
+
+    Raises
+    ------
+    InputError
+        A `k` is out of range, or `values` does not have one row per item.
+    UnknownNameError
+        `ties` is neither.
+
+    Examples
+    --------
     >>> top_means([[1.0, 0.0]], [[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]], [1], [[0.0], [1.0], [9.0]])
     TopMeans(means=array([[[0.5]]]), reach=array([[[0.5, 0.5, 0. ]]]), tied=array([1]))
     """
     if ties not in ("expected", "stable"):
-        raise UnknownNameError("way with ties", ties, ("expected", "stable"))
+        raise UnknownNameError("choice for 'ties'", ties, ("expected", "stable"))
     queries = unit(queries, "queries")
     values = like(queries, values)
     if len(values) != len(items):
-        raise InputError(f"{len(values)} values for {len(items)} items: each item has its own")
-    for one in k:
-        check_k(one, len(items))
+        raise InputError(
+            f"values has {len(values)} rows for {len(items)} items: give one row per item"
+        )
+    for size in k:
+        check_k(size, len(items))
     most = min(max(k) + 1, len(items))
     parts = []
     by = by or Groups(np.zeros(len(queries), np.int32), ("all",))
@@ -196,48 +265,48 @@ def top_means(
     tied = np.zeros(len(k), np.int64)
     for start in range(0, len(queries), query_block):
         block = queries[start : start + query_block]
-        found = top_k(block, items, most)
+        best = top_k(block, items, most)
         means = []
-        for at, one in enumerate(k):
-            ids, shared = found.ids[:, :one], np.zeros(len(block), bool)
-            if one < most and ties == "expected":
-                gap = found.scores[:, one - 1] - found.scores[:, one]
+        for at, size in enumerate(k):
+            ids, shared = best.ids[:, :size], np.zeros(len(block), bool)
+            if size < most and ties == "expected":
+                gap = best.scores[:, size - 1] - best.scores[:, size]
                 shared = to_numpy(gap <= _rounding(block))
             tied[at] += shared.sum()
             sums, codes = _sums(ids, values), by.codes[start : start + query_block]
             for code in range(len(by.names)):
-                mine = like(ids, ~shared & (codes == code), "bool")
-                reach[at, code] += _counts(ids[mine], values)
-            for rows, weights in _shared_places(block, items, np.flatnonzero(shared), one):
+                member = like(ids, ~shared & (codes == code), "bool")
+                reach[at, code] += _counts(ids[member], values)
+            for rows, weights in _shared_places(block, items, np.flatnonzero(shared), size):
                 sums[like(ids, rows, "int64")] = weights @ values
                 for code in range(len(by.names)):
                     reach[at, code] += weights[like(ids, codes[rows] == code, "bool")].sum(0)
-            means.append(sums / one)
+            means.append(sums / size)
         parts.append(namespace(values).stack(means, 1))
     places = like(reach, np.multiply.outer(k, by.counts))[..., None]
     return TopMeans(namespace(values).concatenate(parts), reach / places, tied)
 
 
 def _rounding(x: Array) -> float:
-    """How far two cosines of the same directions may lie apart."""
+    """By how much two cosines of the same directions may differ."""
     return 4 * (1.2e-7 if "float32" in str(x.dtype) else 2.2e-16)
 
 
 def _shared_places(
     queries: Array, items: Array, rows: Ints, k: int
 ) -> Iterator[tuple[Ints, Array]]:
-    """For some queries, how much of the top k each item fills: 1, 0, or a part where items tie."""
-    step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and some copies
+    """For given queries, how much of the top k each item fills: 1, 0, or a part where items tie."""
+    step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and copies
     for start in range(0, len(rows), step):
-        some = rows[start : start + step]
-        scores = queries[like(queries, some, "int64")] @ unit(like(queries, items, None), "items").T
+        part = rows[start : start + step]
+        scores = queries[like(queries, part, "int64")] @ unit(like(queries, items, None), "items").T
         scores = like(scores, scores)
         ranked = namespace(scores).sort(scores, -1)
         edge = (ranked.values if is_torch(scores) else ranked)[:, -k, None]
         above = like(scores, scores > edge + _rounding(queries))
         level = like(scores, abs(scores - edge) <= _rounding(queries))
         room = k - above.sum(-1)
-        yield some, above + level * (room / level.sum(-1))[:, None]
+        yield part, above + level * (room / level.sum(-1))[:, None]
 
 
 def _sums(ids: Array, values: Array) -> Array:
@@ -252,5 +321,5 @@ def _sums(ids: Array, values: Array) -> Array:
 
 
 def _counts(ids: Array, values: Array) -> Array:
-    """How often each item was found."""
+    """How often each item was retrieved."""
     return like(values, namespace(values).bincount(ids.reshape(-1), minlength=len(values)))

@@ -1,7 +1,7 @@
-"""What the scores of a block leave behind: small, exact, and mergeable with the next block's.
+"""Summaries of a block of scores: small, exact, and mergeable with those of other blocks.
 
-The metrics on whole matrices are thin wrappers around these, so that one block, many blocks
-and, later, many machines give the same numbers.
+The metrics on whole matrices are thin wrappers around these, so that one block, many blocks and
+many machines give the same values.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from tiltmeter.types import Array, Groups, Ints
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Count, mean and centred second moment of the scores of each query and group."""
+    """Count, mean and centred second moment of the scores, by query and group.
+
+    Examples
+    --------
+    >>> moments = Moments.of([[1.0, 3.0, 5.0]], [0, 0, 1])
+    >>> moments.mean, moments.m2
+    (array([[2., 5.]]), array([[2., 0.]]))
+    """
 
     count: Array  # groups
     mean: Array  # queries x groups
@@ -24,7 +31,7 @@ class Moments:
 
     @classmethod
     def of(cls, scores: Array, groups: Groups | Array) -> Moments:
-        """The moments of one block of items."""
+        """The moments of one block: scores are queries x items."""
         scores = matrix(scores, "scores", "queries", "items")
         groups = as_groups(groups, scores.shape[1])
         codes = like(scores, groups.codes, "int64")
@@ -32,7 +39,7 @@ class Moments:
         return cls(like(scores, groups.counts), mean, m2)
 
     def merge(self, other: Moments) -> Moments:
-        """The moments of both blocks of items together (Chan, Golub and LeVeque 1983)."""
+        """The moments of two blocks of items together (Chan, Golub and LeVeque 1983)."""
         return _pooled([self.count, other.count], [self.mean, other.mean], [self.m2, other.m2])
 
     def regroup(self, codes: Ints, groups: int) -> Moments:
@@ -55,32 +62,36 @@ class Moments:
         )
 
     def total(self) -> Moments:
-        """The moments of all groups together: one group."""
+        """The moments of all groups together, as one group."""
         return self.regroup(to_numpy(self.count).astype(int) * 0, 1)
 
 
 def _pooled(counts: Sequence[Array], means: Sequence[Array], m2s: Sequence[Array]) -> Moments:
     count = sum(counts)
-    some = count + (count == 0)  # an empty group keeps mean 0 and adds nothing
-    mean = sum(n * mean for n, mean in zip(counts, means, strict=True)) / some
-    m2 = sum(
-        part + n * (here - mean) ** 2 for n, here, part in zip(counts, means, m2s, strict=True)
-    )
+    divisor = count + (count == 0)  # an empty group keeps mean 0 and adds nothing
+    mean = sum(n * mean for n, mean in zip(counts, means, strict=True)) / divisor
+    m2 = sum(part + n * (own - mean) ** 2 for n, own, part in zip(counts, means, m2s, strict=True))
     return Moments(count, mean, m2)
 
 
 @dataclass(frozen=True, eq=False)
 class TopItems:
-    """The best `k` items of each query, exactly, and how many tie with the last of them.
+    """The exact best `k` items of each query, and how many tie with the last of them.
 
-    Of equal scores the lower id comes first. `tied` counts, by group, every item seen whose
-    score equals the last one held, whether it is held itself or not.
+    Of equal scores the lower id comes first. `tied` counts, by group, every item seen whose score
+    equals the last one kept, whether it is kept itself or not.
+
+    Examples
+    --------
+    >>> top = TopItems.of([[1.0, 3.0, 1.0, 0.0]], [0, 0, 1, 1], k=2)
+    >>> top.ids, top.counts(2, "expected")
+    (array([[1, 0]], dtype=int32), array([[1.5, 0.5]]))
     """
 
-    k: int  # fewer are held where fewer have been seen
-    scores: Array  # queries x held, falling
-    ids: Array  # queries x held
-    codes: Array  # queries x held: the group of each
+    k: int  # fewer are kept where fewer have been seen
+    scores: Array  # queries x kept, descending
+    ids: Array  # queries x kept
+    codes: Array  # queries x kept: the group of each
     tied: Array  # queries x groups
 
     @classmethod
@@ -92,9 +103,9 @@ class TopItems:
         first_id: int = 0,
         order: Array | None = None,
     ) -> TopItems:
-        """The best items of one block; its items have the ids `first_id`, `first_id + 1` ...
+        """The best items of one block, whose items have the ids `first_id`, `first_id + 1` ...
 
-        Where the block is ranked already, its `order` saves the search.
+        A block that is already ranked passes its `order`, which saves the search.
         """
         scores = matrix(scores, "scores", "queries", "items")
         groups = as_groups(groups, scores.shape[1])
@@ -106,7 +117,7 @@ class TopItems:
         return cls(k, best, ids + first_id, codes[ids], tied)
 
     def counts(self, k: int, ties: str) -> Array:
-        """Items of each group among the first `k`; `expected` over all orders of equal scores."""
+        """Items of each group in the top `k`; "expected" is over all orders of equal scores."""
         check_k(k, self.scores.shape[1])
         count = kernels(self.scores).group_counts
         groups = self.tied.shape[1]
@@ -117,7 +128,7 @@ class TopItems:
         return _shared(above, self._equal(edge), k)
 
     def merge(self, other: TopItems) -> TopItems:
-        """The best items of both blocks together."""
+        """The best items of two blocks together."""
         if self.k != other.k:
             raise InputError(f"cannot merge the top {self.k} with the top {other.k}")
         xp, take = namespace(self.scores), kernels(self.scores).take
@@ -132,7 +143,7 @@ class TopItems:
         return TopItems(self.k, scores, ids, codes, self._equal(edge) + other._equal(edge))
 
     def _equal(self, edge: Array) -> Array:
-        """Items seen, by group, that score just `edge` (which is not below the last one held)."""
+        """Items seen, by group, with a score of exactly `edge` (at or above the last one kept)."""
         held = kernels(self.scores).group_counts(
             self.codes, self.tied.shape[1], self.scores == edge
         )
@@ -141,7 +152,7 @@ class TopItems:
 
 
 def in_top(scores: Array, order: Array, k: int, ties: str) -> Array:
-    """What every item counts for in the top `k` of each query, as in `TopItems.counts`.
+    """How much each item counts in the top `k` of each query, as in `TopItems.counts`.
 
     >>> import numpy as np
     >>> in_top(np.array([[1.0, 3.0, 1.0, 0.0]]), np.array([[1, 0, 2, 3]]), 2, "expected")
@@ -156,12 +167,12 @@ def in_top(scores: Array, order: Array, k: int, ties: str) -> Array:
 
 
 def _shared(above: Array, equal: Array, k: int) -> Array:
-    """What is above the edge of a top `k`, and what ties for the places left, which it shares."""
+    """Items above the edge of a top `k`, and those that tie and share the remaining places."""
     left = k - above.sum(1)
     return above + equal * (left / equal.sum(1))[:, None]
 
 
 def check_k(k: int, items: int) -> None:
-    """A top `k` needs `k` items."""
+    """InputError unless 1 <= k <= items."""
     if not 1 <= k <= items:
         raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items} (--k)")

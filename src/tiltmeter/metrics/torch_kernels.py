@@ -1,4 +1,4 @@
-"""The same loops as `numpy_kernels`, as tensor code that stays on its device."""
+"""The same functions as `numpy_kernels`, for tensors on any device."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def rank(scores: Tensor) -> Tensor:
 
 
 def select(scores: Tensor, k: int) -> Tensor:
-    """The top `k` items of each row, best first; of equal scores the earlier rows."""
+    """The top `k` items of each row, best first; of equal scores the earlier ones."""
     edge = torch.topk(scores, k, dim=1).values[:, -1:]
     above, equal = scores > edge, scores == edge
-    left = k - above.sum(1, keepdim=True)  # places left for items that score just the edge
+    left = k - above.sum(1, keepdim=True)  # places left for items equal to the edge
     chosen = (above | (equal & (equal.cumsum(1) <= left))).nonzero()[:, 1].reshape(-1, k)
     return chosen.gather(1, rank(scores.gather(1, chosen)))
 
@@ -29,7 +29,7 @@ def take(x: Tensor, ids: Tensor) -> Tensor:
 
 
 def equal_counts(scores: Tensor, edge: Tensor, codes: Tensor, groups: int) -> Tensor:
-    """How many items of each group score just `edge`, for each row."""
+    """Number of items of each group with a score of exactly `edge`, for each row."""
     return (scores == edge[:, None]).double() @ _membership(codes, groups)
 
 
@@ -60,36 +60,36 @@ def moments(scores: Tensor, codes: Tensor, groups: int) -> tuple[Tensor, Tensor]
 def ndkl(order: Tensor, codes: Tensor, log_target: Tensor, weights: Tensor | None = None) -> Tensor:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`.
 
-    Items stand as often as their `weights`, which add up to the number of items.
+    Items count as often as their `weights`, which sum to the number of items.
     """
     ranked = codes[order]
     step, tail, constant = ndkl_tails(order.shape[1], order.device)
     weight = torch.ones_like(ranked) if weights is None else weights[order].long()
     rank = weight.cumsum(1) - weight
-    # the how-manieth of its group each item is: its place among all, sorted by group and rank,
-    # less where its group begins
+    # number of earlier items of its group: its place among all, sorted by group and rank,
+    # minus where its group begins
     by_group = torch.sort(ranked, dim=1, stable=True)
     own = weight.gather(1, by_group.indices)
     counts = group_counts(ranked, len(log_target), weight).long()
     begins = (counts.cumsum(1) - counts).gather(1, by_group.values)
     nth = torch.empty_like(ranked).scatter_(1, by_group.indices, own.cumsum(1) - own - begins)
-    less, last = log_target[ranked], order.shape[1] - 1
+    log_q, last = log_target[ranked], order.shape[1] - 1
     total = torch.zeros(len(order), dtype=torch.float64, device=order.device)
     for copy in range(1 if weights is None else int(weight.max())):
         at, count = (rank + copy).clamp(max=last), (nth + copy).clamp(max=last)
-        total += torch.where(weight > copy, tail[at] * (step[count] - less), 0.0).sum(1)
+        total += torch.where(weight > copy, tail[at] * (step[count] - log_q), 0.0).sum(1)
     return (total - constant).clamp(min=0)
 
 
 def ndkl_tails(items: int, device: torch.device) -> tuple[Tensor, Tensor, float]:
     """NDKL = sum over ranks i of D_i (step of its group's count - ln q) - a constant.
 
-    D_i is what all ranks from i on count for: an item's step is in each of their KLs.
+    D_i is the weight of all ranks from i on: an item's step is in each of their KLs.
     """
     step, xlogx, discount = ndkl_tables(items)
     tail = discount[::-1].cumsum()[::-1].copy()
-    found, last = (torch.as_tensor(table, device=device) for table in (step, tail))
-    return found, last, float((xlogx * discount).sum())
+    steps, tails = (torch.as_tensor(table, device=device) for table in (step, tail))
+    return steps, tails, float((xlogx * discount).sum())
 
 
 def _membership(codes: Tensor, groups: int) -> Tensor:

@@ -1,6 +1,6 @@
-"""What a model is still good for: zero-shot classes and retrieval, the price of debiasing.
+"""Utility of a model: zero-shot classification and retrieval, which debiasing may cost.
 
-Each function gives one figure an item or a query, so that intervals can be made of them.
+Each function returns one value per item or query, so that intervals can be computed.
 """
 
 from __future__ import annotations
@@ -15,40 +15,81 @@ from tiltmeter.types import Array, Floats
 
 
 def zero_shot_hits(scores: Array, labels: Array) -> Floats:
-    """Whether each item's best class is its own: scores are classes x items.
+    """Whether the best class of each item is its own.
 
-    Of equal classes each counts its share: a model that cannot tell scores what chance does.
+    Parameters
+    ----------
+    scores : array of shape (classes, items)
+        Similarity of each class prompt to each item.
+    labels : array of int of shape (items,)
+        The class of each item.
 
+    Returns
+    -------
+    array of shape (items,)
+        1 or 0; of n classes that tie for the best, each counts 1/n, so that a model that scores all
+        classes alike reaches chance.
+
+    Raises
+    ------
+    InputError
+        `labels` are not one class number per item.
+
+    Examples
+    --------
     >>> zero_shot_hits([[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]], [0, 0, 1])
     array([1. , 0. , 0.5])
     """
-    found = np.asarray(to_numpy(matrix(scores, "scores", "classes", "items")))
+    values = np.asarray(to_numpy(matrix(scores, "scores", "classes", "items")))
     codes = np.asarray(to_numpy(labels))
-    if codes.shape != (found.shape[1],) or codes.min() < 0 or codes.max() >= len(found):
+    if codes.shape != (values.shape[1],) or codes.min() < 0 or codes.max() >= len(values):
         raise InputError(
-            f"labels must be {found.shape[1]} class numbers from 0 to {len(found) - 1}; got "
+            f"labels must be {values.shape[1]} class numbers from 0 to {len(values) - 1}; got "
             f"shape {codes.shape}"
         )
-    best = found == found.max(axis=0)
+    best = values == values.max(axis=0)
     return np.asarray(best[codes, np.arange(len(codes))] / best.sum(axis=0))
 
 
 def recall_hits(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> Floats:
-    """Whether something that belongs to a query is among its k best: queries x k.
+    """Whether an item that belongs to a query is among its top k.
 
-    `ids` are items, best first (as `top_k` gives them); `queries` and `items` are numbers that are
-    equal where the two belong together. A query to which nothing belongs is NaN.
+    Parameters
+    ----------
+    ids : array of int of shape (queries, ranks)
+        Items of each query, best first, as `top_k` returns them.
+    queries : array of int of shape (queries,)
+        The key of each query.
+    items : array of int of shape (items,)
+        The key of each item: it belongs to the queries with the same key.
+    k : sequence of int
+        Sizes of the top.
 
+    Returns
+    -------
+    array of shape (queries, len(k))
+        1 or 0; NaN for a query that no item belongs to.
+
+    Raises
+    ------
+    InputError
+        `ids` is not one row per query, or a `k` is out of range.
+
+    Examples
+    --------
     >>> recall_hits([[2, 0, 1], [1, 2, 0]], queries=[7, 8], items=[7, 9, 9], k=[1, 3])
     array([[ 0.,  1.],
            [nan, nan]])
     """
-    ranked, asked, there = (np.asarray(to_numpy(x)) for x in (ids, queries, items))
-    if ranked.ndim != 2 or len(ranked) != len(asked):
-        raise InputError(f"{len(asked)} queries, but ranked items of shape {ranked.shape}")
+    ranked, query_keys, item_keys = (np.asarray(to_numpy(x)) for x in (ids, queries, items))
+    if ranked.ndim != 2 or len(ranked) != len(query_keys):
+        raise InputError(
+            f"ids must have one row of items for each of {len(query_keys)} queries; got shape "
+            f"{ranked.shape}"
+        )
     if not k or min(k) < 1 or max(k) > ranked.shape[1]:
-        raise InputError(f"k must lie between 1 and {ranked.shape[1]}; got {list(k)}")
-    right = there[ranked] == asked[:, None]
-    hits = np.stack([right[:, :one].any(axis=1) for one in k], axis=1).astype(float)
-    hits[~np.isin(asked, there)] = np.nan
+        raise InputError(f"k must be between 1 and {ranked.shape[1]}; got {list(k)}")
+    right = item_keys[ranked] == query_keys[:, None]
+    hits = np.stack([right[:, :size].any(axis=1) for size in k], axis=1).astype(float)
+    hits[~np.isin(query_keys, item_keys)] = np.nan
     return hits

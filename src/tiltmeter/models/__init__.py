@@ -1,4 +1,4 @@
-"""Models, one file a backend: all satisfy the protocols in `tiltmeter.types`."""
+"""Models, one file per backend: all satisfy the protocols in `tiltmeter.types`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,39 @@ MODELS = Registry(
         "testbed": "tiltmeter.testbed.models:load",
     },
 )
-#: They have nothing of transformers, or come to it by `load_model`: it need not be imported.
+#: Schemes without transformers, or that reach it by `load_model`: it need not be imported.
 OWN = ("debias", "embeddings", "testbed")
 
 
 def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = False) -> Any:
-    """The model that `spec` names, such as `testbed:fusion` or `embeddings:DIR`.
+    """Load a model.
 
-    A directory made by `tiltmeter debias` needs no scheme before it. `device` is cpu, cuda, or
-    auto: a GPU where there is one. `trust_remote_code` lets a checkpoint of `hf:` run code that it
-    brings along.
+    Parameters
+    ----------
+    spec : str
+        Such as `testbed:fusion`, `hf:openai/clip-vit-base-patch32`, `embeddings:DIR` or
+        `python:FILE.py:factory`; or a directory that `tiltmeter debias` wrote.
+    device : {"cpu", "cuda", "auto"}
+        Where it runs; `auto` is a GPU if there is one.
+    trust_remote_code : bool
+        Allow a checkpoint of `hf:` to run its own code.
+
+    Returns
+    -------
+    object
+        A model with one or more of the protocols in `tiltmeter.types`.
+
+    Raises
+    ------
+    UnknownNameError
+        The scheme or the device is unknown.
+    InputError
+        The model cannot be loaded, or there is no GPU.
+
+    Examples
+    --------
+    >>> load_model("testbed:dual").encode_texts(["a photo of a nurse"]).shape
+    (1, 96)
     """
     if (Path(spec) / "debiased.json").is_file():
         spec = f"debias:{spec}"
@@ -50,11 +73,11 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
 
 @contextmanager
 def _without_bar() -> Iterator[None]:
-    """Without transformers' own bar for weights that are read from disk; a download keeps its."""
+    """Hide transformers' progress bar of reading weights from disk, not that of downloads."""
     try:
         from huggingface_hub.utils.tqdm import enable_progress_bars
         from transformers.utils import logging
-    except ImportError:  # then nothing is loaded by it
+    except ImportError:  # then nothing is loaded with it
         yield
         return
     shown = logging.is_progress_bar_enabled()
@@ -71,9 +94,9 @@ def _without_bar() -> Iterator[None]:
 def _device(name: str) -> str:
     import torch
 
-    there = torch.cuda.is_available()
+    has_gpu = torch.cuda.is_available()
     if name not in ("auto", "cpu", "cuda"):
         raise UnknownNameError("device", name, ("auto", "cpu", "cuda"))
-    if name == "cuda" and not there:
-        raise InputError("device cuda was asked for, but torch sees no GPU: --device cpu works")
-    return "cuda" if there and name != "cpu" else "cpu"
+    if name == "cuda" and not has_gpu:
+        raise InputError("torch finds no GPU for device cuda: use --device cpu")
+    return "cuda" if has_gpu and name != "cpu" else "cpu"

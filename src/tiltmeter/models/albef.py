@@ -1,11 +1,11 @@
 """`albef:FILE`, `tcl:FILE`: checkpoints as salesforce/ALBEF and uta-smile/TCL release them.
 
-A vision transformer, and a BERT whose later layers look at the picture too. TCL is the same network
-trained with more losses. A checkpoint of the pretraining gives vectors, matches and guesses words;
-one that was tuned for retrieval guesses none.
+A vision transformer, and a BERT whose later layers attend to the image too. TCL is the same network
+trained with more losses. A checkpoint of the pretraining gives embeddings, matches and predicts
+masked words; one that was tuned for retrieval predicts none.
 
 Options: `tokenizer` (bert-base-uncased, by name or directory); `image_size` (the checkpoint's own).
-Nothing that a file holds is run.
+No code in a file is run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tiltmeter.types import Array
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 #: The longest caption of the original evaluations: in words, and in pieces with [CLS].
 LONGEST = 30
-#: What only training needs: the slow copies of the towers, the queues of their vectors, and the
-#: numbers of the places, which count from 0.
+#: What only training needs: the momentum encoders, the queues of their embeddings, and the
+#: position numbers, which count from 0.
 ASIDE = re.compile(
     r"(visual_encoder|text_encoder|vision_proj|text_proj)_m\.|(image|text|idx)_queue$|queue_ptr$"
     r"|text_encoder\.(bert\.)?embeddings\.position_ids$"
 )
-#: Two names of one tensor, which some files hold once.
+#: Two names of one tensor, which some files contain once.
 TWICE = {
     f"{HEAD}.decoder.bias": f"{HEAD}.bias",
     f"{HEAD}.decoder.weight": "text_encoder.bert.embeddings.word_embeddings.weight",
@@ -44,10 +44,10 @@ TWICE = {
 
 
 def build(state: State, file: str) -> AlbefNetwork:
-    """The network that some weights belong to."""
+    """The network that weights belong to."""
     state = {name: weights for name, weights in state.items() if not ASIDE.match(name)}
     if not any(name.startswith("text_encoder.bert.") for name in state):
-        # tuned for retrieval: the text encoder without its head lies one floor higher
+        # tuned for retrieval: the text encoder without its head is one level higher
         state = {re.sub(r"^text_encoder\.", "text_encoder.bert.", n): w for n, w in state.items()}
     if f"{HEAD}.bias" in state:
         for name, other in TWICE.items():
@@ -56,13 +56,15 @@ def build(state: State, file: str) -> AlbefNetwork:
     try:
         network = AlbefNetwork(Sizes.of(state))
     except (KeyError, ValueError) as error:
-        raise InputError(f"{file} is no checkpoint of ALBEF or TCL: it has no {error}") from error
+        raise InputError(
+            f"{file} is not a checkpoint of ALBEF or TCL: it has no {error}"
+        ) from error
     fill(network, state, file)
     return network
 
 
 def caption(text: str, mask: str) -> str:
-    """A text as the captions were that the models learnt from.
+    """A text in the form of the captions that the models were trained on.
 
     >>> caption("A well-known nurse's dog: [MASK].", "[MASK]")
     'a well known nurses dog [MASK]'
@@ -73,7 +75,7 @@ def caption(text: str, mask: str) -> str:
 
 
 class Albef(Network):
-    """Vectors and matching."""
+    """ALBEF or TCL: embeddings and matching."""
 
     def __init__(
         self, network: AlbefNetwork, name: str, provenance: dict[str, Any], tokenizer: Any
@@ -97,12 +99,12 @@ class Albef(Network):
         return torch.as_tensor(stacked).permute(0, 3, 1, 2).float() / 255
 
     def normal(self, pixels: Tensor) -> Tensor:
-        """Pixels from 0 to 1 as the network saw them in training."""
+        """Normalise pixels from 0 to 1 as in training."""
         mean, std = (pixels.new_tensor(x)[:, None, None] for x in (MEAN, STD))
         return (pixels - mean) / std
 
     def tokens(self, texts: Sequence[str]) -> Any:
-        # [CLS] comes first, and no [SEP] comes last: the models were trained so
+        # [CLS] comes first, and no [SEP] last: as in training
         marked = [f"{self.tokenizer.cls_token} {caption(text, self.mask_token)}" for text in texts]
         return self.tokenizer(
             marked, add_special_tokens=False, padding=True, truncation=True, max_length=LONGEST,
@@ -116,39 +118,57 @@ class Albef(Network):
         return self.run(lambda t: self.network.text_vector(*_ids(t)), None, texts)
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
-        """The log-odds of a match."""
+        """The log-odds of a match, one per pair."""
         return self.run(lambda x, t: self.network.match(self.normal(x), *_ids(t)), images, texts)
 
 
 class AlbefWithWords(Albef, Masked):
-    """Vectors, matching, and words guessed beside a picture."""
+    """ALBEF or TCL: embeddings, matching, and masked words with an image."""
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """The numbers of a word's pieces."""
+        """Token numbers of a word's pieces."""
         plain = caption(word, self.mask_token)
         return tuple(self.tokenizer(plain, add_special_tokens=False)["input_ids"])
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
         if pixels is None:
             raise InputError(
-                f"{self.name} guesses words beside a picture only: the layers that its guesses "
-                "come from always look at one, and it was never trained to do without"
+                f"{self.name} predicts masked words with an image only: its fusion layers always "
+                "attend to one, and it was never trained without. Give one image per text"
             )
         logits = self.network.word_logits(self.normal(pixels), *_ids(tokens))
         return logits, tokens["input_ids"]
 
 
 def _ids(tokens: Any) -> tuple[Tensor, Tensor]:
-    """The pieces of texts, and which of them are real, for every head and every place."""
+    """The token numbers of texts, and the attention mask, for every head and position."""
     return tokens["input_ids"], tokens["attention_mask"].bool()[:, None, None]
 
 
 def load(spec: Spec) -> Albef:
-    """Checkpoints as ALBEF and TCL release them: albef:FILE, tcl:FILE; ?tokenizer=DIR."""
+    """Checkpoints as ALBEF and TCL release them: albef:FILE, tcl:FILE; ?tokenizer=DIR.
+
+    Parameters
+    ----------
+    spec : Spec
+        `albef:FILE` or `tcl:FILE`, with the options `tokenizer` and `image_size`.
+
+    Returns
+    -------
+    Albef
+        With masked words (`AlbefWithWords`) where the checkpoint has that head.
+
+    Raises
+    ------
+    InputError
+        The file is not such a checkpoint, or the tokenizer does not fit it.
+    """
     spec.only("tokenizer", "image_size")
     path = Path(spec.rest)
     if not path.is_file():
-        raise InputError(f"{spec.scheme}: {spec.rest or 'nothing'} is not a file")
+        raise InputError(
+            f"{spec.scheme}: {spec.rest or 'nothing'} is not a file; write {spec.scheme}:FILE"
+        )
     network = build(read(path), spec.rest)
     if "image_size" in spec.options:
         network.visual_encoder.resize(_side(spec.options["image_size"], network.patch))
@@ -164,7 +184,9 @@ def load(spec: Spec) -> Albef:
 
 def _side(size: str, patch: int) -> int:
     if not size.isdecimal() or int(size) == 0 or int(size) % patch:
-        raise InputError(f"image_size must be a multiple of {patch}, such as {24 * patch}: {size}")
+        raise InputError(
+            f"image_size must be a multiple of {patch}, such as {24 * patch}; got {size}"
+        )
     return int(size) // patch
 
 
@@ -172,10 +194,10 @@ def _tokenizer(name: str, vocabulary: int) -> Any:
     try:
         tokenizer = Checkpoint(name).tokenizer
     except InputError as error:
-        raise InputError(f"{error}. ?tokenizer=DIR names another place") from error
+        raise InputError(f"{error}. Name another one with ?tokenizer=DIR") from error
     if len(tokenizer) != vocabulary:
         raise InputError(
             f"the tokenizer {name} knows {len(tokenizer)} pieces, the weights {vocabulary}: "
-            "name the tokenizer they were trained with by ?tokenizer=DIR"
+            "name the tokenizer they were trained with: ?tokenizer=DIR"
         )
     return tokenizer

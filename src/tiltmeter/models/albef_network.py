@@ -36,7 +36,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """The vision transformer: one state for the picture, then one for each patch."""
+    """The vision transformer: one state for the image, then one per patch."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class VisionTransformer(nn.Module):
         return seen
 
     def resize(self, side: int) -> None:
-        """Makes ready for another number of patches along a side."""
+        """Resize the position embeddings to another number of patches along a side."""
         whole, places = self.pos_embed.detach()[:, :1], self.pos_embed.detach()[:, 1:]
         old = int(places.shape[1] ** 0.5)
         grid = torch.unflatten(places, 1, (old, old)).permute(0, 3, 1, 2)
@@ -68,7 +68,7 @@ class VisionTransformer(nn.Module):
 
 
 class Residual(nn.Module):
-    """A linear map added to what was there before; the norm comes last."""
+    """A linear map with a residual connection; the norm comes last."""
 
     def __init__(self, inner: int, width: int) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ class Residual(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        found: Tensor = self.LayerNorm(self.dense(x) + before)
-        return found
+        output: Tensor = self.LayerNorm(self.dense(x) + before)
+        return output
 
 
 class Attention(nn.Module):
-    """Words look at words, or at a picture."""
+    """Attention of words to words, or to an image."""
 
     def __init__(self, width: int, source: int) -> None:
         super().__init__()
@@ -96,13 +96,13 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, source: Tensor, real: Tensor | None = None) -> Tensor:
         look = self.self
-        found = attend(look["query"](x), look["key"](source), look["value"](source), real)
-        result: Tensor = self.output(found, x)
+        attended = attend(look["query"](x), look["key"](source), look["value"](source), real)
+        result: Tensor = self.output(attended, x)
         return result
 
 
 class Layer(nn.Module):
-    """A layer of BERT, which may look at the picture between words and feed-forward."""
+    """A layer of BERT; some attend to the image between words and feed-forward."""
 
     def __init__(self, sizes: Sizes, fuses: bool) -> None:
         super().__init__()
@@ -113,16 +113,16 @@ class Layer(nn.Module):
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(width, sizes.text_mlp)})
         self.output = Residual(sizes.text_mlp, width)
 
-    def forward(self, x: Tensor, real: Tensor, picture: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, real: Tensor, image: Tensor | None = None) -> Tensor:
         x = self.attention(x, x, real)
-        if picture is not None:
-            x = self.crossattention(x, picture)
+        if image is not None:
+            x = self.crossattention(x, image)
         result: Tensor = self.output(F.gelu(self.intermediate["dense"](x)), x)
         return result
 
 
 class Bert(nn.Module):
-    """The text encoder: its first layers read, the others look at the picture."""
+    """The text encoder: its first layers read, the others attend to the image."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ class Bert(nn.Module):
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(layers)})
 
     def read(self, ids: Tensor, real: Tensor) -> Tensor:
-        """States of the words before they see any picture."""
+        """States of the words before the image is attended to."""
         parts, places = self.embeddings, torch.arange(ids.shape[1], device=ids.device)
         x = parts["word_embeddings"](ids) + parts["position_embeddings"](places)
         x = parts["LayerNorm"](x + parts["token_type_embeddings"](torch.zeros_like(ids)))
@@ -149,10 +149,10 @@ class Bert(nn.Module):
         states: Tensor = x
         return states
 
-    def fuse(self, x: Tensor, real: Tensor, picture: Tensor) -> Tensor:
-        """States of the words that have seen the picture."""
+    def fuse(self, x: Tensor, real: Tensor, image: Tensor) -> Tensor:
+        """States of the words after attending to the image."""
         for layer in self._layers[self.fusion :]:
-            x = layer(x, real, picture)
+            x = layer(x, real, image)
         return x
 
     @property
@@ -161,7 +161,7 @@ class Bert(nn.Module):
 
 
 class WordHead(nn.Module):
-    """Guesses words from states."""
+    """Predicts words from states."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ class AlbefNetwork(nn.Module):
         return F.normalize(self.text_proj(self.bert.read(ids, real)[:, 0]), dim=-1)
 
     def both(self, pixels: Tensor, ids: Tensor, real: Tensor) -> Tensor:
-        """States of the words of each text that have seen its picture."""
+        """States of the words of each text after attending to its image."""
         states: Tensor = self.bert.fuse(
             self.bert.read(ids, real), real, self.visual_encoder(pixels)
         )
@@ -221,7 +221,7 @@ class AlbefNetwork(nn.Module):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, real: Tensor | None = None) -> Tensor:
-    """Attention in heads of 64, as in every released model; files do not say how many there are."""
+    """Attention with heads of size 64, as in every released model; files do not say it."""
     heads = max(query.shape[-1] // 64, 1)
     q, k, v = (torch.unflatten(x, -1, (heads, -1)).transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=real).transpose(1, 2).flatten(2)
@@ -229,17 +229,17 @@ def attend(query: Tensor, key: Tensor, value: Tensor, real: Tensor | None = None
 
 @dataclass(frozen=True)
 class Sizes:
-    """All that decides the shape of a network."""
+    """Everything that decides the shape of a network."""
 
     patch: int
-    side: int  # patches along a side of the picture
+    side: int  # patches along a side of the image
     image_width: int
     image_mlp: int
     image_layers: int
     text_width: int
     text_mlp: int
     text_layers: int
-    fusion: int  # the first layer that looks at the picture
+    fusion: int  # the first layer that attends to the image
     vocabulary: int
     places: int
     types: int
@@ -248,7 +248,7 @@ class Sizes:
 
     @classmethod
     def of(cls, state: State) -> Sizes:
-        """The sizes of the network that some weights belong to."""
+        """The sizes of the network that weights belong to."""
         image, text = "visual_encoder", "text_encoder.bert"
         width, _, patch, _ = state[f"{image}.patch_embed.proj.weight"].shape
         vocabulary, text_width = state[f"{text}.embeddings.word_embeddings.weight"].shape
@@ -272,4 +272,4 @@ class Sizes:
 
 
 def _numbers(state: State, pattern: str) -> set[int]:
-    return {int(found[1]) for name in state if (found := re.match(pattern, name))}
+    return {int(match[1]) for name in state if (match := re.match(pattern, name))}

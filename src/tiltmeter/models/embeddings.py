@@ -1,6 +1,6 @@
-"""`embeddings:DIR`: a model that is known only by the vectors it gave to some texts.
+"""`embeddings:DIR`: a model that is known only by its embeddings of texts.
 
-`texts.npy` beside `texts.csv` (or .tsv, .parquet) with the columns text, and where known concept,
+`texts.npy` next to `texts.csv` (or .tsv, .parquet) with the column text, and optionally concept,
 template, category, role (`word` or `placebo`) and pos.
 """
 
@@ -20,7 +20,17 @@ ROLES = ("word", "placebo")
 
 
 class StoredTexts:
-    """A text tower that answers from a table; `prompts` are the texts it knows."""
+    """A text encoder that looks embeddings up in a table.
+
+    Parameters
+    ----------
+    name : str
+        Name of the model.
+    prompts : sequence of Prompt
+        The texts that it knows.
+    vectors : array of shape (prompts, dimensions)
+        Their embeddings.
+    """
 
     def __init__(self, name: str, prompts: Sequence[Prompt], vectors: Floats) -> None:
         self.name = name
@@ -30,35 +40,70 @@ class StoredTexts:
         self.provenance = {"vectors": content_hash(vectors)}
 
     def encode_texts(self, texts: Sequence[str]) -> Floats:
+        """Embeddings of known texts; UnknownNameError for any other."""
         for text in texts:
             if text not in self.row:
-                raise UnknownNameError(f"text in the vectors of {self.name}:", text, self.row)
+                raise UnknownNameError(f"text in the embeddings of {self.name}:", text, self.row)
         return self.vectors[[self.row[text] for text in texts]]
 
 
 def load(spec: Spec) -> StoredTexts:
-    """Text vectors made elsewhere: texts.npy + texts.csv (text, concept, template, ...)."""
+    """Text embeddings made elsewhere: texts.npy + texts.csv (text, concept, template, ...).
+
+    Parameters
+    ----------
+    spec : Spec
+        `embeddings:DIR`.
+
+    Returns
+    -------
+    StoredTexts
+        A text encoder for the texts of the table.
+
+    Raises
+    ------
+    InputError
+        A file is missing, or the two do not have the same number of rows.
+    """
     spec.only("attributes")  # which is for the images of the same directory
     directory = spec.directory()
     table_path = find_table(directory, "texts")
     if table_path is None or not (directory / "texts.npy").is_file():
         raise InputError(
-            f"{directory} has no text vectors: expected texts.npy and texts.csv (or .tsv, "
-            ".parquet). With a text tower at hand, audit that instead: "
+            f"{directory} has no text embeddings: expected texts.npy and texts.csv (or .tsv, "
+            ".parquet). If you have the model, audit it instead: "
             f"tiltmeter audit python:FILE.py:factory --images embeddings:{directory}"
         )
     vectors = read_vectors([directory / "texts.npy"])
     prompts = read_prompts(table_path)
     if len(vectors) != len(prompts):
         raise InputError(
-            f"{directory}: {len(vectors)} text vectors, but {len(prompts)} rows in "
+            f"{directory}: {len(vectors)} text embeddings, but {len(prompts)} rows in "
             f"{table_path.name}: they must be the same texts in the same order"
         )
     return StoredTexts(directory.resolve().name, prompts, vectors)
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """The texts table; a concept that is not given is the text itself."""
+    """Read a table of texts.
+
+    Parameters
+    ----------
+    path : Path
+        A .csv, .tsv or .parquet file with the column text.
+
+    Returns
+    -------
+    list of Prompt
+        One per row; the concept is the text itself where it is not given.
+
+    Raises
+    ------
+    InputError
+        The column text is missing, or a text is empty or occurs twice.
+    UnknownNameError
+        A role is neither word nor placebo.
+    """
     table = read_table(path)
     if "text" not in table.column_names:
         raise InputError(
@@ -66,23 +111,23 @@ def read_prompts(path: Path) -> list[Prompt]:
             "text, and where known concept, template, category, role, pos"
         )
     prompts: list[Prompt] = []
-    seen: Counter[str] = Counter()
+    wordings: Counter[str] = Counter()
     concepts = Counter(str(entry.get("concept") or "") for entry in table.to_pylist())
     for row, entry in enumerate(table.to_pylist()):
-        given = {name: str(entry.get(name) or "") for name in
+        fields = {name: str(entry.get(name) or "") for name in
                  ("text", "concept", "template", "category", "role", "pos")}  # fmt: skip
-        if not given["text"]:
-            raise InputError(f"{path}: row {row} has no text")
-        if given["concept"] and not given["template"] and concepts[given["concept"]] > 1:
-            seen[given["concept"]] += 1  # several wordings without names: told apart by number
-            given["template"] = f"wording {seen[given['concept']]}"
-        given["concept"] = given["concept"] or given["text"]
-        given["role"] = given["role"] or "word"
-        if given["role"] not in ROLES:
-            raise UnknownNameError(f"role in row {row} of {path}:", given["role"], ROLES)
-        prompts.append(Prompt(**given))
+        if not fields["text"]:
+            raise InputError(f"{path}: row {row} has no text; fill it in or remove the row")
+        if fields["concept"] and not fields["template"] and concepts[fields["concept"]] > 1:
+            wordings[fields["concept"]] += 1  # several unnamed wordings: numbered
+            fields["template"] = f"wording {wordings[fields['concept']]}"
+        fields["concept"] = fields["concept"] or fields["text"]
+        fields["role"] = fields["role"] or "word"
+        if fields["role"] not in ROLES:
+            raise UnknownNameError(f"role in row {row} of {path}:", fields["role"], ROLES)
+        prompts.append(Prompt(**fields))
     texts = [prompt.text for prompt in prompts]
     if len(set(texts)) < len(texts):
-        twice = next(text for row, text in enumerate(texts) if text in texts[:row])
-        raise InputError(f"{path}: the text {twice!r} stands there more than once")
+        repeated = next(text for row, text in enumerate(texts) if text in texts[:row])
+        raise InputError(f"{path}: the text {repeated!r} occurs more than once; remove one")
     return prompts

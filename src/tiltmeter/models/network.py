@@ -1,8 +1,8 @@
-"""A torch module as a model: what every backend with a network has in common.
+"""A torch module as a model: what all backends with a network have in common.
 
-Images are whatever the backend can make pixels of, or a tensor of pixels from 0 to 1. What a tensor
-goes into comes out whole, as a tensor with gradients; all else goes through in blocks and comes out
-as NumPy.
+Images are whatever the backend can convert to pixels, or a tensor of pixels from 0 to 1. A tensor
+is processed in one piece and gives a tensor with gradients; anything else is processed in blocks
+and gives NumPy arrays.
 """
 
 from __future__ import annotations
@@ -18,19 +18,28 @@ from tiltmeter.models.weights import weights_hash
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array
 
-#: Settings that say where a checkpoint lay and what wrote it, not what it computes.
+#: Settings that say where a checkpoint was and what wrote it, not what it computes.
 PLACES = ("_name_or_path", "name_or_path", "transformers_version", "_commit_hash")
 
 
 class Network:
-    """A module with a name, the record of where it came from, and its ways with images and texts.
+    """A torch module with a name, its provenance, and its preprocessing of images and texts.
 
-    `preprocessing` holds all that decides how an image becomes pixels: with the hash of the weights
-    it says whether a stored vector is still this model's.
+    `preprocessing` contains everything that decides how an image becomes pixels: with the hash of
+    the weights it says whether a stored embedding is still this model's.
+
+    Parameters
+    ----------
+    network : torch.nn.Module
+        The module; it is set to evaluation mode.
+    name : str
+        Name of the model.
+    provenance : dict
+        Where it came from; recorded with the results.
     """
 
     preprocessing: dict[str, Any] = {}  # noqa: RUF012
-    block = 64  # rows at a time where no gradients are asked for
+    block = 64  # rows at a time where no gradients are needed
 
     def __init__(self, network: nn.Module, name: str, provenance: dict[str, Any]) -> None:
         self.network: Any = network.eval()
@@ -39,9 +48,9 @@ class Network:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """All that decides which vectors come out of pixels: class, settings and weights.
+        """Everything that decides an embedding, given the pixels: class, settings and weights.
 
-        Weights are hashed anew each time: a model that was trained is another one.
+        Weights are hashed again each time: a model that was trained is another one.
         """
         config: Any = getattr(self.network, "config", None)
         if hasattr(config, "to_dict"):
@@ -56,7 +65,7 @@ class Network:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Where it came from, and which weights it has now."""
+        """Where it came from, and a hash of its current weights."""
         return {**self._provenance, "weights": weights_hash(self.network)}
 
     @property
@@ -64,7 +73,7 @@ class Network:
         return next(iter(self.parameters())).device
 
     def to(self, device: str | torch.device) -> Self:
-        """The same model, moved."""
+        """Move the model to a device, in place."""
         self.network.to(device)
         return self
 
@@ -76,25 +85,27 @@ class Network:
         raise NotImplementedError
 
     def tokens(self, texts: Sequence[str]) -> Any:
-        """Texts as the network takes them: something with `.to(device)`."""
+        """Texts as the network takes them: an object with `.to(device)`."""
         raise NotImplementedError
 
     def run(
         self, work: Callable[..., Tensor], images: Any | None, texts: Sequence[str] | None
     ) -> Array:
-        """`work` on pixels, on tokens, or on both, whichever are given."""
-        given = [x for x in (images, texts) if x is not None]
-        if len({len(x) for x in given}) > 1:
-            raise InputError(f"{len(given[0])} images beside {len(given[1])} texts: one text each")
+        """Apply `work` to the pixels of images, the tokens of texts, or both."""
+        inputs = [x for x in (images, texts) if x is not None]
+        if len({len(x) for x in inputs}) > 1:
+            raise InputError(
+                f"{len(inputs[0])} images, but {len(inputs[1])} texts: give one text per image"
+            )
         if isinstance(images, Tensor):
             return self._step(work, images, texts)
         with torch.inference_mode():
-            done = [
+            blocks = [
                 self._step(work, *(None if x is None else x[at : at + self.block] for x in
                                    (images, texts)))
-                for at in range(0, len(given[0]), self.block)
+                for at in range(0, len(inputs[0]), self.block)
             ]  # fmt: skip
-            return torch.cat(done).float().cpu().numpy()
+            return torch.cat(blocks).float().cpu().numpy()
 
     def _step(
         self, work: Callable[..., Tensor], images: Any | None, texts: Sequence[str] | None
@@ -108,25 +119,43 @@ class Network:
 
 
 class Masked(Network):
-    """Guesses hidden words."""
+    """A network that predicts masked words."""
 
     mask_token: str
     mask_id: int
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """The numbers of a word's pieces."""
+        """Token numbers of a word's pieces."""
         raise NotImplementedError
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
-        """Log-odds of every piece at every place of the texts, and the numbers of the texts."""
+        """Logits of every piece at every position of the texts, and the texts' token numbers."""
         raise NotImplementedError
 
     def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
-        """Log-probabilities of every piece at every mask, texts x masks x pieces."""
+        """Log-probabilities of every piece at every mask.
+
+        Parameters
+        ----------
+        images : object or None
+            One image per text, or None.
+        texts : sequence of str
+            Texts with `mask_token`, equally often in each.
+
+        Returns
+        -------
+        array of shape (texts, masks, pieces)
+            NumPy, or a tensor where `images` is one.
+
+        Raises
+        ------
+        InputError
+            A text has no mask or another number of them, or is too long.
+        """
         counts = {text.count(self.mask_token) for text in texts}
         if len(counts) != 1 or 0 in counts:
             raise InputError(
-                f"every text must hold {self.mask_token}, all of them equally often; got texts "
+                f"every text must contain {self.mask_token}, all of them equally often; got texts "
                 f"with {', '.join(str(count) for count in sorted(counts))}"
             )
 
@@ -137,7 +166,7 @@ class Masked(Network):
                 raise InputError(
                     f"a text is too long for {self.name}: a {self.mask_token} is cut off"
                 )
-            found = logits[hidden].log_softmax(dim=-1)
-            return torch.unflatten(found, 0, (len(ids), -1))
+            logprobs = logits[hidden].log_softmax(dim=-1)
+            return torch.unflatten(logprobs, 0, (len(ids), -1))
 
         return self.run(work, images, texts)

@@ -1,10 +1,10 @@
 """`open_clip:ARCH/PRETRAINED`: models of the open_clip library, which only this file imports.
 
 PRETRAINED is a tag that the library knows (`open_clip:ViT-B-32/laion2b_s34b_b79k`) or a file of
-weights under the library's own names, which are those of OpenAI's CLIP (`open_clip:ViT-B-32/FILE`).
-OpenAI's weights and all that were tuned from them, such as FaRL's, want an architecture whose name
-ends in `-quickgelu`. Nothing that a file holds is run: OpenAI's own files are programs, so their
-weights come by the tag `openai`.
+weights with the library's own names, which are those of OpenAI's CLIP (`open_clip:ViT-B-32/FILE`).
+OpenAI's weights and those tuned from them, such as FaRL's, need an architecture whose name ends in
+`-quickgelu`. No code in a file is run: OpenAI's own files are programs, so their weights are loaded
+by the tag `openai`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tiltmeter.models.network import Network
 from tiltmeter.models.weights import fill, read
 from tiltmeter.types import Array
 
-#: Numbers that OpenAI's files hold beside the weights.
+#: Values in OpenAI's files that are not weights.
 NO_WEIGHTS = ("input_resolution", "context_length", "vocab_size")
 
 
 class OpenClip(Network):
-    """Two towers, one space."""
+    """A dual encoder of the open_clip library."""
 
     def __init__(self, network: Any, name: str, spec: str, tokenizer: Any, transform: Any) -> None:
         super().__init__(network, name, {"spec": spec})
@@ -41,7 +41,7 @@ class OpenClip(Network):
         return float(self.network.logit_scale.detach().exp())
 
     def pixels(self, images: Any) -> Tensor:
-        """All that the library's transform does but the last step: that one is left to `normal`."""
+        """The library's transform without its last step, normalisation, which `normal` does."""
         return torch.stack([self._pixels(image) for image in images])
 
     def _pixels(self, image: Any) -> Tensor:
@@ -65,7 +65,25 @@ class OpenClip(Network):
 
 
 def load(spec: Spec) -> OpenClip:
-    """Models of the open_clip library: open_clip:ARCH/TAG, or open_clip:ARCH/FILE of weights."""
+    """Models of the open_clip library: open_clip:ARCH/TAG, or open_clip:ARCH/FILE of weights.
+
+    Parameters
+    ----------
+    spec : Spec
+        `open_clip:ARCH/PRETRAINED`.
+
+    Returns
+    -------
+    OpenClip
+        The model.
+
+    Raises
+    ------
+    InputError
+        The weights are not named or cannot be loaded, or the library is not installed.
+    UnknownNameError
+        The library does not know the architecture.
+    """
     spec.only()
     arch, _, pretrained = spec.rest.partition("/")
     if not arch or not pretrained:
@@ -83,8 +101,8 @@ def load(spec: Spec) -> OpenClip:
             network = library.create_model(arch, pretrained=pretrained, require_pretrained=True)
         tokenizer = library.get_tokenizer(arch)
     except (OSError, RuntimeError, ImportError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(f"open_clip:{spec.rest} cannot be loaded: {first}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(f"open_clip:{spec.rest} cannot be loaded: {reason}") from error
     config = library.transform.PreprocessCfg(**network.visual.preprocess_cfg)
     transform = library.transform.image_transform_v2(config, is_train=False)
     name = f"{arch}/{Path(pretrained).stem}"
@@ -94,7 +112,10 @@ def load(spec: Spec) -> OpenClip:
 def _library() -> Any:
     try:
         return import_module("open_clip")
-    except (ImportError, RuntimeError) as error:  # torchvision made for another torch: the latter
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # RuntimeError: torchvision built for another torch
         raise InputError(
             f"open_clip: models need a library that cannot be imported ({error}): "
             'pip install "tiltmeter[open_clip]", or pip install open_clip_torch'

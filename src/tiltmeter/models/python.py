@@ -1,4 +1,4 @@
-"""`python:module:factory`: anything that can be called and returns a model.
+"""`python:module:factory`: any callable that returns a model.
 
 The module may be a file: `python:path/to/model.py:factory`. Options become keyword arguments.
 """
@@ -21,19 +21,19 @@ from tiltmeter.io.specs import Spec
 from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
 
-#: What the protocols of `tiltmeter.types` ask for.
+#: Methods of the protocols in `tiltmeter.types`.
 METHODS = ("encode_texts", "encode_images", "match", "mask_logprobs", "pieces", "losses")
-DEEPEST = 8  # lists and dictionaries within each other that are looked through for arrays
+DEEPEST = 8  # nested lists and dictionaries that are searched for arrays
 
 
 class FromPython:
-    """A model somebody else wrote, with a name and a record of where it came from."""
+    """A user's model, with a name and its provenance."""
 
     def __init__(self, model: Any, name: str, provenance: dict[str, Any]) -> None:
         self.model = model
         self.name = name
         self.provenance = provenance
-        for method in METHODS:  # on the object: protocols are asked for by looking there
+        for method in METHODS:  # on the object: that is where protocols are checked
             if hasattr(model, method):
                 setattr(self, method, self._guarded(method))
         if hasattr(model, "mask_token"):
@@ -41,26 +41,26 @@ class FromPython:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """How it was made, and what it has learned: its `fingerprint`, or all arrays it holds."""
+        """How it was made, and its weights: its `fingerprint`, or a hash of all its arrays."""
         return {**self.provenance, "weights": learned(self.model)}
 
     def _guarded(self, method: str) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            with _theirs(self.name, f"{method} failed"):
-                return getattr(self.model, method)(*given, **named)
+        def call(*args: Any, **options: Any) -> Any:
+            with _user_code(self.name, f"{method} failed"):
+                return getattr(self.model, method)(*args, **options)
 
         return call
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not there yet: a copy is being made
+        if name == "model":  # not set yet: a copy is being made
             raise AttributeError(name)
         return getattr(self.model, name)
 
 
 def learned(model: Any) -> str | None:
-    """A hash of what a model has learned: its own `fingerprint`, or every array that it holds.
+    """Hash of a model's weights: its own `fingerprint`, or a hash of every array in it.
 
-    None where it holds none.
+    Returns None where there is no array.
     """
     if getattr(model, "fingerprint", None):
         return str(model.fingerprint)
@@ -68,29 +68,29 @@ def learned(model: Any) -> str | None:
     return content_hash(parts) if parts else None
 
 
-def _arrays(name: str, held: Any, depth: int) -> Iterator[tuple[str, Any]]:
-    """Arrays and tensors in a module, in an object's attributes, in lists and dictionaries."""
+def _arrays(name: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    """Arrays and tensors in a module, in the attributes of an object, in lists and dictionaries."""
     if depth > DEEPEST:
         return
-    if isinstance(held, np.ndarray):
-        yield name, held
-    elif hasattr(held, "detach") and hasattr(held, "numpy"):
-        yield name, held.detach().cpu().float().numpy()
-    elif hasattr(held, "state_dict"):
-        yield from _arrays(name, dict(held.state_dict()), depth + 1)
-    elif isinstance(held, list | tuple):
-        for at, part in enumerate(held):
+    if isinstance(value, np.ndarray):
+        yield name, value
+    elif hasattr(value, "detach") and hasattr(value, "numpy"):
+        yield name, value.detach().cpu().float().numpy()
+    elif hasattr(value, "state_dict"):
+        yield from _arrays(name, dict(value.state_dict()), depth + 1)
+    elif isinstance(value, list | tuple):
+        for at, part in enumerate(value):
             yield from _arrays(f"{name}.{at}", part, depth + 1)
-    elif isinstance(held, dict):
-        for key, part in sorted(held.items(), key=lambda pair: str(pair[0])):
+    elif isinstance(value, dict):
+        for key, part in sorted(value.items(), key=lambda pair: str(pair[0])):
             yield from _arrays(f"{name}.{key}", part, depth + 1)
-    elif depth == 0 and hasattr(held, "__dict__"):
-        yield from _arrays(name, vars(held), depth + 1)
+    elif depth == 0 and hasattr(value, "__dict__"):
+        yield from _arrays(name, vars(value), depth + 1)
 
 
 @contextmanager
-def _theirs(name: str, what: str) -> Iterator[None]:
-    """Whatever goes wrong in code of the user's is said in one line, with its cause kept."""
+def _user_code(name: str, what: str) -> Iterator[None]:
+    """Report any error in the user's code in one line, with its cause."""
     try:
         yield
     except TiltmeterError:
@@ -100,24 +100,43 @@ def _theirs(name: str, what: str) -> Iterator[None]:
 
 
 def load(spec: Spec) -> FromPython:
-    """A model of your own: python:module:factory, or python:FILE.py:factory."""
+    """A model of your own: python:module:factory, or python:FILE.py:factory.
+
+    Parameters
+    ----------
+    spec : Spec
+        Its options are passed to the factory as keyword arguments.
+
+    Returns
+    -------
+    FromPython
+        The model that the factory returned.
+
+    Raises
+    ------
+    InputError
+        No factory is named, the module cannot be imported, the factory fails, or its result is not
+        a model.
+    UnknownNameError
+        The module has no such factory.
+    """
     place, colon, factory_name = spec.rest.rpartition(":")
     if not colon or not place or not factory_name:
         raise InputError(
             f"python:{spec.rest} names no factory: write python:module:factory or "
             "python:FILE.py:factory"
         )
-    with _theirs(place, "cannot be imported"):
+    with _user_code(place, "cannot be imported"):
         module = _import(place)
     factory = getattr(module, factory_name, None)
     if factory is None:
         names = [name for name in vars(module) if not name.startswith("_")]
         raise UnknownNameError(f"factory in {place}:", factory_name, names)
-    with _theirs(spec.rest, "the factory failed"):
+    with _user_code(spec.rest, "the factory failed"):
         model = factory(**spec.options)
     if not isinstance(model, TextEncoder | Matcher | MaskedPredictor):
         raise InputError(
-            f"python:{spec.rest} gave a {type(model).__name__}, which has no encode_texts(list): "
+            f"python:{spec.rest} returned a {type(model).__name__}, not a model: "
             "expected a model with encode_texts (and encode_images for images of its own), or with "
             "match, or with mask_logprobs"
         )
@@ -130,7 +149,7 @@ def load(spec: Spec) -> FromPython:
 
 def _import(place: str) -> ModuleType:
     if not place.endswith(".py"):
-        # a module beside the user, as `python -m` finds it
+        # a module in the current directory, as `python -m` finds it
         sys.path.insert(0, "")
         try:
             return importlib.import_module(place)
@@ -140,8 +159,8 @@ def _import(place: str) -> ModuleType:
             sys.path.remove("")
     path = Path(place)
     if not path.is_file():
-        raise InputError(f"python: no such file: {path}")
-    name = f"tiltmeter_user_{path.stem}"  # no file of the user's may hide a library
+        raise InputError(f"python: no such file: {path}; check the path")
+    name = f"tiltmeter_user_{path.stem}"  # a user's file must not hide a library
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -1,9 +1,8 @@
-"""What training asks of any model: its network, its guesses at masks, its losses beside these.
+"""Losses for training any model: masked words, and its other losses.
 
-A model that is `Trainable` brings its own losses. For others matching is learned as they were
-taught it, right captions against wrong ones, and contrast over the batch, where they have the heads
-for it. A checkpoint that holds a masked head alone (ViltForMaskedLM, BridgeTowerForMaskedLM) has
-neither.
+A model that is `Trainable` has its own losses. Others learn matching as they were trained, right
+captions against wrong ones, and contrast over the batch, where they have the heads for it. A
+checkpoint with a masked head alone (ViltForMaskedLM, BridgeTowerForMaskedLM) has neither.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from torch import Tensor, nn
 from tiltmeter.errors import InputError
 from tiltmeter.types import Trainable
 
-#: Names that models give to their own loss of hidden words.
+#: Names that models give to their own loss of masked words.
 MASKED = ("mask", "masked", "mlm")
 
 
 def network_of(model: Any) -> nn.Module:
-    """The module that holds a model's weights."""
+    """The torch module with a model's weights; InputError if there is none."""
     inner = getattr(model, "model", None)
-    within = [model, getattr(model, "network", None), inner, *vars(model).values()]
-    for one in [*within, *getattr(inner, "__dict__", {}).values()]:
-        if isinstance(one, nn.Module):
-            return one
+    candidates = [model, getattr(model, "network", None), inner, *vars(model).values()]
+    for candidate in [*candidates, *getattr(inner, "__dict__", {}).values()]:
+        if isinstance(candidate, nn.Module):
+            return candidate
     raise InputError(
-        f"{getattr(model, 'name', type(model).__name__)} holds no torch module (an attribute such "
+        f"{getattr(model, 'name', type(model).__name__)} has no torch module (an attribute such "
         "as `network`), so there is nothing to train"
     )
 
@@ -38,23 +37,23 @@ def network_of(model: Any) -> nn.Module:
 def hidden_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
     """Log-probabilities of every piece at every mask, in the order of the texts: masks x pieces.
 
-    Texts may hide any number of words, unlike those of `mask_logprobs`.
+    Texts may have any number of masks, unlike those of `mask_logprobs`.
     """
     if hasattr(model, "word_logits"):
         tokens = model.tokens(texts).to(model.device)
         logits, ids = model.word_logits(pixels, tokens)
-        found: Tensor = logits[ids == model.mask_id].float().log_softmax(dim=-1)
-        wanted = sum(text.count(model.mask_token) for text in texts)
-        if len(found) != wanted:
+        logprobs: Tensor = logits[ids == model.mask_id].float().log_softmax(dim=-1)
+        masks = sum(text.count(model.mask_token) for text in texts)
+        if len(logprobs) != masks:
             raise InputError(
-                f"{len(found)} of {wanted} masks are left in the texts that {model.name} reads: "
-                "captions are too long for it, cut them shorter (longest)"
+                f"{len(logprobs)} of {masks} masks are left in the texts that {model.name} reads: "
+                "captions are too long for it, shorten them (longest)"
             )
-        return found
+        return logprobs
     counts = torch.tensor([text.count(model.mask_token) for text in texts])
     ends = counts.cumsum(0)
     parts, at = [], []
-    for count in sorted({int(one) for one in counts}):
+    for count in sorted({int(number) for number in counts}):
         rows = (counts == count).nonzero()[:, 0]
         logprobs = model.mask_logprobs(
             pixels[rows.to(pixels.device)], [texts[int(row)] for row in rows]
@@ -65,22 +64,24 @@ def hidden_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
 
 
 def other_losses(model: Any, pixels: Tensor, texts: Sequence[str]) -> dict[str, Tensor]:
-    """The model's losses beside that of hidden words; dice are torch's own."""
+    """The model's losses other than that of masked words; random numbers are torch's own."""
     if len(texts) < 2:
-        return {}  # nothing to tell the right caption from
+        return {}  # there is no wrong caption
     if isinstance(model, Trainable):
-        found = model.losses(pixels, texts, None)
-        return {name: loss for name, loss in found.items() if name not in MASKED}
+        own = model.losses(pixels, texts, None)
+        return {name: loss for name, loss in own.items() if name not in MASKED}
     losses = {}
     if hasattr(model, "match"):
-        # every second caption is the next picture's
+        # every second caption is the next image's
         wrong = torch.arange(len(texts)) % 2 == 1
-        said = [texts[(at + 1) % len(texts)] if wrong[at] else one for at, one in enumerate(texts)]
-        same = torch.tensor([a == b for a, b in zip(said, texts, strict=True)])
-        logits = model.match(pixels, said).float()
+        captions = [
+            texts[(at + 1) % len(texts)] if wrong[at] else text for at, text in enumerate(texts)
+        ]
+        same = torch.tensor([a == b for a, b in zip(captions, texts, strict=True)])
+        logits = model.match(pixels, captions).float()
         losses["match"] = F.binary_cross_entropy_with_logits(logits, same.to(logits))
     if hasattr(model, "encode_images") and hasattr(model, "logit_scale"):
-        # a text tower asked for NumPy gives no gradients, so its own pass is made here
+        # encode_texts gives NumPy, without gradients: the pass is made here
         seen, read = model.encode_images(pixels), _text_vectors(model, texts)
         if read is not None:
             logits = model.logit_scale * seen.float() @ read.float().T
@@ -90,7 +91,7 @@ def other_losses(model: Any, pixels: Tensor, texts: Sequence[str]) -> dict[str, 
 
 
 def _text_vectors(model: Any, texts: Sequence[str]) -> Tensor | None:
-    """Texts as vectors with gradients, which `encode_texts` does not give; None where unknown."""
+    """Text embeddings with gradients, which `encode_texts` does not give; None where unknown."""
     network = network_of(model)
     if hasattr(network, "text_vector") and hasattr(model, "tokens"):  # ALBEF
         tokens = model.tokens(texts).to(model.device)
@@ -100,26 +101,36 @@ def _text_vectors(model: Any, texts: Sequence[str]) -> Tensor | None:
 
 
 def in_training(network: nn.Module, dropout: float | None = None) -> list[Any]:
-    """Turns a network to training, with its running statistics frozen; `dropout` sets a rate.
+    """Set a network to training mode, with its running statistics frozen.
 
-    Where a network has no dropout at all, the rate is applied behind each of its layer norms, the
-    entries of its blocks. What comes back are hooks, to be removed afterwards.
+    Parameters
+    ----------
+    network : torch.nn.Module
+        The network.
+    dropout : float, optional
+        Dropout rate. Where a network has no dropout at all, it is applied after each layer norm, at
+        the entry of its blocks.
+
+    Returns
+    -------
+    list
+        Hooks, to be removed afterwards.
     """
     network.train()
     hooks: list[Any] = []
-    drops = [one for one in network.modules() if isinstance(one, nn.Dropout)]
-    for one in network.modules():
-        if isinstance(one, nn.modules.batchnorm._BatchNorm):
-            one.eval()
-        if dropout is not None and isinstance(one, nn.Dropout):
-            one.p = dropout
-        if dropout is not None and not drops and isinstance(one, nn.LayerNorm):
-            hooks.append(one.register_forward_hook(_dropped(dropout)))
+    has_dropout = any(isinstance(module, nn.Dropout) for module in network.modules())
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.eval()
+        if dropout is not None and isinstance(module, nn.Dropout):
+            module.p = dropout
+        if dropout is not None and not has_dropout and isinstance(module, nn.LayerNorm):
+            hooks.append(module.register_forward_hook(_dropout_hook(dropout)))
     return hooks
 
 
-def _dropped(rate: float) -> Any:
-    def hook(module: nn.Module, given: Any, found: Tensor) -> Tensor:
-        return F.dropout(found, rate, training=module.training)
+def _dropout_hook(rate: float) -> Any:
+    def hook(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return F.dropout(output, rate, training=module.training)
 
     return hook

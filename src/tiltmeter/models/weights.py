@@ -1,4 +1,4 @@
-"""Weights in files: read without running anything, put into a network without leaving any out."""
+"""Files of weights: read without running code, loaded without leaving any out."""
 
 from __future__ import annotations
 
@@ -15,34 +15,50 @@ State = dict[str, Tensor]
 
 
 def read(path: Path) -> State:
-    """The weights that a file holds, by name; a pickle that would run code is refused."""
+    """Read the weights in a file.
+
+    Parameters
+    ----------
+    path : Path
+        safetensors, or a state_dict by torch.save.
+
+    Returns
+    -------
+    dict of str to torch.Tensor
+        Weights by name.
+
+    Raises
+    ------
+    InputError
+        The file is not one of these, or a pickle that could run code.
+    """
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            held: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            held = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # broken files raise whatever they like
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # broken files raise any error
         raise InputError(
             f"{path} cannot be read as weights ({type(error).__name__}): expected a state_dict by "
-            "torch.save, with nothing beside it but plain values, or safetensors. What could run "
-            "code is not opened: save the state_dict alone where the file is trusted"
+            "torch.save, with nothing else in it but plain values, or safetensors. Files that "
+            "could run code are not opened: if you trust the file, save its state_dict alone"
         ) from error
     for key in ("model", "state_dict"):
-        held = held.get(key, held) if isinstance(held, dict) else held
-    if not isinstance(held, dict) or not all(isinstance(x, Tensor) for x in held.values()):
-        raise InputError(f'{path} holds no weights by name: expected {{"model": state_dict}}')
-    return held
+        content = content.get(key, content) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(isinstance(x, Tensor) for x in content.values()):
+        raise InputError(f'{path} contains no weights by name: expected {{"model": state_dict}}')
+    return content
 
 
 def fill(network: nn.Module, state: State, file: str) -> None:
-    """Puts weights in their places: none may be left over, and no place may stay empty."""
+    """Load weights into a network; InputError if one is missing or left over."""
     try:
-        told = network.load_state_dict(state, strict=False)
+        result = network.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise InputError(f"{file}: {' '.join(str(error).split())[:400]}") from error
-    for what, names in (("has no", told.missing_keys), ("has unknown", told.unexpected_keys)):
+    for what, names in (("has no", result.missing_keys), ("has unknown", result.unexpected_keys)):
         if names:
             raise InputError(
                 f"{file} {what} weights of these names: {', '.join(names[:3])}"
@@ -51,7 +67,7 @@ def fill(network: nn.Module, state: State, file: str) -> None:
 
 
 def weights_hash(network: Any) -> str:
-    """A hash of every parameter and buffer with its name."""
+    """Hash of every parameter and buffer with its name."""
     parts = []
     for name, value in sorted(network.state_dict().items()):
         parts.append(name)

@@ -1,4 +1,4 @@
-"""Nulls, tests, intervals and power: what a number must stand beside.
+"""Null distributions, tests, intervals and power: how sure a result is.
 
 >>> from tiltmeter import stats
 >>> stats.power.smallest_effect([5162, 5792]).round(3)

@@ -1,9 +1,9 @@
-"""Intervals: what would another sample of images, words and wordings have given?
+"""Bootstrap intervals: what would another sample of images, words and templates have given?
 
-A draw resamples the images of each group with replacement (groups keep their sizes), and where a
-figure is a mean over words or templates, these too, independently: the crossed bootstrap. A draw
-of images is a row of weights, so nothing is copied: the top k under weights is a walk down the
-ranking until the weights add up to k.
+A bootstrap resample draws the images of each group with replacement (groups keep their sizes), and
+where a value is a mean over words or templates, these too, independently: the crossed bootstrap. A
+resample of images is a row of weights, so nothing is copied: the top k under weights are the first
+ranks whose weights sum to k.
 """
 
 from __future__ import annotations
@@ -17,12 +17,28 @@ from tiltmeter.stats.null import stretches
 from tiltmeter.types import Floats, Groups, Ints
 
 LEVEL = 0.95
-MANY = 1e9  # as good as endless
+MANY = 1e9  # practically infinite
 
 
 def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> Ints:
-    """How often each item is drawn, draws x items; each group keeps its size.
+    """Bootstrap resamples of images within groups, as weights.
 
+    Parameters
+    ----------
+    groups : Groups
+        The group of each image.
+    draws : int
+        Number of resamples.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    array of uint8 of shape (draws, images)
+        How often each resample contains each image; each group keeps its size.
+
+    Examples
+    --------
     >>> groups = Groups.from_labels(["a", "a", "b"])
     >>> weights = stratified_weights(groups, 4, np.random.default_rng(0))
     >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()
@@ -32,13 +48,35 @@ def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> 
     for code, size in enumerate(groups.counts):
         rows = np.flatnonzero(groups.codes == code)
         for draw in range(draws):
-            picked = rng.integers(0, size, size=size)
-            weights[draw, rows] = np.minimum(np.bincount(picked, minlength=size), 255)
+            sample = rng.integers(0, size, size=size)
+            weights[draw, rows] = np.minimum(np.bincount(sample, minlength=size), 255)
     return weights
 
 
 def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
-    """C-ASC under each row of weights: draws x queries x groups."""
+    """C-ASC of bootstrap resamples.
+
+    Parameters
+    ----------
+    scores : array of shape (queries, items)
+        Similarity of each query to each item.
+    groups : Groups or array of shape (items,)
+        The group of each item.
+    weights : array of shape (draws, items)
+        As `stratified_weights` returns them.
+
+    Returns
+    -------
+    array of shape (draws, queries, groups)
+        One C-ASC per resample.
+
+    Examples
+    --------
+    >>> groups = Groups.from_labels(["a", "a", "b", "b"])
+    >>> weights = np.ones((1, 4), np.uint8)  # the sample itself
+    >>> c_asc_draws([[1.0, 2.0, 3.0, 4.0]], groups, weights).round(3)
+    array([[[-1.549,  1.549]]])
+    """
     from tiltmeter.stats import kernels
 
     scores = matrix(scores, "scores", "queries", "items")
@@ -51,35 +89,107 @@ def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
 
 
 def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Floats:
-    """Top-k counts under each row of weights, for rankings `order`: draws x queries x groups."""
+    """Top-k counts of bootstrap resamples.
+
+    Parameters
+    ----------
+    order : array of int of shape (queries, items)
+        Rankings: items, best first.
+    groups : Groups
+        The group of each item.
+    weights : array of shape (draws, items)
+        As `stratified_weights` returns them.
+    k : int
+        Size of the top.
+
+    Returns
+    -------
+    array of shape (draws, queries, groups)
+        Counts that sum to k.
+
+    Examples
+    --------
+    >>> groups = Groups.from_labels(["a", "a", "b"])
+    >>> top_count_draws(np.array([[2, 0, 1]]), groups, np.array([[2, 0, 1]], np.uint8), 2).tolist()
+    [[[1, 1]]]
+    """
     from tiltmeter.stats import kernels
 
     return kernels.weighted_top_counts(order, groups.codes, weights, k, len(groups.names))
 
 
 def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Floats:
-    """Whole-ranking NDKL under each row of weights: draws x queries."""
+    """NDKL of the whole ranking, of bootstrap resamples.
+
+    Parameters
+    ----------
+    order : array of int of shape (queries, items)
+        Rankings: items, best first.
+    groups : Groups
+        The group of each item.
+    weights : array of shape (draws, items)
+        As `stratified_weights` returns them.
+    shares : array of shape (groups,)
+        Desired shares.
+
+    Returns
+    -------
+    array of shape (draws, queries)
+        One NDKL per resample.
+
+    Examples
+    --------
+    >>> groups, weights = Groups.from_labels(["a", "b", "a", "b"]), np.ones((1, 4), np.uint8)
+    >>> ndkl_draws(np.array([[0, 1, 2, 3]]), groups, weights, np.array([0.5, 0.5])).round(4)
+    array([[0.2816]])
+    """
     from tiltmeter.stats import kernels
 
     return kernels.weighted_ndkl(order, groups.codes, weights, shares)
 
 
 def interval(draws: Floats, value: Floats, stretch: Floats | float = 1.0) -> tuple[Floats, Floats]:
-    """Percentile interval of draws along the first axis, stretched away from the value.
+    """Percentile interval (95%) of bootstrap resamples.
 
+    Parameters
+    ----------
+    draws : array of shape (draws, ...)
+        The value of each resample.
+    value : array of shape (...)
+        The estimate.
+    stretch : array or float
+        Factor by which both edges are moved away from the estimate: see `small_sample_stretch`.
+
+    Returns
+    -------
+    low, high : array of shape (...)
+        The edges.
+
+    Examples
+    --------
     >>> [float(edge.round(6)) for edge in interval(np.arange(1.0, 1000.0), np.float64(500.0))]
     [25.0, 975.0]
     """
-    # quantiles of (R + 1) points: those of R points would leave out a little too much
+    # quantiles of (R + 1) points: those of R points would be a little too narrow
     lo, hi = defined.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="weibull")
     return value + stretch * (lo - value), value + stretch * (hi - value)
 
 
 def small_sample_stretch(counts: Ints) -> Floats:
-    """How much longer an interval of each group against the rest must be, when groups are small.
+    """Factor for percentile intervals of each group against the rest, when groups are small.
 
-    Tends to 1 as groups grow.
+    Parameters
+    ----------
+    counts : array of int of shape (groups,)
+        Sizes of the groups.
 
+    Returns
+    -------
+    array of shape (groups,)
+        Above 1; tends to 1 as groups grow.
+
+    Examples
+    --------
     >>> small_sample_stretch(np.array([20, 20])).round(3)
     array([1.06, 1.06])
     >>> small_sample_stretch(np.array([5000, 5000])).round(3)
@@ -87,14 +197,26 @@ def small_sample_stretch(counts: Ints) -> Floats:
     """
     n = np.asarray(counts, dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):  # one group has no rest
-        # what each stratum adds to the variance of a group's gap: 1/n of its own, else its share
+        # variance of a group's gap from each stratum: 1/n of its own, else by its share
         parts = np.where(np.eye(len(n), dtype=bool), 1 / n, n / (n.sum() - n)[:, None] ** 2)
         return _stretch(parts.T, n[:, None])
 
 
 def mean_stretch(units: Ints) -> Floats:
-    """The same for a mean over so many resampled units; NaN for one, which does not vary.
+    """Factor for percentile intervals of a mean over few resampled units.
 
+    Parameters
+    ----------
+    units : array of int
+        Number of units.
+
+    Returns
+    -------
+    array
+        Above 1; NaN for one unit, which does not vary.
+
+    Examples
+    --------
     >>> mean_stretch(np.array([1, 2, 20, 5000])).round(3)
     array([  nan, 9.168, 1.096, 1.   ])
     """
@@ -104,10 +226,32 @@ def mean_stretch(units: Ints) -> Floats:
 
 
 def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats) -> Floats:
-    """The same for a mean over words and templates, which are few; `values` are of prompts.
+    """Factor for percentile intervals of a mean over words and templates, which are few.
 
-    What words and templates add to the variance of the mean is taken from `values`; what is
-    left of the variance of the `draws` (crossed means) is the images', of which there are many.
+    The variance that words and templates contribute is estimated from `values`; the rest of the
+    variance of the `draws` comes from the images, of which there are many.
+
+    Parameters
+    ----------
+    values : array of shape (prompts, ...)
+        The estimate of each prompt.
+    words, templates : array of shape (prompts,)
+        The word and the template of each prompt.
+    draws : array of shape (draws, ...)
+        As `crossed_means` returns them.
+
+    Returns
+    -------
+    array of shape (...)
+        1 or more.
+
+    Examples
+    --------
+    >>> values, rng = np.array([0.1, 0.4, 0.2, 0.3]), np.random.default_rng(0)
+    >>> words, templates = np.arange(4), np.zeros(4, int)
+    >>> draws = crossed_means(values + np.zeros((999, 1)), words, templates, rng)
+    >>> bool(1.5 < crossed_stretch(values, words, templates, draws) < 2.5)
+    True
     """
     parts, units = [], []
     rest = values
@@ -118,13 +262,13 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
         if len(names) > 1:
             parts.append(np.nan_to_num(defined.std(means)) ** 2 / len(names))
             units.append(float(len(names)))
-    told = sum(part * (n - 1) / n for part, n in zip(parts, units, strict=True))
-    parts.append(np.maximum(np.nan_to_num(defined.std(draws)) ** 2 - told, 0.0))
+    explained = sum(part * (n - 1) / n for part, n in zip(parts, units, strict=True))
+    parts.append(np.maximum(np.nan_to_num(defined.std(draws)) ** 2 - explained, 0.0))
     return _stretch(np.stack(parts), np.array([*units, MANY]).reshape(-1, *[1] * (values.ndim - 1)))
 
 
 def _stretch(variances: Floats, units: Floats) -> Floats:
-    """From the parts of a variance (first axis), each resampled from so many units.
+    """The factor from the parts of a variance (first axis), each resampled from so many units.
 
     A resample of n units has (n - 1) / n of the variance it should have, and a normal quantile is
     too short for it; Student's is not, with Welch's degrees of freedom (Hesterberg 2015, the
@@ -132,23 +276,39 @@ def _stretch(variances: Floats, units: Floats) -> Floats:
     """
     from scipy.special import stdtrit
 
-    whole = variances.sum(axis=0)
+    total = variances.sum(axis=0)
     shrunk = (variances * (units - 1) / units).sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        freedom = np.minimum(whole**2 / (variances**2 / (units - 1)).sum(axis=0), MANY)
-        longer = stdtrit(freedom, (1 + LEVEL) / 2) / Z * np.sqrt(whole / shrunk)
-    return np.where(whole > 0, longer, 1.0)
+        freedom = np.minimum(total**2 / (variances**2 / (units - 1)).sum(axis=0), MANY)
+        factor = stdtrit(freedom, (1 + LEVEL) / 2) / Z * np.sqrt(total / shrunk)
+    return np.where(total > 0, factor, 1.0)
 
 
 def standard_error_interval(
     draws: Floats, value: Floats, stretch: Floats | float = 1.0
 ) -> tuple[Floats, Floats]:
-    """The value plus and minus 1.96 standard deviations of the draws.
+    """The value plus and minus 1.96 standard deviations of its bootstrap resamples.
 
-    For a figure that noise pushes one way only (a maximum, a divergence), draws lie beyond the
-    value and their percentiles with them. This interval is around what such a sample gives on
-    average, noise floor and all: read it beside the null band.
+    Noise moves a maximum or a divergence one way only, so its resamples, and their percentiles, are
+    beyond the value. This interval is around what such a sample gives on average, including the
+    noise: compare it with the null band.
 
+    Parameters
+    ----------
+    draws : array of shape (draws, ...)
+        The value of each resample.
+    value : array of shape (...)
+        The estimate.
+    stretch : array or float
+        Factor for the half-width.
+
+    Returns
+    -------
+    low, high : array of shape (...)
+        The edges.
+
+    Examples
+    --------
     >>> [float(edge.round(2)) for edge in standard_error_interval(np.array([1.0, 2.0, 3.0]), 2.0)]
     [0.04, 3.96]
     """
@@ -157,12 +317,27 @@ def standard_error_interval(
 
 
 def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Generator) -> Floats:
-    """Mean over words of the mean over their templates, both resampled, one a draw.
+    """Mean over words of the mean over their templates, with both resampled.
 
-    `draws` is draws x prompts (x columns); `words` and `templates` say what each prompt is made
-    of. A draw takes the same templates for every word (crossed), and leaves a lone word, or the
-    lone template of a word, as it is.
+    A resample takes the same templates for every word (crossed). A single word, or the single
+    template of a word, is kept as it is.
 
+    Parameters
+    ----------
+    draws : array of shape (draws, prompts, ...)
+        The value of each prompt in each resample of images.
+    words, templates : array of shape (prompts,)
+        The word and the template of each prompt.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    array of shape (draws, ...)
+        One mean per resample, over what is defined.
+
+    Examples
+    --------
     >>> draws = np.array([[1.0, 3.0], [1.0, 3.0]])
     >>> crossed_means(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
     array([2., 1.])
@@ -170,12 +345,12 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     _, word = np.unique(words, return_inverse=True)
     _, template = np.unique(templates, return_inverse=True)
     weight = _multiplicity(template, len(draws), rng)
-    # not a product of matrices: whole numbers add up exactly in any order, and BLAS would start
-    # threads for each of thousands of small ones
+    # not a matrix product: integers sum exactly in any order, and BLAS would start threads for
+    # each of thousands of small ones
     order = np.argsort(word, kind="stable")
     starts = np.searchsorted(word[order], np.arange(word.max() + 1))
     total = np.add.reduceat(weight[:, order], starts, axis=1)  # draws x words
-    # where none of a word's templates was drawn, all of them serve
+    # where none of a word's templates was drawn, all of them are used
     missed = total[:, word] == 0
     weight = np.where(missed, 1.0, weight)
     share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
@@ -183,9 +358,9 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     share = share.reshape(*share.shape, *[1] * (draws.ndim - 2))
     mean = np.full((len(draws), *draws.shape[2:]), np.nan)
     for rows in stretches(draws.shape, 0):
-        there = ~np.isnan(draws[rows])  # a mean is over what is defined
-        weight = (share[rows] * there).sum(axis=1)
-        sums = (share[rows] * np.where(there, draws[rows], 0.0)).sum(axis=1)
+        known = ~np.isnan(draws[rows])  # a mean is over what is defined
+        weight = (share[rows] * known).sum(axis=1)
+        sums = (share[rows] * np.where(known, draws[rows], 0.0)).sum(axis=1)
         np.divide(sums, weight, out=mean[rows], where=weight > 0)
     return mean
 

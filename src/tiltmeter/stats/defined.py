@@ -1,4 +1,4 @@
-"""Means, spreads and quantiles over draws, of which some may be undefined (NaN)."""
+"""Means, standard deviations and quantiles of draws that may be undefined (NaN)."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tiltmeter.types import Floats
 
 
 def mean(draws: Floats) -> Floats:
-    """Mean over the first axis of what is defined."""
+    """Mean over the first axis, without NaN."""
     with _quiet():
         return np.asarray(np.nanmean(draws, axis=0, dtype=np.float64))
 
 
 def std(draws: Floats) -> Floats:
-    """Standard deviation (n - 1) over the first axis of what is defined."""
+    """Standard deviation (n - 1) over the first axis, without NaN."""
     with _quiet():
         return np.asarray(np.nanstd(draws, axis=0, ddof=1, dtype=np.float64))
 
 
 def quantile(draws: Floats, at: Sequence[float], method: str = "linear") -> Floats:
-    """Quantiles over the first axis of what is defined."""
-    # the general function is far slower: only where it is needed
-    of = np.nanquantile if np.isnan(draws).any() else np.quantile
+    """Quantiles over the first axis, without NaN."""
+    # nanquantile is far slower: only where it is needed
+    quantiles = np.nanquantile if np.isnan(draws).any() else np.quantile
     with _quiet():
-        return np.asarray(of(draws, at, axis=0, method=method))  # type: ignore[call-overload]
+        return np.asarray(quantiles(draws, at, axis=0, method=method))  # type: ignore[call-overload]
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Where nothing at all is defined the answer is NaN, and that is no reason to warn."""
+    """Where everything is NaN the result is NaN, which is no reason for a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         yield

@@ -1,8 +1,8 @@
-"""Draws of a figure, kept small.
+"""Bootstrap resamples and permutations of a metric, stored compactly.
 
-For thousands of prompts the draws of all figures would fill the memory. What they are made of (the
-counts of a top k, in one byte or two) is smaller and serves several figures: it is kept, and what
-is asked for is made from it, some prompts or some draws at a time.
+For thousands of prompts the draws of all metrics would fill the memory. What they are computed from
+(top-k counts, in one or two bytes) is smaller and shared by several metrics: it is stored, and
+values are computed from it for a few prompts or draws at a time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,25 @@ from tiltmeter.types import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class BootstrapDraws:
-    """Of prompts, each with as many draws as the others."""
+    """Draws of a metric for prompts, each with the same number of draws.
 
-    kept: Floats  # prompts x draws x anything
-    of: Callable[[Floats], Floats] | None = None  # makes columns of the last axis; None: they are
+    Parameters
+    ----------
+    kept : array of shape (prompts, draws, columns)
+        What is stored.
+    of : callable, optional
+        Computes the metric's columns from the last axis of `kept`; without it they are the metric.
+
+    Examples
+    --------
+    >>> counts = np.array([[[3, 1], [2, 2]]], np.uint8)  # a prompt, two draws, two groups
+    >>> shares = BootstrapDraws(counts, of=lambda kept: kept / 4)
+    >>> shares.shape, shares[:1].tolist()
+    ((2, 1, 2), [[[0.75, 0.25]]])
+    """
+
+    kept: Floats
+    of: Callable[[Floats], Floats] | None = None
 
     def __len__(self) -> int:
         return int(self.kept.shape[1])
@@ -33,7 +48,7 @@ class BootstrapDraws:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Draws, prompts, and what is kept of each."""
+        """Draws, prompts, and columns stored of each."""
         return (len(self), self.prompts, int(self.kept.shape[2]))
 
     @property
@@ -41,22 +56,22 @@ class BootstrapDraws:
         return self.kept.dtype if self.of is None else np.dtype(float)
 
     def __getitem__(self, at: slice | tuple[slice, slice]) -> Floats:
-        """A slice of the draws, or of draws and prompts, as an array would give it."""
+        """A slice of the draws, or of draws and prompts, like that of an array."""
         rows, prompts = at if isinstance(at, tuple) else (at, slice(None))
-        some = self.kept[prompts][:, rows]
-        return (some if self.of is None else self.of(some)).swapaxes(0, 1)
+        stored = self.kept[prompts][:, rows]
+        return (stored if self.of is None else self.of(stored)).swapaxes(0, 1)
 
     def only(self, prompts: Ints) -> BootstrapDraws:
-        """Those of some prompts; neighbours need no copy."""
-        adjoin = bool((np.diff(prompts) == 1).all())
+        """The draws of some prompts; adjacent ones are not copied."""
+        adjacent = bool((np.diff(prompts) == 1).all())
         return BootstrapDraws(
-            self.kept[slice(prompts[0], prompts[-1] + 1) if adjoin else prompts], self.of
+            self.kept[slice(prompts[0], prompts[-1] + 1) if adjacent else prompts], self.of
         )
 
     def at(self, prompts: Ints, rows: slice = slice(None)) -> Floats:
-        """Draws x prompts x columns, of some prompts; not to be written to."""
-        some = self.only(prompts)
+        """Draws x prompts x columns of some prompts; read-only."""
+        draws = self.only(prompts)
         if self.of is None:
-            return some[rows]
-        parts = [some[rows, part].swapaxes(0, 1) for part in stretches(some.shape, 1)]
+            return draws[rows]
+        parts = [draws[rows, part].swapaxes(0, 1) for part in stretches(draws.shape, 1)]
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).swapaxes(0, 1)

@@ -1,4 +1,4 @@
-"""One metric of one attribute on every prompt, with all that is known of its noise."""
+"""One metric of one attribute for every prompt, with what is known about its noise."""
 
 from __future__ import annotations
 
@@ -23,24 +23,22 @@ class MetricEstimate:
     ideal: float
     k: int | None = None
     by_group: bool = True
-    null: BootstrapDraws | None = (
-        None  # a draw is one permutation of the labels, shared by all prompts
-    )
+    null: BootstrapDraws | None = None  # permuted labels, the same for all prompts
     boot: BootstrapDraws | None = None
-    #: For single prompts, where there is something better than the draws:
+    #: For single prompts, where there is something better than draws:
     exact_null: NullBand | None = None  # of columns
     exact_p: Floats | None = None  # prompts x columns
     exact_ci: tuple[Floats, Floats] | None = None  # prompts x columns, each
     exact_ci_method: str = ""
-    #: Draws of the null of any one prompt, where those of several cannot be drawn together: a mean
-    #: over prompts spreads most if all move alike, and is compared with that.
+    #: Null draws of any one prompt, where those of several cannot be drawn together: a mean over
+    #: prompts varies most if all move alike, and is compared with that.
     alike: Floats | None = None
     #: Whether p-values of words are adjusted by Holm where no permutation is shared by all words.
     holm: bool = False
-    #: Whether a bootstrap's percentiles can be taken for an interval. They cannot for a maximum or
-    #: a divergence, which noise only pushes up: there the bootstrap gives the standard error.
+    #: Whether percentiles of bootstrap resamples are an interval. They are not for a maximum or a
+    #: divergence, which noise only increases: there the bootstrap gives the standard error.
     regular: bool = True
     stretch: Floats | float = 1.0  # of percentile intervals, by column: groups may be small
-    bounds: tuple[float, float] = (-np.inf, np.inf)  # what no value leaves
-    undefined: str = ""  # why a value may be missing
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # range of the metric
+    undefined: str = ""  # reason why a value may be missing
     notes: Sequence[str | None] | None = None  # of prompts

@@ -1,6 +1,7 @@
-"""Intervals of shares and ratios, which a bootstrap's percentiles get wrong.
+"""Intervals of shares and ratios, for which bootstrap percentiles are wrong.
 
-A share's where a group is nearly absent, a ratio's where its denominator is noisy.
+Those of a share are wrong where a group is nearly absent, those of a ratio where its denominator is
+noisy.
 """
 
 from __future__ import annotations
@@ -13,8 +14,22 @@ Z = 1.959963984540054  # 97.5th percentile of the normal distribution
 
 
 def wilson(successes: Floats | Ints, n: Floats | Ints) -> tuple[Floats, Floats]:
-    """Wilson's 95% interval of a share (Wilson 1927); NaN for n = 0.
+    """Wilson's 95% interval of a share (Wilson 1927).
 
+    Parameters
+    ----------
+    successes : array
+        Number of successes.
+    n : array
+        Number of trials.
+
+    Returns
+    -------
+    low, high : array
+        From 0 to 1; NaN for n = 0.
+
+    Examples
+    --------
     >>> [edge.round(3) for edge in wilson(np.array([0, 5]), np.array([10, 10]))]
     [array([0.   , 0.237]), array([0.278, 0.763])]
     """
@@ -26,29 +41,64 @@ def wilson(successes: Floats | Ints, n: Floats | Ints) -> tuple[Floats, Floats]:
 
 
 def wilson_of_draws(counts: Floats, draws: Floats | None, k: int) -> tuple[Floats, Floats]:
-    """Wilson's interval of top-k shares, with as many trials as the bootstrap's variance says.
+    """Wilson's interval of top-k shares, with an effective number of trials.
 
-    Images of the top k are not independent trials: n is p (1 - p) / var, var the variance of the
-    share over bootstrap draws (draws x ... x groups). Where that is 0, k trials are taken.
+    Images of the top k are not independent trials: n is p (1 - p) / var, where var is the variance
+    of the share over bootstrap resamples. Where that is 0, n is k.
+
+    Parameters
+    ----------
+    counts : array of shape (..., groups)
+        Top-k counts.
+    draws : array of shape (draws, ..., groups), optional
+        Shares of the top k in bootstrap resamples.
+    k : int
+        Size of the top.
+
+    Returns
+    -------
+    low, high : array of shape (..., groups)
+        From 0 to 1.
+
+    Examples
+    --------
+    >>> [edge.round(3) for edge in wilson_of_draws(np.array([0.0, 10.0]), None, 10)]
+    [array([0.   , 0.722]), array([0.278, 1.   ])]
     """
     p = counts / k
     if draws is None:
         return wilson(counts, np.full(counts.shape, k))
     variance = draws.var(axis=0, ddof=1, dtype=np.float64)
     spread = p * (1 - p)
-    told = (variance > 0) & (spread > 0)
-    n = np.where(told, spread / np.where(told, variance, 1.0), k)
+    varies = (variance > 0) & (spread > 0)
+    n = np.where(varies, spread / np.where(varies, variance, 1.0), k)
     return wilson(p * n, n)
 
 
 def fieller(
     top: float, bottom: float, top_draws: Floats, bottom_draws: Floats, quantile: float = Z
 ) -> tuple[float, float]:
-    """Fieller's (1954) interval of top / bottom, from bootstrap draws of both.
+    """Fieller's (1954) interval of a ratio, from bootstrap resamples of both parts.
 
-    All ratios r for which top - r * bottom is within `quantile` standard errors of 0. The estimate
-    is among them. NaN where the bottom itself is: then no interval is bounded.
+    All ratios r for which top - r * bottom is within `quantile` standard errors of 0; the estimate
+    is one of them.
 
+    Parameters
+    ----------
+    top, bottom : float
+        Estimates of the numerator and the denominator.
+    top_draws, bottom_draws : array of shape (draws,)
+        Their bootstrap resamples.
+    quantile : float
+        Number of standard errors.
+
+    Returns
+    -------
+    low, high : float
+        NaN where the denominator is not distinguishable from 0: then no interval is bounded.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> top, bottom = rng.normal(4, 1, 999), rng.normal(2, 0.1, 999)
     >>> [round(edge, 1) for edge in fieller(4.0, 2.0, top, bottom)]

@@ -1,9 +1,9 @@
-"""The loops of permutation and bootstrap: one pass over the scores serves all the draws.
+"""Loops of permutation and bootstrap: one pass over the scores serves all draws.
 
-Standardised scores are laid out items x queries, so that the innermost loop runs over
-neighbouring numbers and a draw costs one addition for each score, whatever the number of groups.
-Labels that are dealt out anew are those of the finest partition, where several attributes share
-them: `of` says which group of an attribute each belongs to; without it they are groups themselves.
+Standardised scores are laid out items x queries, so that the innermost loop runs over neighbouring
+numbers and a draw costs one addition per score, for any number of groups. Permuted labels are those
+of the finest partition, where several attributes share them: `of` says which group of an attribute
+each belongs to; without it they are groups themselves.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.stats.null import stretches
 from tiltmeter.types import Floats, Ints
 
-_ITEMS = 1024  # items worked on at one time: with 64 queries they fit the second-level cache
+_ITEMS = 1024  # items processed at one time: with 64 queries they fit the second-level cache
 
 
 def standardized(scores: Floats) -> Floats:
-    """Scores of each query less their mean, over their spread (n - 1); items x queries."""
+    """Scores of each query as z-scores (dividing by n - 1): items x queries."""
     z = np.empty(scores.shape[::-1], np.float32)
 
     def work(part: slice) -> None:
         mean = scores[part].mean(axis=1, dtype=np.float64)[:, None]
-        away = scores[part] - mean
-        spread = np.sqrt((away**2).sum(axis=1) / max(scores.shape[1] - 1, 1))[:, None]
+        centred = scores[part] - mean
+        spread = np.sqrt((centred**2).sum(axis=1) / max(scores.shape[1] - 1, 1))[:, None]
         varied = spread > ROUNDING * np.abs(mean)
-        z[:, part] = np.where(varied, away / np.where(varied, spread, 1.0), np.nan).T
+        z[:, part] = np.where(varied, centred / np.where(varied, spread, 1.0), np.nan).T
 
     in_rows(work, len(scores))
     return z
@@ -88,7 +88,7 @@ def _weighted_sums(z: Floats, codes: Ints, weights: Ints, sums: Floats, squares:
 def c_asc_of_sums(sums: Floats, sizes: Ints, squares: Floats | None = None) -> Floats:
     """C-ASC from sums of standardised scores by group (... x groups).
 
-    Without `squares` the spread is 1, as it is for any relabelling of the same scores.
+    Without `squares` the standard deviation is 1, as it is for permuted labels of the same scores.
     """
     n, sizes = sizes.sum(), sizes.astype(np.float32)
     total = sums.sum(axis=-1, keepdims=True)
@@ -106,7 +106,7 @@ def relabelled_top_counts(
 ) -> Ints:
     """Counts of each group in the first k of each row of `top`, for each row of `codes`.
 
-    `ks` must rise. One array a k: draws x queries x groups.
+    `ks` must be ascending. One array per k: draws x queries x groups.
     """
     counts = np.zeros((len(codes), len(top), len(ks), groups), np.uint32)
     edges, to = np.array(ks), _groups_of(of, groups)
@@ -131,21 +131,21 @@ def _relabelled_top_counts(top: Ints, codes: Ints, of: Ints, ks: Ints, counts: I
 
 def looked_up(table: Floats, counts: Ints) -> Floats:
     """A function of counts (... x ... x groups), from its table (counts x groups)."""
-    found = np.empty(counts.shape)
-    in_rows(lambda part: _looked_up(table, counts[part], found[part]), len(counts), step=32)
-    return found
+    values = np.empty(counts.shape)
+    in_rows(lambda part: _looked_up(table, counts[part], values[part]), len(counts), step=32)
+    return values
 
 
 @jit
-def _looked_up(table: Floats, counts: Ints, found: Floats) -> None:
+def _looked_up(table: Floats, counts: Ints, values: Floats) -> None:
     for r in range(counts.shape[0]):
         for q in range(counts.shape[1]):
             for g in range(counts.shape[2]):
-                found[r, q, g] = table[counts[r, q, g], g]
+                values[r, q, g] = table[counts[r, q, g], g]
 
 
 def weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, groups: int) -> Ints:
-    """Weighted counts of each group when the weights down a ranking have added up to k."""
+    """Weighted counts of each group down a ranking until the weights sum to k."""
     counts = np.zeros((len(weights), len(order), groups), np.uint32)
     in_rows(
         lambda part: _weighted_top_counts(order, codes, weights[part], k, counts[part]),
@@ -171,12 +171,12 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
     log_target, to = log_shares(shares), _groups_of(of, len(shares)).astype(codes.dtype)
-    some = stretches(codes.shape, 0)
-    return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in some])
+    parts = stretches(codes.shape, 0)
+    return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in parts])
 
 
 def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:
-    """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
+    """Whole-ranking NDKL where each item counts as often as its weight: draws x queries."""
     tables = (log_shares(shares), *loops.ndkl_tables(order.shape[1]))
     codes = codes.astype(np.min_scalar_type(len(shares)))
     out = np.empty((len(weights), len(order)))
@@ -207,12 +207,12 @@ def _weighted_ndkl(
 
 @jit
 def _draw(order: Ints, weights: Ints, drawn: Ints) -> None:
-    """Puts the items of a ranking down, each as often as its weight."""
+    """Write the items of a ranking, each as often as its weight."""
     at, one = np.uint64(0), np.uint64(1)
     for j in range(len(order)):
         item = order[j]
         w = np.uint64(weights[np.uint64(item)])
-        # write four copies and move on by the weight: no branch for the processor to guess
+        # write four copies and advance by the weight: no branch to predict
         drawn[at] = item
         drawn[at + one] = item
         drawn[at + np.uint64(2)] = item

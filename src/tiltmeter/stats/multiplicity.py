@@ -1,4 +1,4 @@
-"""Many words, one audit: p-values that hold for all of them together."""
+"""Many tests in one audit: p-values adjusted for all of them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,23 @@ from tiltmeter.types import Floats
 def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
     """Westfall and Young's step-down maxT: family-wise p-values under any dependence.
 
-    `observed` are statistics that are large when extreme, `draws` (draws x statistics) the same
-    under relabellings that all of them share, so that their dependence is kept. Statistics must
-    be on one scale (divide by each one's null spread). NaN stays NaN and counts for nothing.
-    Draws within `slack` of the observed count as ties.
+    Parameters
+    ----------
+    observed : array of shape (statistics,)
+        Statistics that are large when extreme, on one scale (divide each by its null standard
+        deviation). NaN stays NaN and counts for nothing.
+    draws : array of shape (draws, statistics)
+        The same under permuted labels that all statistics share, so that their dependence is kept.
+    slack : float
+        Draws within this distance of the observed statistic count as ties.
 
+    Returns
+    -------
+    array of shape (statistics,)
+        Adjusted p-values.
+
+    Examples
+    --------
     >>> draws = np.random.default_rng(0).normal(size=(999, 3))
     >>> max_t(np.array([5.0, 0.1, 0.0]), draws).round(3)
     array([0.001, 0.714, 0.714])
@@ -29,17 +41,17 @@ def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
 
 
 def _step_down(
-    observed: Floats, shape: tuple[int, ...], some: Callable[[slice], Floats], slack: float
+    observed: Floats, shape: tuple[int, ...], read: Callable[[slice], Floats], slack: float
 ) -> Floats:
-    """maxT of draws that are looked at a few rows at a time."""
+    """maxT of draws that are read a few rows at a time."""
     p = np.full(observed.shape, np.nan)
-    there = np.flatnonzero(~np.isnan(observed))
-    order = there[np.argsort(observed[there], kind="stable")]  # weakest first
+    known = np.flatnonzero(~np.isnan(observed))
+    order = known[np.argsort(observed[known], kind="stable")]  # weakest first
     if len(order) == 0:
         return p
     b = np.zeros(len(order), np.int64)
     for rows in stretches(shape, 0):
-        draws = some(rows)[:, order]
+        draws = read(rows)[:, order]
         draws = np.where(np.isnan(draws), -np.inf, draws)
         # for each statistic the largest draw among those no stronger than it
         largest = np.maximum.accumulate(draws, axis=1)
@@ -50,11 +62,30 @@ def _step_down(
 
 
 def family_wise(values: Floats, draws: Any, side: str) -> Floats:
-    """maxT p-values of all `values` (any shape), each on the scale of its own null draws.
+    """maxT p-values of values on the scale of their own null draws.
 
-    The observed value counts as one of the draws when their centre and spread are taken: under
-    the null it is one, and left out it would look more extreme than they do. `draws` is an array,
-    or what gives slices of draws and of values like one, made when they are asked for.
+    The observed value is included in the mean and standard deviation of the draws: under the null
+    it is one of them, and otherwise it would look more extreme than they do.
+
+    Parameters
+    ----------
+    values : array
+        All statistics of the family, of any shape.
+    draws : array of shape (draws, *values.shape) or BootstrapDraws
+        Their null draws.
+    side : {"two", "greater", "less"}
+        What is extreme.
+
+    Returns
+    -------
+    array
+        Adjusted p-values, of the shape of `values`.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(0).normal(size=(999, 2))
+    >>> family_wise(np.array([5.0, 0.1]), draws, "two").round(3)
+    array([0.001, 0.902])
     """
     centre, spread = np.empty(values.shape), np.empty(values.shape)
     for at in stretches(draws.shape, 1):
@@ -63,9 +94,9 @@ def family_wise(values: Floats, draws: Any, side: str) -> Floats:
     spread = np.where(spread > 1e-12, spread, np.nan)
     sign = -1.0 if side == "less" else 1.0
 
-    def scaled(some: Floats) -> Floats:
-        away = sign * (some - centre) / spread
-        return (np.abs(away) if side == "two" else away).reshape(-1, values.size)
+    def scaled(statistics: Floats) -> Floats:
+        z = sign * (statistics - centre) / spread
+        return (np.abs(z) if side == "two" else z).reshape(-1, values.size)
 
     shape = (len(draws), values.size)
     slack = 10 * tolerance(draws)
@@ -74,8 +105,20 @@ def family_wise(values: Floats, draws: Any, side: str) -> Floats:
 
 
 def benjamini_hochberg(p: Floats) -> Floats:
-    """False discovery rate of each p-value (Benjamini and Hochberg 1995); NaN stays NaN.
+    """False discovery rate of each p-value (Benjamini and Hochberg 1995).
 
+    Parameters
+    ----------
+    p : array
+        P-values of one family; NaN stays NaN.
+
+    Returns
+    -------
+    array
+        Adjusted p-values.
+
+    Examples
+    --------
     >>> benjamini_hochberg(np.array([0.01, 0.04, np.nan])).round(3)
     array([0.02, 0.04,  nan])
     """
@@ -83,8 +126,20 @@ def benjamini_hochberg(p: Floats) -> Floats:
 
 
 def benjamini_yekutieli(p: Floats) -> Floats:
-    """False discovery rate under any dependence (Benjamini and Yekutieli 2001); NaN stays NaN.
+    """False discovery rate under any dependence (Benjamini and Yekutieli 2001).
 
+    Parameters
+    ----------
+    p : array
+        P-values of one family; NaN stays NaN.
+
+    Returns
+    -------
+    array
+        Adjusted p-values.
+
+    Examples
+    --------
     >>> benjamini_yekutieli(np.array([0.01, 0.04])).round(3)
     array([0.03, 0.06])
     """
@@ -95,23 +150,35 @@ def _fdr(p: Floats, method: str) -> Floats:
     from scipy.stats import false_discovery_control
 
     p = np.asarray(p, dtype=float)
-    there = ~np.isnan(p)
+    known = ~np.isnan(p)
     q = np.full(p.shape, np.nan)
-    if there.any():
-        q[there] = false_discovery_control(p[there], method=method)
+    if known.any():
+        q[known] = false_discovery_control(p[known], method=method)
     return q
 
 
 def holm(p: Floats) -> Floats:
-    """Holm's step-down p-values, family-wise under any dependence (Holm 1979); NaN stays NaN.
+    """Holm's step-down p-values, family-wise under any dependence (Holm 1979).
 
+    Parameters
+    ----------
+    p : array
+        P-values of one family; NaN stays NaN.
+
+    Returns
+    -------
+    array
+        Adjusted p-values.
+
+    Examples
+    --------
     >>> holm(np.array([0.01, 0.04, np.nan, 0.03]))
     array([0.03, 0.06,  nan, 0.06])
     """
     p = np.asarray(p, dtype=float)
-    found = np.full(p.size, np.nan)
-    there = np.flatnonzero(~np.isnan(p.ravel()))
-    order = there[np.argsort(p.ravel()[there], kind="stable")]
+    adjusted = np.full(p.size, np.nan)
+    known = np.flatnonzero(~np.isnan(p.ravel()))
+    order = known[np.argsort(p.ravel()[known], kind="stable")]
     steps = p.ravel()[order] * np.arange(len(order), 0, -1)
-    found[order] = np.minimum(1.0, np.maximum.accumulate(steps))
-    return found.reshape(p.shape)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted.reshape(p.shape)

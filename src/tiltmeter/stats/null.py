@@ -1,9 +1,8 @@
-"""What a model without any tilt would score: the noise floor of every ranking metric.
+"""Null distributions: what an unbiased model would score on every ranking metric.
 
-If the groups have nothing to do with the scores, the counts of the groups in the top k are
-multivariate hypergeometric, whatever the model. So the null needs no model, only the sizes of
-the groups: exact for counts, by exact draws for what is computed from them, by random rankings
-for NDKL.
+If scores do not depend on the groups, the counts of the groups in the top k are multivariate
+hypergeometric for any model. So the null needs no model, only the sizes of the groups: exact for
+counts, by exact draws for what is computed from them, by random rankings for NDKL.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from tiltmeter.stats import defined
 from tiltmeter.types import Floats, Ints
 
 SIDES = ("two", "greater", "less")
-#: Absorbs rounding where a drawn value and the observed one are the same number.
+#: Absorbs rounding where a drawn value and the observed one are equal.
 TOLERANCE = 1e-9
 SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
-AT_ONCE = 2**20  # numbers worked on at one time: draws are many, and statistics copy them
+AT_ONCE = 2**20  # numbers processed at one time: draws are many, and statistics copy them
 
 
 def tolerance(draws: Floats) -> float:
-    """How near two values must be to count as tied."""
+    """How close two values must be to count as tied."""
     return SINGLE_TOLERANCE if draws.dtype == np.float32 else TOLERANCE
 
 
 def stretches(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
-    """Slices along an axis of draws, none with more than `AT_ONCE` numbers if that can be."""
+    """Slices along an axis of draws, of at most `AT_ONCE` numbers each where possible."""
     length = shape[axis]
     each = math.prod(shape) // max(length, 1)
     step = max(AT_ONCE // max(each, 1), 1)
@@ -41,7 +40,13 @@ def stretches(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
 
 
 class NullBand(NamedTuple):
-    """Mean and central 95% of a null distribution."""
+    """Mean and central 95% of a null distribution.
+
+    Attributes
+    ----------
+    mean, lo, hi : array
+        Mean, 2.5th and 97.5th percentile.
+    """
 
     mean: Floats
     lo: Floats
@@ -49,7 +54,23 @@ class NullBand(NamedTuple):
 
 
 def band_of(draws: Floats) -> NullBand:
-    """Mean, 2.5th and 97.5th percentile over the first axis."""
+    """Null band of draws.
+
+    Parameters
+    ----------
+    draws : array of shape (draws, ...)
+        Values under the null.
+
+    Returns
+    -------
+    NullBand
+        Mean, 2.5th and 97.5th percentile over the first axis.
+
+    Examples
+    --------
+    >>> [float(part) for part in band_of(np.arange(101.0))]
+    [50.0, 2.5, 97.5]
+    """
     if draws.ndim == 1:
         lo, hi = defined.quantile(draws, [0.025, 0.975])
         return NullBand(defined.mean(draws), lo, hi)
@@ -61,16 +82,35 @@ def band_of(draws: Floats) -> NullBand:
 
 
 def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
-    """Share of the draws (first axis) at least as extreme as `value`: (b + 1) / (R + 1).
+    """P-value of a value against its null draws: (b + 1) / (R + 1), b of R at least as extreme.
 
-    `two` is twice the smaller of the two sides, at most 1. Undefined draws do not count.
+    Parameters
+    ----------
+    value : array of shape (...)
+        The observed value; NaN has no p-value.
+    draws : array of shape (draws, ...)
+        Null draws of each value; NaN does not count.
+    side : {"two", "greater", "less"}
+        What is extreme. `two` is twice the smaller of the two tails, at most 1.
 
+    Returns
+    -------
+    array of shape (...)
+        P-values.
+
+    Raises
+    ------
+    UnknownNameError
+        `side` is another string.
+
+    Examples
+    --------
     >>> p_of_draws(2.0, np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     np.float64(0.6)
     """
     value = np.asarray(value, dtype=float)
     slack = tolerance(draws) * (1 + np.abs(value))
-    # a mask a time: draws are many
+    # one mask at a time: draws are many
     points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
     above = (1 + (draws >= value - slack).sum(axis=0)) / points
     below = (1 + (draws <= value + slack).sum(axis=0)) / points
@@ -79,8 +119,29 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
 
 
 def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
-    """`p_of_draws` of many values against one sample of draws.
+    """P-values of many values against one sample of null draws.
 
+    Parameters
+    ----------
+    values : array
+        The observed values; NaN has no p-value.
+    draws : array of shape (draws,)
+        Null draws that serve all values; NaN does not count.
+    side : {"two", "greater", "less"}
+        What is extreme.
+
+    Returns
+    -------
+    array
+        P-values, of the shape of `values`.
+
+    Raises
+    ------
+    UnknownNameError
+        `side` is another string.
+
+    Examples
+    --------
     >>> p_of_sample(np.array([2.0, -1.0]), np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     array([0.6, 1. ])
     """
@@ -93,7 +154,30 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
 
 
 def one_p(above: Any, below: Any, side: str) -> Any:
-    """The p-value of a side, from those of the two tails."""
+    """Combine the p-values of two tails.
+
+    Parameters
+    ----------
+    above, below : float or array
+        P-values of the upper and the lower tail.
+    side : {"two", "greater", "less"}
+        `two` is twice the smaller of the two, at most 1.
+
+    Returns
+    -------
+    float or array
+        The p-value.
+
+    Raises
+    ------
+    UnknownNameError
+        `side` is another string.
+
+    Examples
+    --------
+    >>> float(one_p(0.02, 0.99, "two"))
+    0.04
+    """
     if side not in SIDES:
         raise UnknownNameError("side", side, SIDES)
     if side == "two":
@@ -104,6 +188,25 @@ def one_p(above: Any, below: Any, side: str) -> Any:
 def top_count_null(sizes: Ints, k: int) -> NullBand:
     """Exact null of the top-k count of each group: hypergeometric.
 
+    Parameters
+    ----------
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    k : int
+        Size of the top.
+
+    Returns
+    -------
+    NullBand
+        Mean and central 95% of each count.
+
+    Raises
+    ------
+    InputError
+        `k` is out of range.
+
+    Examples
+    --------
     >>> top_count_null([50, 50], k=10)
     NullBand(mean=array([5., 5.]), lo=array([2., 2.]), hi=array([8., 8.]))
     """
@@ -115,11 +218,34 @@ def top_count_null(sizes: Ints, k: int) -> NullBand:
 
 
 def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Floats:
-    """Exact p-value of top-k counts (... x groups).
+    """Exact p-value of top-k counts.
 
-    A count between two whole numbers, which only expected ties produce, is given the larger
-    p-value of its neighbours.
+    Parameters
+    ----------
+    counts : array of shape (..., groups)
+        Top-k counts. One between two integers, which only expected ties produce, gets the larger
+        p-value of its neighbours.
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    k : int
+        Size of the top.
+    side : {"two", "greater", "less"}
+        What is extreme.
 
+    Returns
+    -------
+    array of shape (..., groups)
+        P-values.
+
+    Raises
+    ------
+    InputError
+        `k` is out of range.
+    UnknownNameError
+        `side` is another string.
+
+    Examples
+    --------
     >>> top_count_p(np.array([[10, 0], [5, 5]]), [50, 50], k=10).round(4)
     array([[0.0012, 0.0012],
            [1.    , 1.    ]])
@@ -128,10 +254,10 @@ def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Float
     p = np.empty(counts.shape)
     for group, size in enumerate(sizes):
         above, below = _tails(size, sizes.sum(), k)
-        one = counts[..., group]
+        count = counts[..., group]
         p[..., group] = one_p(
-            above[np.floor(one + TOLERANCE).astype(int)],
-            below[np.ceil(one - TOLERANCE).astype(int)],
+            above[np.floor(count + TOLERANCE).astype(int)],
+            below[np.ceil(count - TOLERANCE).astype(int)],
             side,
         )
     return p
@@ -140,7 +266,7 @@ def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Float
 def _tails(size: int, items: int, k: int) -> tuple[Floats, Floats]:
     """P(count >= c) and P(count <= c) for c = 0 ... k, of a group among `items`, in the top k.
 
-    From the ratios of neighbouring probabilities, all at once: scipy's tails sum anew for each
+    From the ratios of neighbouring probabilities, all at once: scipy's tails sum again for each
     count, which takes seconds for a table of words.
     """
     check_k(k, int(items))
@@ -158,9 +284,34 @@ MOST_DRAWN_FROM = 10**9  # NumPy's limit for draws without replacement
 
 
 def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -> Ints:
-    """Top-k counts of random rankings, exact draws: draws x groups.
+    """Exact draws of the top-k counts of random rankings.
 
-    From a thousand million items on they are drawn with replacement, which then changes nothing.
+    Parameters
+    ----------
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    k : int
+        Size of the top.
+    draws : int
+        Number of draws.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    array of int of shape (draws, groups)
+        Rows sum to k. From a billion items on they are drawn with replacement, which makes no
+        difference there.
+
+    Raises
+    ------
+    InputError
+        `k` is out of range.
+
+    Examples
+    --------
+    >>> draw_top_counts([50, 50], 10, 3, np.random.default_rng(0)).sum(axis=1).tolist()
+    [10, 10, 10]
     """
     sizes = np.asarray(sizes, dtype=np.int64)
     total = int(sizes.sum())
@@ -173,13 +324,31 @@ def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -
 def overlapping_null(
     shares: Floats, times: Sequence[int], sizes: Sequence[int]
 ) -> tuple[NullBand, Floats]:
-    """Null and p-value of groups' mean shares in several top lists, some images being in many.
+    """Null and p-value of groups' mean shares in several top lists that share images.
 
-    Labels are dealt out anew, once for all lists. An image that stands in m lists counts m times
-    (`times`, of those that are in any). So the mean share of a group of share q among n images has
-    the variance q (1 - q) n / (n - 1) (sum of m^2 - (sum of m)^2 / n) / (sum of m)^2, exactly; its
-    distribution is taken for normal.
+    Labels are permuted once for all lists. An image in m lists counts m times, so the mean share of
+    a group of share q among n images has exactly the variance
+    q (1 - q) n / (n - 1) (sum of m^2 - (sum of m)^2 / n) / (sum of m)^2. Its distribution is taken
+    to be normal.
 
+    Parameters
+    ----------
+    shares : array of shape (groups,)
+        Observed mean shares.
+    times : sequence of int
+        How many lists each image is in, for images in any.
+    sizes : sequence of int
+        Sizes of the groups.
+
+    Returns
+    -------
+    band : NullBand
+        Null of each group's share.
+    p : array of shape (groups,)
+        Two-sided p-values.
+
+    Examples
+    --------
     >>> band, p = overlapping_null(np.array([0.7, 0.3]), [2] * 50, [50, 50])  # one list twice
     >>> band.lo.round(3), p.round(4)
     (array([0.402, 0.402]), array([0.0001, 0.0001]))
@@ -191,7 +360,7 @@ def overlapping_null(
     q = size / n
     spread = max(float((m**2).sum() - total**2 / n), 0.0)
     sd = np.sqrt(q * (1 - q) * n / (n - 1) * spread) / total
-    # a top k of all images holds everybody, however labels are dealt out
+    # a top k of all images contains everybody, whatever the labels
     z = np.divide(shares - q, sd, out=np.zeros_like(q), where=sd > 0)
     low, high = (np.clip(q + norm.ppf(edge) * sd, 0, 1) for edge in (0.025, 0.975))
     return NullBand(q, low, high), np.asarray(2 * norm.sf(np.abs(z)))
@@ -200,13 +369,38 @@ def overlapping_null(
 def ndkl_null(
     sizes: Ints, shares: Floats, draws: int, rng: np.random.Generator, k: int | None = None
 ) -> Floats:
-    """NDKL of random rankings against the desired shares: one a draw."""
+    """NDKL of random rankings.
+
+    Parameters
+    ----------
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    shares : array of shape (groups,)
+        Desired shares.
+    draws : int
+        Number of random rankings.
+    rng : numpy.random.Generator
+        Source of randomness.
+    k : int, optional
+        Of the first k ranks instead of the whole ranking.
+
+    Returns
+    -------
+    array of shape (draws,)
+        One NDKL per random ranking.
+
+    Examples
+    --------
+    >>> null = ndkl_null([50, 50], [0.5, 0.5], 99, np.random.default_rng(0))
+    >>> bool(0 < null.mean() < 0.2)
+    True
+    """
     from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
     from tiltmeter.metrics.ranking import log_shares
 
     codes = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
-    found = np.empty(draws)
-    for draw in range(draws):  # the ranking may stay as it is when the labels are dealt out
-        dealt = rng.permutation(codes)[None, :k]
-        found[draw] = ndkl_of_labels(dealt, log_shares(np.asarray(shares)))[0]
-    return found
+    null = np.empty(draws)
+    for draw in range(draws):  # permuting labels is the same as permuting the ranking
+        permuted = rng.permutation(codes)[None, :k]
+        null[draw] = ndkl_of_labels(permuted, log_shares(np.asarray(shares)))[0]
+    return null

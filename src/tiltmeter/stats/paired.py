@@ -1,4 +1,4 @@
-"""Before and after on the same items: is there a change, and is there surely none that matters?"""
+"""Before and after on the same items: is there a change, and is it smaller than a margin?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from tiltmeter.types import Floats
 
 
 class PairedChange(NamedTuple):
-    """Mean of after - before, its 95% interval, and a p-value."""
+    """Mean of after - before.
+
+    Attributes
+    ----------
+    mean, ci_low, ci_high, p : float
+        The mean, its 95% interval and a p-value.
+    """
 
     mean: float
     ci_low: float
@@ -24,8 +30,29 @@ class PairedChange(NamedTuple):
 def paired_test(
     before: Floats, after: Floats, *, rng: np.random.Generator, draws: int = 10_000
 ) -> PairedChange:
-    """Mean change, with Student's interval and a sign-flip permutation p-value, two-sided.
+    """Test the mean change by flipping signs, two-sided, with Student's interval.
 
+    Parameters
+    ----------
+    before, after : array of shape (items,)
+        Two values of the same items.
+    rng : numpy.random.Generator
+        Source of randomness.
+    draws : int
+        Number of random sign flips.
+
+    Returns
+    -------
+    PairedChange
+        The mean change, its interval and its p-value.
+
+    Raises
+    ------
+    InputError
+        The arrays differ in shape, or have fewer than 2 items.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> change = paired_test(np.zeros(50), rng.normal(1, 1, size=50), rng=rng)
     >>> change.p < 0.001
@@ -44,10 +71,30 @@ def paired_test(
 
 
 def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -> PairedChange:
-    """Two one-sided t-tests (Schuirmann 1987): a small p says |change| < margin.
+    """Equivalence test by two one-sided t-tests (Schuirmann 1987): small p if |change| < margin.
 
-    The interval is the 1 - 2 level one, which lies within the margin just when p < level.
+    Parameters
+    ----------
+    before, after : array of shape (items,)
+        Two values of the same items.
+    margin : float
+        The largest change that does not matter.
+    level : float
+        Level of the test: the interval is the 1 - 2 * level one, which is within the margin
+        exactly when p < level.
 
+    Returns
+    -------
+    PairedChange
+        The mean change, its interval and its p-value.
+
+    Raises
+    ------
+    InputError
+        The margin is not above 0, the arrays differ in shape, or have fewer than 2 items.
+
+    Examples
+    --------
     >>> rng = np.random.default_rng(0)
     >>> tost(np.zeros(400), rng.normal(0, 1, size=400), margin=0.2).p < 0.05
     True
@@ -84,11 +131,21 @@ def _t_quantile(q: float, df: int) -> float:
 
 
 class DiscordantPairs(NamedTuple):
-    """Two yes-or-no answers to the same items: who said yes where the other said no."""
+    """Two yes-or-no answers to the same items.
+
+    Attributes
+    ----------
+    only_first, only_second : int
+        Items where only the first, or only the second, answer is yes.
+    difference, ci_low, ci_high : float
+        Share of yes, second - first, and its 95% interval.
+    p : float
+        Two-sided p-value.
+    """
 
     only_first: int
     only_second: int
-    difference: float  # share of yes, second - first
+    difference: float
     ci_low: float
     ci_high: float
     p: float
@@ -97,27 +154,43 @@ class DiscordantPairs(NamedTuple):
 def mcnemar(first: Floats, second: Floats) -> DiscordantPairs:
     """McNemar's exact test, two-sided: do two models say yes equally often to the same items?
 
-    The interval is Agresti and Min's (2005): half a case is added to each of the four cells.
+    Parameters
+    ----------
+    first, second : array of shape (items,)
+        Answers, 1 or 0.
 
-    >>> found = mcnemar([1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1])
-    >>> found.only_first, found.only_second, found.p
+    Returns
+    -------
+    DiscordantPairs
+        Counts, difference and p-value. The interval is Agresti and Min's (2005): half a case is
+        added to each of the four cells.
+
+    Raises
+    ------
+    InputError
+        The arrays differ in shape, are empty, or contain other values than 0 and 1.
+
+    Examples
+    --------
+    >>> result = mcnemar([1, 1, 1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1])
+    >>> result.only_first, result.only_second, result.p
     (6, 1, 0.125)
     """
     from scipy.stats import binom
 
-    one, two = np.asarray(first), np.asarray(second)
-    if one.shape != two.shape or one.ndim != 1 or len(one) == 0:
+    x, y = np.asarray(first), np.asarray(second)
+    if x.shape != y.shape or x.ndim != 1 or len(x) == 0:
         raise InputError(
             f"McNemar's test takes two answers to each item, flat arrays of one length; got shapes "
-            f"{one.shape} and {two.shape}"
+            f"{x.shape} and {y.shape}"
         )
-    if not (np.isin(one, (0, 1)).all() and np.isin(two, (0, 1)).all()):
+    if not (np.isin(x, (0, 1)).all() and np.isin(y, (0, 1)).all()):
         raise InputError("McNemar's test takes answers of yes and no (1 and 0)")
-    one, two = one.astype(bool), two.astype(bool)
-    b, c, n = int((one & ~two).sum()), int((two & ~one).sum()), len(one)
+    x, y = x.astype(bool), y.astype(bool)
+    b, c, n = int((x & ~y).sum()), int((y & ~x).sum()), len(x)
     p = min(1.0, 2 * float(binom.cdf(min(b, c), b + c, 0.5))) if b + c else 1.0
-    more = n + 2
-    middle = (c - b) / more
-    half = Z * np.sqrt(((b + c + 1) / more - middle**2) / more)
+    padded = n + 2
+    middle = (c - b) / padded
+    half = Z * np.sqrt(((b + c + 1) / padded - middle**2) / padded)
     low, high = max(-1.0, middle - half), min(1.0, middle + half)
     return DiscordantPairs(b, c, (c - b) / n, float(low), float(high), p)

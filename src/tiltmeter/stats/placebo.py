@@ -1,8 +1,8 @@
-"""The second reference: how much tilt do words show that cannot have any?
+"""Neutral words (placebos), the second reference: how much bias do words show that cannot have any?
 
 Thousands of faces differ along almost any direction, so a word can beat the permutation null
-without any stereotype behind it. A finding has to stand out from neutral words too, in the same
-template and of the same part of speech.
+without any stereotype behind it. A result has to be beyond neutral words too, in the same template
+and of the same part of speech.
 """
 
 from __future__ import annotations
@@ -15,15 +15,30 @@ ESTABLISHED = "established"
 PERMUTATION_ONLY = "beyond permutation only"
 NOT_ESTABLISHED = "not established"
 LEVEL = 0.05
-#: With fewer placebos the smallest possible p_placebo, 2 / (R + 1), is above the level.
+#: With fewer neutral words the smallest possible p_placebo, 2 / (R + 1), is above the level.
 FEWEST_PLACEBOS = 39
 
 
 def p_placebo(values: Floats, placebos: Floats) -> Floats:
-    """min(1, 2 min(share of placebos >= value, share <= value)), shares as (b + 1) / (R + 1).
+    """P-value of words against neutral words, two-sided.
 
-    Two-sided around the placebos' own distribution, whose mean need not be 0.
+    min(1, 2 min(share of placebos >= value, share <= value)), shares as (b + 1) / (R + 1): around
+    the neutral words' own distribution, whose mean need not be 0.
 
+    Parameters
+    ----------
+    values : array
+        Values of words; NaN has no p-value.
+    placebos : array of shape (placebos,)
+        Values of neutral words; NaN does not count.
+
+    Returns
+    -------
+    array
+        P-values, of the shape of `values`; NaN without neutral words.
+
+    Examples
+    --------
     >>> p_placebo(np.array([0.9, 0.5]), np.linspace(0, 0.8, 99))
     array([0.02, 0.76])
     """
@@ -39,8 +54,20 @@ def p_placebo(values: Floats, placebos: Floats) -> Floats:
 
 
 def leave_one_out(placebos: Floats) -> Floats:
-    """p_placebo of each placebo against the others: about 5% should fall under .05.
+    """`p_placebo` of each neutral word against the others: about 5% should be below .05.
 
+    Parameters
+    ----------
+    placebos : array of shape (placebos,)
+        Values of neutral words; NaN stays NaN.
+
+    Returns
+    -------
+    array of shape (placebos,)
+        P-values.
+
+    Examples
+    --------
     >>> float((leave_one_out(np.random.default_rng(0).normal(size=200)) <= 0.05).mean())
     0.05
     """
@@ -54,10 +81,25 @@ def leave_one_out(placebos: Floats) -> Floats:
 
 
 def verdict(p_fwer: float, p_placebo: float, signs: Floats | None = None) -> str | None:
-    """What may be said: established, beyond permutation only, not established; None if unknown.
+    """The verdict on one association.
 
-    `signs` are those of the same figure in other seeds or checkpoints, where there are any.
+    Parameters
+    ----------
+    p_fwer : float
+        Family-wise p-value of the permutation test.
+    p_placebo : float
+        P-value against neutral words.
+    signs : array, optional
+        Values of the same metric for other seeds or checkpoints, whose signs must agree.
 
+    Returns
+    -------
+    str or None
+        `established` (beyond permutations and neutral words), `beyond permutation only`,
+        `not established`, or None where it cannot be decided.
+
+    Examples
+    --------
     >>> verdict(0.001, 0.4)
     'beyond permutation only'
     """
@@ -66,6 +108,6 @@ def verdict(p_fwer: float, p_placebo: float, signs: Floats | None = None) -> str
     if p_fwer > LEVEL:
         return NOT_ESTABLISHED
     if np.isnan(p_placebo):
-        return None  # no placebo to compare with: nothing can be established
+        return None  # no neutral words to compare with: nothing can be established
     agree = signs is None or len(np.unique(np.sign(signs))) == 1
     return ESTABLISHED if p_placebo <= LEVEL and agree else PERMUTATION_ONLY

@@ -1,4 +1,4 @@
-"""How much can an audit see? Answered before it is made, from the sizes of the groups."""
+"""Power analysis: which bias can an audit detect, given the sizes of the groups?"""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ from tiltmeter.types import Floats, Ints
 
 
 def association_count(words: int, groups: int) -> int:
-    """How many associations of words with groups are tested: of two groups one mirrors the other.
+    """Number of associations of words with groups that are tested.
 
+    Parameters
+    ----------
+    words, groups : int
+        How many there are. Of two groups, one mirrors the other.
+
+    Returns
+    -------
+    int
+        Number of tests.
+
+    Examples
+    --------
     >>> association_count(33, 2), association_count(33, 9)
     (33, 297)
     """
@@ -20,25 +32,59 @@ def association_count(words: int, groups: int) -> int:
 
 
 def c_asc_power(effect: Any, sizes: Ints, *, level: float = 0.05, tests: int = 1) -> Floats:
-    """Chance that the two-sided test of C-ASC finds a true `effect`, for each group.
+    """Probability that the two-sided test of C-ASC detects a true effect, for each group.
 
-    `tests` divides the level (Bonferroni): an upper bound on what maxT costs.
+    Parameters
+    ----------
+    effect : float or array of shape (groups,)
+        The true C-ASC.
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    level : float
+        Level of the test.
+    tests : int
+        Number of tests; the level is divided by it (Bonferroni), an upper bound on what maxT costs.
 
+    Returns
+    -------
+    array of shape (groups,)
+        From `level` to 1.
+
+    Examples
+    --------
     >>> c_asc_power(0.2, [500, 500]).round(3)
     array([0.885, 0.885])
     """
     from scipy.special import ndtr
 
     edge, spread = _critical(level, tests), _spread(sizes)
-    away = np.asarray(effect) / spread
-    return np.asarray(ndtr(away - edge) + ndtr(-away - edge))
+    z = np.asarray(effect) / spread
+    return np.asarray(ndtr(z - edge) + ndtr(-z - edge))
 
 
 def smallest_effect(
     sizes: Ints, *, power: float = 0.8, level: float = 0.05, tests: int = 1
 ) -> Floats:
-    """The C-ASC that is found with the given power, for each group against the rest.
+    """The smallest C-ASC that is detected with a given power, for each group against the rest.
 
+    Parameters
+    ----------
+    sizes : array of int of shape (groups,)
+        Sizes of the groups.
+    power : float
+        Probability of detecting it.
+    level : float
+        Level of the test.
+    tests : int
+        Number of tests; the level is divided by it (Bonferroni), an upper bound on what maxT costs.
+
+    Returns
+    -------
+    array of shape (groups,)
+        NaN for a group that is empty or all.
+
+    Examples
+    --------
     >>> smallest_effect([5162, 5792]).round(3)
     array([0.054, 0.054])
     """
@@ -50,13 +96,40 @@ def smallest_effect(
 def images_needed(
     effect: float, share: float, *, power: float = 0.8, level: float = 0.05, tests: int = 1
 ) -> int:
-    """How many images an audit needs to see `effect` for a group of that share.
+    """Number of images that an audit needs to detect an effect.
 
+    Parameters
+    ----------
+    effect : float
+        The true C-ASC.
+    share : float
+        Share of the group among the images.
+    power : float
+        Probability of detecting it.
+    level : float
+        Level of the test.
+    tests : int
+        Number of tests; the level is divided by it (Bonferroni), an upper bound on what maxT costs.
+
+    Returns
+    -------
+    int
+        Number of images of all groups.
+
+    Raises
+    ------
+    InputError
+        The share is not between 0 and 1, or the effect is 0.
+
+    Examples
+    --------
     >>> images_needed(0.1, share=0.5)
     3140
     """
     if not 0 < share < 1 or effect == 0:
-        raise InputError(f"needs 0 < share < 1 and an effect other than 0; got {share}, {effect}")
+        raise InputError(
+            f"the share must be between 0 and 1 and the effect not 0; got {share} and {effect}"
+        )
     from scipy.special import ndtri
 
     z = _critical(level, tests) + ndtri(power)
@@ -70,7 +143,7 @@ def _critical(level: float, tests: int) -> float:
 
 
 def _spread(sizes: Ints) -> Floats:
-    """Standard error of C-ASC without tilt: 1 / sqrt(n p (1 - p))."""
+    """Standard error of C-ASC without bias: 1 / sqrt(n p (1 - p))."""
     sizes = np.asarray(sizes, dtype=float)
     n = sizes.sum()
     inside = sizes * (n - sizes) / n

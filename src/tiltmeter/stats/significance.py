@@ -1,4 +1,4 @@
-"""From a value and its draws to what stands beside it in a table of results."""
+"""From a value and its draws to the columns of a results table."""
 
 from __future__ import annotations
 
@@ -19,23 +19,44 @@ FAMILIES = ("holm", "maxT", "bh")
 
 @dataclass(frozen=True, eq=False)
 class Interval:
-    """What the interval of a value is made of."""
+    """How the interval of a value is computed.
 
-    boot: Floats | None = None  # bootstrap draws x values
-    edges: Iterable[Any] | None = None  # both, where there are better ones than those of `boot`
-    method: Any = None  # what it is called, where there is one
-    #: Whether the percentiles of `boot` can be taken for an interval. They cannot for a maximum or
-    #: a divergence, which noise only pushes up: there its standard error is.
+    Parameters
+    ----------
+    boot : array of shape (draws, ...), optional
+        Bootstrap resamples of the value.
+    edges : pair of arrays, optional
+        Low and high edge, where there are better ones than those of `boot`.
+    method : str or array of str, optional
+        Its name, for the column `ci_method`.
+    regular : bool
+        Whether percentiles of `boot` are an interval. They are not for a maximum or a divergence,
+        which noise only increases: there the standard error is used.
+    stretch : float or array
+        Factor by which the edges are moved away from the value: units may be few.
+    bounds : tuple of float
+        Range of the metric, which the interval does not leave.
+
+    Examples
+    --------
+    >>> low, high = Interval(boot=np.arange(1.0, 1000.0)[:, None]).around(np.array([500.0]))
+    >>> low.round(6), high.round(6)
+    (array([25.]), array([975.]))
+    """
+
+    boot: Floats | None = None
+    edges: Iterable[Any] | None = None
+    method: Any = None
     regular: bool = True
-    stretch: Floats | float = 1.0  # away from the value: units may be few
-    bounds: tuple[float, float] = (-np.inf, np.inf)  # what neither value nor interval leaves
+    stretch: Floats | float = 1.0
+    bounds: tuple[float, float] = (-np.inf, np.inf)
 
     def around(self, value: Floats) -> tuple[Floats, Floats] | None:
-        """Both edges, within bounds; None where nothing is known of them."""
+        """Both edges of the interval of a value, within bounds; None if nothing is known."""
         edges = self.edges
         if edges is None and self.boot is not None and len(self.boot):
-            of = bootstrap.interval if self.regular else bootstrap.standard_error_interval
-            edges = of(self.boot, value, self.stretch)
+            method = bootstrap.interval if self.regular else bootstrap.standard_error_interval
+            edges = method(self.boot, value, self.stretch)
         if edges is None:
             return None
         known = ~np.isnan(value)
@@ -52,52 +73,62 @@ def columns(
     family: str | None = None,
     interval: Interval | None = None,
 ) -> dict[str, Any]:
-    """Value, null band, interval, p and adjusted p: columns for `results.rows`, flat.
-
-    Only columns that something is known of are there: without draws, say, no band. An undefined
-    value (NaN) has no p and no interval.
+    """Value, null band, interval, p and adjusted p, as columns for `results.rows`.
 
     Parameters
     ----------
-    value
+    value : float or array
         One value or an array of them, of any shape. All of them are one family.
-    side
-        Of the p-value: two, greater or less. None: nothing is tested, there is no p.
-    null
-        Draws x values without bias; or one sample of draws that serves all values; or the band
-        itself where it is known.
-    p
-        The p-values, where there are better ones than those of the null's draws.
-    family
-        How p is adjusted: `holm` or `maxT` (of draws x values) for p_fwer, with
-        Benjamini-Hochberg's p_bh beside it; `bh` for p_bh alone. None: not at all.
-    interval
-        What the interval is made of. None: there is none.
+    side : {"two", "greater", "less"}, optional
+        What is extreme. Without it nothing is tested, and there is no p.
+    null : array or NullBand, optional
+        Draws of each value under the null, draws x values; or one sample of draws that serves all
+        values; or the band itself where it is known.
+    p : array, optional
+        P-values, where there are better ones than those from `null`.
+    family : {"holm", "maxT", "bh"}, optional
+        How p is adjusted: `holm` or `maxT` (of draws x values) for p_fwer, with p_bh
+        (Benjamini-Hochberg); `bh` for p_bh alone. Not adjusted by default.
+    interval : Interval, optional
+        How the interval is computed. No interval by default.
 
+    Returns
+    -------
+    dict
+        Flat arrays by column name. Only columns that are known are included: without draws, for
+        example, there is no band. An undefined value (NaN) has no p and no interval.
+
+    Raises
+    ------
+    UnknownNameError
+        `side` or `family` is another string.
+
+    Examples
+    --------
     >>> draws = np.random.default_rng(0).normal(size=(999, 2))
-    >>> found = columns([3.0, np.nan], side="two", null=draws, family="holm")
-    >>> found["null_hi"].round(1), found["p"].round(3), found["p_fwer"].round(3)
+    >>> result = columns([3.0, np.nan], side="two", null=draws, family="holm")
+    >>> result["null_hi"].round(1), result["p"].round(3), result["p_fwer"].round(3)
     (array([1.9, 2. ]), array([0.002,   nan]), array([0.002,   nan]))
     >>> columns([0.5, np.nan], interval=Interval(boot=draws, method="bootstrap"))["ci_method"]
     array(['bootstrap', None], dtype=object)
     """
     value = np.asarray(value, dtype=float)
     defined = ~np.isnan(value)
-    found: dict[str, Any] = {"value": value}
+    result: dict[str, Any] = {"value": value}
     draws = None if null is None or isinstance(null, NullBand) or not len(null) else null
     band = null if isinstance(null, NullBand) else None if draws is None else band_of(draws)
     if band is not None:
-        found |= {"null_mean": band.mean, "null_lo": band.lo, "null_hi": band.hi}
+        result |= {"null_mean": band.mean, "null_lo": band.lo, "null_hi": band.hi}
     if side is not None:
         if p is None and draws is not None:
             p = (p_of_sample if draws.ndim == 1 else p_of_draws)(value, draws, side)
-        found["p"] = np.where(defined, np.nan if p is None else p, np.nan)
-        found |= _adjusted(found["p"], value, draws, side, family)
+        result["p"] = np.where(defined, np.nan if p is None else p, np.nan)
+        result |= _adjusted(result["p"], value, draws, side, family)
     if interval is not None and (edges := interval.around(value)) is not None:
-        found |= {"ci_low": edges[0], "ci_high": edges[1]}
+        result |= {"ci_low": edges[0], "ci_high": edges[1]}
         if interval.method is not None:
-            found["ci_method"] = np.where(np.isnan(edges[0]), None, interval.method)
-    flat = {name: np.broadcast_to(one, value.shape).ravel() for name, one in found.items()}
+            result["ci_method"] = np.where(np.isnan(edges[0]), None, interval.method)
+    flat = {name: np.broadcast_to(values, value.shape).ravel() for name, values in result.items()}
     return flat if side is None else {**flat, "p_side": side}
 
 
@@ -108,9 +139,9 @@ def _adjusted(
         return {}
     if family not in FAMILIES:
         raise UnknownNameError("family", family, FAMILIES)
-    found = {"p_bh": benjamini_hochberg(p)}
+    result = {"p_bh": benjamini_hochberg(p)}
     if family == "holm":
-        found["p_fwer"] = holm(p)
+        result["p_fwer"] = holm(p)
     elif family == "maxT" and draws is not None:
-        found["p_fwer"] = np.fmax(family_wise(value, draws, side), p)  # NaN where no draw differs
-    return found
+        result["p_fwer"] = np.fmax(family_wise(value, draws, side), p)  # NaN where no draw differs
+    return result

@@ -1,7 +1,7 @@
-"""The same draws as `kernels`, as tensor code that stays on its device.
+"""The same draws as `kernels`, for tensors on any device.
 
 Sums over groups are products with the membership of items; ranks within a group are running sums.
-What comes back are NumPy arrays: draws x queries (x groups), small beside what they are made of.
+Results are NumPy arrays, draws x queries (x groups): small next to what they are computed from.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.types import Floats, Ints
 
 Tensor = torch.Tensor
-NUMBERS = 2**27  # held at one time
+NUMBERS = 2**27  # in memory at one time
 
 
 def standardized(scores: Tensor) -> Tensor:
-    """Scores of each query less their mean, over their spread (n - 1); items x queries."""
+    """Scores of each query as z-scores (dividing by n - 1): items x queries."""
     wide = scores.double()
     mean = wide.mean(1, keepdim=True)
     spread = wide.std(1, keepdim=True)
@@ -32,17 +32,17 @@ def standardized(scores: Tensor) -> Tensor:
 
 def relabelled_sums(z: Tensor, codes: Tensor, groups: int, of: Tensor) -> Floats:
     """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
-    found = []
-    for rows in _some(len(codes), len(z)):
+    sums = []
+    for rows in _chunks(len(codes), len(z)):
         labels = of[codes[rows].long()]
-        found.append(_sums(z, labels, groups))
-    return np.concatenate(found)
+        sums.append(_sums(z, labels, groups))
+    return np.concatenate(sums)
 
 
 def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> tuple[Floats, Floats]:
     """Weighted sums of `z` by group (draws x queries x groups) and of `z`^2 (draws x queries)."""
     squared, sums, squares = z**2, [], []
-    for rows in _some(len(weights), len(z)):
+    for rows in _chunks(len(weights), len(z)):
         w = weights[rows].float()
         sums.append(_sums(z, codes.expand(len(w), -1), groups, w))
         squares.append((w @ squared).cpu().numpy())
@@ -50,9 +50,9 @@ def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> tup
 
 
 def _sums(z: Tensor, labels: Tensor, groups: int, weights: Tensor | None = None) -> Floats:
-    """Of items x queries, by the labels of each draw: draws x queries x groups.
+    """Sums of items x queries, by the labels of each draw: draws x queries x groups.
 
-    Items are gone through group by group, each draw's in its own order.
+    Items are visited group by group, each draw's in its own order.
     """
     order = labels.argsort(dim=1, stable=True)
     counts = torch.stack([(labels == group).sum(1) for group in range(groups)], 1).flatten()
@@ -68,30 +68,30 @@ def relabelled_top_counts(
     top: Tensor, codes: Tensor, ks: tuple[int, ...], groups: int, of: Tensor
 ) -> list[Ints]:
     """Counts of each group in the first k of each row of `top`, for each row of `codes`."""
-    found: list[list[Ints]] = [[] for _ in ks]
-    for rows in _some(len(codes), top.numel() * groups):
+    counts: list[list[Ints]] = [[] for _ in ks]
+    for rows in _chunks(len(codes), top.numel() * groups):
         member = _member(of[codes[rows][:, top].long()], groups)
-        for each, k in zip(found, ks, strict=True):
+        for each, k in zip(counts, ks, strict=True):
             each.append(member[:, :, :k].sum(2).int().cpu().numpy())
-    return [np.concatenate(each) for each in found]
+    return [np.concatenate(each) for each in counts]
 
 
 def weighted_top_counts(order: Tensor, codes: Tensor, weights: Tensor, k: int, groups: int) -> Ints:
-    """Weighted counts of each group when the weights down a ranking have added up to k."""
-    depth = min(2 * k + 64, order.shape[1])  # about k items weigh k
-    found = []
-    for rows in _some(len(weights), len(order) * depth):
+    """Weighted counts of each group down a ranking until the weights sum to k."""
+    depth = min(2 * k + 64, order.shape[1])  # about k items have a weight of k
+    parts = []
+    for rows in _chunks(len(weights), len(order) * depth):
         taken = _down_to(order[:, :depth], weights[rows], k)
         if (taken.sum(2) < k).any():
             taken = _down_to(order, weights[rows], k)
         member = _member(codes[order[:, : taken.shape[2]]], groups)
         counts = torch.einsum("dqi,qig->dqg", taken.float(), member)
-        found.append(counts.round().int().cpu().numpy())
-    return np.concatenate(found)
+        parts.append(counts.round().int().cpu().numpy())
+    return np.concatenate(parts)
 
 
 def _down_to(order: Tensor, weights: Tensor, k: int) -> Tensor:
-    """What the ranked items weigh, as far as k goes: draws x queries x items."""
+    """Weights of the ranked items, up to a sum of k: draws x queries x items."""
     w = weights[:, order].int()
     before = w.cumsum(2) - w
     return torch.minimum(w, (k - before).clamp(min=0))
@@ -106,7 +106,7 @@ def relabelled_ndkl(order: Tensor, codes: Tensor, shares: Floats, of: Tensor) ->
 
 
 def weighted_ndkl(order: Tensor, codes: Tensor, weights: Tensor, shares: Floats) -> Floats:
-    """Whole-ranking NDKL where each item stands as often as its weight: draws x queries."""
+    """Whole-ranking NDKL where each item counts as often as its weight: draws x queries."""
     log_q = torch.as_tensor(log_shares(shares), device=order.device)
     if _by_lane(order):
         return _lanes(order, codes, weights, log_q)
@@ -134,6 +134,6 @@ def _member(codes: Tensor, groups: int) -> Tensor:
     return (codes[..., None] == torch.arange(groups, device=codes.device)).float()
 
 
-def _some(rows: int, each: int) -> Iterator[slice]:
+def _chunks(rows: int, each: int) -> Iterator[slice]:
     step = max(NUMBERS // max(each, 1), 1)
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -1,7 +1,7 @@
 """NDKL of many rankings under many draws on a GPU: each lane walks down one ranking.
 
-Tensor code would write out every running count of every group; here they stay in registers. Needs
-triton, which comes with torch for CUDA.
+Tensor code would write every running count of every group to memory; here they stay in registers.
+Needs triton, which comes with torch for CUDA.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
-LANES = 64  # rankings that go side by side
+LANES = 64  # rankings processed in parallel
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -21,7 +21,7 @@ def _walk(  # type: ignore[no-untyped-def]
     draw = tl.program_id(1).to(tl.int64)
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
     there = lane < queries
-    lane = tl.minimum(lane, queries - 1)  # what is over walks along with the last
+    lane = tl.minimum(lane, queries - 1)  # surplus lanes repeat the last ranking
     group = tl.arange(0, GROUPS)
     count = tl.zeros([LANES, GROUPS], tl.int32)
     rank = tl.zeros([LANES], tl.int32)
@@ -34,18 +34,18 @@ def _walk(  # type: ignore[no-untyped-def]
         code = tl.load(codes + item).to(tl.int32)
         own = code[:, None] == group[None, :]
         nth = tl.sum(tl.where(own, count, 0), 1)
-        less = tl.load(log_q + code)
+        log_share = tl.load(log_q + code)
         if WEIGHTED:
             weight = tl.load(weights + item).to(tl.int32)
             for copy in range(tl.max(weight, 0)):
                 more = copy < weight
-                part = tl.load(step + nth + copy, mask=more, other=0.0) - less
+                part = tl.load(step + nth + copy, mask=more, other=0.0) - log_share
                 part *= tl.load(tail + rank + copy, mask=more, other=0.0)
                 total += tl.where(more, part, 0.0)
             rank += weight
             count += tl.where(own, weight[:, None], 0)
         else:
-            total += tl.load(tail + rank) * (tl.load(step + nth) - less)
+            total += tl.load(tail + rank) * (tl.load(step + nth) - log_share)
             rank += 1
             count += own.to(tl.int32)
     tl.store(out + draw * queries + lane, total, mask=there)
@@ -59,8 +59,8 @@ def walk(
 ) -> torch.Tensor:
     """Sums along each row of `order`: draws x queries.
 
-    Either `codes` are draws x items, or `weights` are and `codes` are the items'. `tables`: what
-    the n-th of a group adds, what a rank counts for, and the logarithm of each group's share.
+    Either `codes` are draws x items, or `weights` are, and `codes` has one per item. `tables`: what
+    the n-th item of a group adds, the weight of a rank, and the logarithm of each group's share.
     """
     drawn = codes if weights is None else weights
     queries, items = order.shape

@@ -1,4 +1,4 @@
-"""Where the spread of a measure comes from: the word, the wording, or the sample of images."""
+"""Variance components: does a value vary with the word, the template, or the sample of images?"""
 
 from __future__ import annotations
 
@@ -11,20 +11,46 @@ from tiltmeter.types import Floats
 
 
 class VarianceShares(NamedTuple):
-    """Shares of the variance of one value of one word in one template; they sum to 1."""
+    """Shares of the variance of one value of one word in one template; they sum to 1.
+
+    Attributes
+    ----------
+    word, template : array
+        Differences between words, and between templates.
+    interaction : array
+        A template that changes one word more than another.
+    image : array
+        Another sample of images of the same size.
+    """
 
     word: Floats
     template: Floats
-    interaction: Floats  # a template that suits one word more than another
-    image: Floats  # another sample of images of the same size
+    interaction: Floats
+    image: Floats
 
 
 def variance_shares(values: Floats, image_variance: Floats | float) -> VarianceShares:
-    """Variance components of `values`, (... x) words x templates, by the method of moments.
+    """Variance components of values of words x templates, by the method of moments.
 
-    `image_variance` is the sampling variance of a value (from a bootstrap over images), one for
-    all or one each. Negative estimates are taken as 0. NaN where nothing varies.
+    Parameters
+    ----------
+    values : array of shape (..., words, templates)
+        One value per prompt.
+    image_variance : float or array of the shape of `values`
+        Sampling variance of a value, from a bootstrap over images.
 
+    Returns
+    -------
+    VarianceShares
+        Negative estimates count as 0; NaN where nothing varies.
+
+    Raises
+    ------
+    InputError
+        There are fewer than 2 words or 2 templates.
+
+    Examples
+    --------
     >>> word, template = np.array([0.0, 1.0, 2.0]), np.array([0.0, 0.5])
     >>> [round(float(x), 2) for x in variance_shares(word[:, None] + template, 0.0)]
     [0.89, 0.11, 0.0, 0.0]

@@ -1,4 +1,4 @@
-"""What models are shown: word lists with their sources, and captions made of them.
+"""Stimuli: word lists with their sources, and the prompts made from them.
 
 >>> from tiltmeter.stimuli import load, prompts
 >>> prompts(load("occupations"))[0].text

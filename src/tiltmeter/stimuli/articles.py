@@ -1,4 +1,4 @@
-"""`a` or `an`, by the sound that a word begins with."""
+"""The indefinite article, `a` or `an`, by the sound that a word begins with."""
 
 from __future__ import annotations
 
@@ -45,16 +45,28 @@ _GLIDE = re.compile(
 
 
 def article(word: str) -> str:
-    """The indefinite article that goes before `word`.
+    """The indefinite article of a word.
 
+    Parameters
+    ----------
+    word : str
+        A word or phrase; digits and abbreviations are read aloud.
+
+    Returns
+    -------
+    str
+        `a` or `an`.
+
+    Examples
+    --------
     >>> [article(w) for w in ("nurse", "honest", "uninsured", "unique", "MRI", "UFO", "11", "100")]
     ['a', 'an', 'an', 'a', 'an', 'a', 'an', 'a']
     """
     plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-    found = re.search(r"[A-Za-z0-9][A-Za-z0-9,']*(-[A-Za-z]+)?", plain)
-    if found is None:
+    first = re.search(r"[A-Za-z0-9][A-Za-z0-9,']*(-[A-Za-z]+)?", plain)
+    if first is None:
         return "a"
-    return "an" if _opens_with_vowel(found.group()) else "a"
+    return "an" if _opens_with_vowel(first.group()) else "a"
 
 
 def _opens_with_vowel(first: str) -> bool:
@@ -80,7 +92,7 @@ def _is_spelt_out(head: str) -> bool:
     capitals = re.match(r"[A-Z]*", head)
     run = capitals.group() if capitals else ""
     if len(run) >= 2:
-        # Six capitals and more are a word that somebody shouts.
+        # Six capitals and more are a word in upper case.
         return run not in _ACRONYMS and len(run) < 6
     return head.lower() not in _TITLES and not re.search(r"[aeiouy]", head.lower())
 
@@ -97,8 +109,27 @@ _SLOT = re.compile(r"(?:(?<![\w'/])(a/an|an|a)(\s+))?\{\}", re.IGNORECASE)
 
 
 def fill(template: str, word: str) -> str:
-    """`template` with `word` at `{}`, and the article right before it made to fit.
+    """Put a word into a template, with the article before it adjusted.
 
+    Parameters
+    ----------
+    template : str
+        A text with `{}` where the word goes.
+    word : str
+        The word.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Raises
+    ------
+    InputError
+        The template has no `{}`.
+
+    Examples
+    --------
     >>> fill("a photo of a {} person", "honest")
     'a photo of an honest person'
     >>> fill("A/an {}", "nurse"), fill("A {} person", "idle"), fill("the {}", "hour")
@@ -107,18 +138,18 @@ def fill(template: str, word: str) -> str:
     if "{}" not in template:
         raise InputError(
             f"template {template!r} has no place for a word; "
-            "write {} where it goes, as in 'a photo of a {} person'"
+            "write {} where the word goes, as in 'a photo of a {} person'"
         )
 
-    def put(slot: re.Match[str]) -> str:
-        given, space = slot.group(1), slot.group(2)
-        if given is None:
+    def fill_slot(slot: re.Match[str]) -> str:
+        written, space = slot.group(1), slot.group(2)
+        if written is None:
             return word
         fitting = article(word)
-        if given.isupper() and len(given) > 1:
+        if written.isupper() and len(written) > 1:
             fitting = fitting.upper()
-        elif given[0].isupper():
+        elif written[0].isupper():
             fitting = fitting.capitalize()
         return fitting + space + word
 
-    return _SLOT.sub(put, template)
+    return _SLOT.sub(fill_slot, template)

@@ -1,4 +1,4 @@
-"""Words into captions."""
+"""Prompts from words and templates."""
 
 from __future__ import annotations
 
@@ -20,13 +20,32 @@ def prompts(
     templates: Templates | None = None,
     role: str = "word",
 ) -> list[Prompt]:
-    """Each word in each of its templates, with a or an by sound.
+    """Put words into templates, with `a` or `an` by sound.
 
-    A word's templates are `templates` where given; else its own one; else those of its part of
-    speech: the list's (when a whole list is passed), or the usual ones. A mapping in `templates`
-    takes the place of the last. A word that stands in two categories gives a prompt in each.
-    `role` holds for words whose list names none.
+    Parameters
+    ----------
+    words : Stimuli or iterable of Word or str
+        A word list, or words. A word in two categories gives a prompt in each.
+    templates : str, sequence of str, or mapping of str to sequence of str, optional
+        One template or several for all words, or templates by part of speech. By default a word's
+        own template is used, otherwise those of its part of speech: the list's, or the usual ones
+        (`TEMPLATES`).
+    role : {"word", "placebo"}
+        The role of words whose list does not give one.
 
+    Returns
+    -------
+    list of Prompt
+        Each word in each of its templates.
+
+    Raises
+    ------
+    InputError
+        There are no words or no templates, a template has no `{}`, or no template is known for a
+        word.
+
+    Examples
+    --------
     >>> from tiltmeter.stimuli import load
     >>> [p.text for p in prompts(load("sobit"))][:2]
     ['a photo of an attractive person', 'a photo of a beautiful person']
@@ -37,21 +56,21 @@ def prompts(
     by_pos = dict(TEMPLATES)
     if isinstance(words, Stimuli):
         by_pos.update(words.templates)
-    given: tuple[str, ...] | None = None
+    for_all: tuple[str, ...] | None = None
     if isinstance(templates, str):
-        given = (templates,)
+        for_all = (templates,)
     elif isinstance(templates, Mapping):
-        by_pos.update({pos: tuple(some) for pos, some in templates.items()})
+        by_pos.update({pos: tuple(own) for pos, own in templates.items()})
     elif templates is not None:
-        given = tuple(templates)
-    if given == ():
+        for_all = tuple(templates)
+    if for_all == ():
         raise InputError("templates is empty; give at least one, or None for the usual ones")
 
-    made = []
+    filled = []
     for entry in entries:
         word = Word(entry) if isinstance(entry, str) else entry
-        for template in given if given is not None else _own_templates(word, by_pos):
-            made.append(
+        for template in for_all if for_all is not None else _own_templates(word, by_pos):
+            filled.append(
                 Prompt(
                     text=fill(template, word.text),
                     concept=word.text,
@@ -61,9 +80,9 @@ def prompts(
                     pos=word.pos,
                 )
             )
-    if not made:
-        raise InputError("there are no words to make prompts of; give at least one")
-    return made
+    if not filled:
+        raise InputError("there are no words; give at least one")
+    return filled
 
 
 def _own_templates(word: Word, by_pos: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -71,7 +90,7 @@ def _own_templates(word: Word, by_pos: Mapping[str, tuple[str, ...]]) -> tuple[s
         return (word.template,)
     if word.pos in by_pos:
         return by_pos[word.pos]
-    # A guess would put adjectives into the caption of nouns, and decide the result.
+    # A guess would put adjectives into templates for nouns, and change the result.
     raise InputError(
         f"no template is known for {word.text!r}, whose part of speech is "
         f"{word.pos or 'not given'}; give it one of {', '.join(by_pos)}, "

@@ -1,4 +1,4 @@
-"""The lists that come with the package: a YAML file each, found by its name."""
+"""The built-in word lists: one YAML file each, found by its name."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 
 class Catalogue(Mapping[str, "Traversable"]):
-    """List names to files. The folder is looked at when it is asked for, not at import.
+    """Names of the built-in lists, and their files. The folder is read on first use, not at import.
 
+    Examples
+    --------
     >>> "sobit" in STIMULI, "sobbit" in STIMULI
     (True, False)
     >>> STIMULI["berg"].name

@@ -9,7 +9,7 @@ from tiltmeter.stimuli.loader import load
 
 @dataclass(frozen=True, slots=True)
 class GroupPhrase:
-    """A race word and a gender word, and the groups that they stand for."""
+    """A race word and a gender word ("jamaican aunt"), and the groups that they name."""
 
     text: str  # "jamaican aunt"
     race: str  # "Black"
@@ -17,8 +17,15 @@ class GroupPhrase:
 
 
 def group_phrases() -> list[GroupPhrase]:
-    """All 864 phrases of the list `propagation`: 144 for each of six groups.
+    """All 864 phrases of the list `propagation`, 144 for each of six groups.
 
+    Returns
+    -------
+    list of GroupPhrase
+        Text, race and gender.
+
+    Examples
+    --------
     >>> phrases = group_phrases()
     >>> len(phrases), phrases[0]
     (864, GroupPhrase(text='asian woman', race='Asian', gender='female'))

@@ -1,4 +1,4 @@
-"""From a name or a file to `Stimuli`."""
+"""Load a word list by name or from a file."""
 
 from __future__ import annotations
 
@@ -19,16 +19,34 @@ _COLUMNS = ("word", "category", "pos", "template", "role")
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
-    """A list that comes with the package, by name, or one of your own, by path.
+    """Load a word list.
 
-    Your own list is a `.csv` with a column `word` (and, if you like, `category`, `pos`,
-    `template`, `role`), or a `.yaml` that maps categories to words:
+    Parameters
+    ----------
+    name_or_path : str or path
+        The name of a built-in list (`STIMULI`), or a file of your own: a `.csv` with a column
+        `word` (and optionally `category`, `pos`, `template`, `role`), or a `.yaml` that maps
+        categories to words::
 
-        Instruments: [cello, oboe]
-        Weather: {pos: adjective, words: [rainy, {text: under the weather, template: "{}"}]}
+            Instruments: [cello, oboe]
+            Weather: {pos: adjective, words: [rainy, {text: under the weather, template: "{}"}]}
 
-    The package's own files are in the same format with a header, and may serve as examples.
+        The built-in files have the same format with a header, and can serve as examples.
 
+    Returns
+    -------
+    Stimuli
+        Words, templates, pairs or tests, by the kind of the list.
+
+    Raises
+    ------
+    UnknownNameError
+        No built-in list has this name.
+    InputError
+        The file does not exist or is not a valid list.
+
+    Examples
+    --------
     >>> sobit = load("sobit")
     >>> len(sobit.words), len(sobit.categories)
     (405, 9)
@@ -81,7 +99,7 @@ def _from_csv(text: str, where: str, name: str) -> Stimuli:
         if "" in row and "" not in reader.fieldnames:
             raise InputError(
                 f"line {reader.line_num} of {where} has more cells than the first row has columns; "
-                "put quotes around words that hold a comma"
+                "put quotes around words that contain a comma"
             )
         cells = {column: (row.get(column) or "").strip() for column in _COLUMNS}
         if not any(cells.values()):
@@ -99,7 +117,7 @@ def _from_csv(text: str, where: str, name: str) -> Stimuli:
 
 
 def _from_yaml(text: str, where: str, name: str) -> Stimuli:
-    import yaml  # here, so that importing the package stays quick
+    import yaml  # here, so that importing the package stays fast
 
     try:
         content = yaml.safe_load(text)
@@ -109,8 +127,8 @@ def _from_yaml(text: str, where: str, name: str) -> Stimuli:
         raise InputError(f"{where} is empty; expected categories with their words")
     if not isinstance(content, dict):
         raise InputError(
-            f"{where} holds a {type(content).__name__}; expected a mapping of categories to words, "
-            "as in 'Occupation: [nurse, pilot]'"
+            f"{where} contains a {type(content).__name__}; expected a mapping of categories to "
+            "words, as in 'Occupation: [nurse, pilot]'"
         )
     if "kind" not in content and "categories" not in content:
         content = {"categories": content}
@@ -120,8 +138,7 @@ def _from_yaml(text: str, where: str, name: str) -> Stimuli:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{where} is not laid out as a list of stimuli ({error}); the package's own files may "
-            "serve as examples"
+            f"{where} is not a valid list of stimuli ({error}); see the built-in files for examples"
         ) from error
 
 
@@ -146,8 +163,8 @@ def _build(content: Mapping[str, Any], where: str, name: str) -> Stimuli:
         **head,
         words=_checked(words, where) if kind in ("words", "classes", "pairs") else (),
         templates={
-            use: tuple([given] if isinstance(given, str) else given)
-            for use, given in payload.get("templates", {}).items()
+            use: tuple([texts] if isinstance(texts, str) else texts)
+            for use, texts in payload.get("templates", {}).items()
         },
         pairs=pairs,
         tests=_tests(payload, where) if kind == "weat" else (),
@@ -174,25 +191,25 @@ def _words(categories: Any, role: str, where: str) -> list[Word]:
         if not isinstance(entry.get("words"), list):
             raise InputError(
                 f"category {category!r} of {where} must be a list of words, or a mapping with "
-                "'words' and 'pos'; an empty one is better left out"
+                "'words' and 'pos'; remove an empty one"
             )
         for item in entry["words"]:
             own = item if isinstance(item, dict) else {"text": item}
-            given = {"pos": "", "template": None, "role": role, **entry, **own}
+            merged = {"pos": "", "template": None, "role": role, **entry, **own}
             words.append(
                 Word(
-                    text=_text(given.get("text"), category, where),
-                    pos=str(given["pos"]),
+                    text=_text(merged.get("text"), category, where),
+                    pos=str(merged["pos"]),
                     category=str(category),
-                    template=None if given["template"] is None else str(given["template"]),
-                    role=str(given["role"]),
+                    template=None if merged["template"] is None else str(merged["template"]),
+                    role=str(merged["role"]),
                 )
             )
     return words
 
 
 def _text(value: Any, category: Any, where: str) -> str:
-    # YAML reads no, on and 8 as something else than text.
+    # YAML reads no, on and 8 as booleans and numbers.
     if not isinstance(value, str):
         raise InputError(
             f"{value!r} in category {category!r} of {where} is not text; put it in quotes"
@@ -201,7 +218,7 @@ def _text(value: Any, category: Any, where: str) -> str:
 
 
 def _checked(words: Sequence[Word], where: str) -> tuple[Word, ...]:
-    """The words, if each can be used and none is there twice."""
+    """The words; InputError if one cannot be used or occurs twice."""
     seen: set[tuple[str, str, str | None]] = set()
     for number, word in enumerate(words, start=1):
         if not word.text:
@@ -223,18 +240,20 @@ def _checked(words: Sequence[Word], where: str) -> tuple[Word, ...]:
         key = (word.text, word.category, word.template)
         if key in seen:
             raise InputError(
-                f"{word.text!r} stands twice in category {word.category!r} of {where}; "
+                f"{word.text!r} occurs twice in category {word.category!r} of {where}; "
                 "remove one, or give them different categories or templates"
             )
         seen.add(key)
     if not seen:
-        raise InputError(f"{where} holds no words; add at least one")
+        raise InputError(f"{where} contains no words; add at least one")
     return tuple(words)
 
 
 def _pair(pair: Any, where: str) -> tuple[str, str]:
     if not isinstance(pair, list) or len(pair) != 2:
-        raise InputError(f"{pair!r} in {where} is not a pair; expected two words, as [good, evil]")
+        raise InputError(
+            f"{pair!r} in {where} is not a pair; expected two words, as in [good, evil]"
+        )
     return _text(pair[0], "pairs", where), _text(pair[1], "pairs", where)
 
 

@@ -13,11 +13,30 @@ from tiltmeter.stimuli.words import Stimuli
 
 
 def neutralise(caption: str, target: str, *, extra: Mapping[str, str | None] | None = None) -> str:
-    """`caption` with `target` and its forms made neutral, or removed where no word is needed.
+    """Replace a target term and its forms by a neutral word, or remove it where no word is needed.
 
-    The words come from the list `neutral-terms`; entries in `extra` come before it, and None
-    removes a word. The forms of a target are the entries that contain it: males for male.
+    Parameters
+    ----------
+    caption : str
+        The caption.
+    target : str
+        The term. Its forms are the entries of the list `neutral-terms` that contain it: males for
+        male.
+    extra : mapping of str to str or None, optional
+        Further terms and their neutral words, before those of the list; None removes a term.
 
+    Returns
+    -------
+    str
+        The neutral caption.
+
+    Raises
+    ------
+    InputError
+        No neutral word is known for the target.
+
+    Examples
+    --------
     >>> neutralise("My sister is a strong leader", "sister")
     'My sibling is a strong leader'
     >>> neutralise("Ethiopian men are tall", "Ethiopian")
@@ -37,16 +56,16 @@ def neutralise(caption: str, target: str, *, extra: Mapping[str, str | None] | N
             f"pass extra={{{target.lower()!r}: 'person'}}, or None for 'person' to remove it"
         )
 
-    def neutral(found: re.Match[str]) -> str:
-        term, behind = found["term"].lower(), found["behind"] or ""
+    def replace(match: re.Match[str]) -> str:
+        term, behind = match["term"].lower(), match["behind"] or ""
         word = table[term]
         if word is None and term not in own:
-            word = _as_noun(term, before=caption[: found.start("term")], behind=behind)
+            word = _as_noun(term, before=caption[: match.start("term")], behind=behind)
         text = word + behind if word else behind.lstrip()
-        if found["article"]:
+        if match["article"]:
             fitting = article(text)
-            text = f"{fitting.capitalize() if found['article'][0] == 'A' else fitting} {text}"
-        elif found.start() == 0 and found["term"][0].isupper():
+            text = f"{fitting.capitalize() if match['article'][0] == 'A' else fitting} {text}"
+        elif match.start() == 0 and match["term"][0].isupper():
             text = text[:1].upper() + text[1:]
         return text
 
@@ -54,14 +73,14 @@ def neutralise(caption: str, target: str, *, extra: Mapping[str, str | None] | N
         r"(?:\b(?P<article>an?)\s+)?"
         rf"\b(?P<term>{'|'.join(map(re.escape, terms))})\b"
         r"(?P<behind>\s+[\w']+)?",
-        neutral,
+        replace,
         caption,
         flags=re.IGNORECASE,
     )
 
 
 def _as_noun(adjective: str, *, before: str, behind: str) -> str | None:
-    """What stands for an adjective that is used without a noun; None where it has one."""
+    """The replacement of an adjective that is used without a noun; None where it has one."""
     rules = _neutral_terms().data
     follower = behind.strip().lower()
     if adjective not in rules["nouns"]:

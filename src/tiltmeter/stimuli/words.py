@@ -1,4 +1,4 @@
-"""What a list of stimuli holds, once it is read."""
+"""Word lists as data."""
 
 from __future__ import annotations
 
@@ -16,17 +16,32 @@ TEMPLATES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word with what is needed to put it into a caption.
+    """A word and what is needed to put it into a template.
 
+    Parameters
+    ----------
+    text : str
+        The word or phrase.
+    pos : str
+        Part of speech: a key of `TEMPLATES`, or "" where the list does not say.
+    category : str
+        Its category in the list.
+    template : str, optional
+        Its own template, for words that the usual one does not fit.
+    role : str
+        "placebo" for neutral words; "" leaves it to `prompts`.
+
+    Examples
+    --------
     >>> Word("nurse", "noun", "Occupation")
     Word(text='nurse', pos='noun', category='Occupation', template=None, role='')
     """
 
     text: str
-    pos: str = ""  # a key of TEMPLATES, or "" where the list does not say
+    pos: str = ""
     category: str = ""
-    template: str | None = None  # for words that the template of their kind does not fit
-    role: str = ""  # "placebo" for neutral words; "" leaves it to `prompts`
+    template: str | None = None
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +54,7 @@ class WordSet:
 
 @dataclass(frozen=True, slots=True)
 class WeatTest:
-    """Targets X and Y, attributes A and B."""
+    """A WEAT: target sets X and Y, attribute sets A and B."""
 
     name: str
     X: WordSet
@@ -50,16 +65,37 @@ class WeatTest:
 
 @dataclass(frozen=True)
 class Stimuli:
-    """A list of stimuli. Which of the fields are filled depends on its kind:
+    """A list of stimuli. Its kind decides which of the fields are filled.
 
-        words      words, by category; templates where the list has its own
-        classes    words as well: classes to choose from, by what they count as
-        pairs      pairs, and their members as words
-        weat       tests
-        templates  templates by their use, and what they are filled with in `pairs` or `data`
-        table      table
+    - `words`: `words` by category, and `templates` where the list has its own
+    - `classes`: `words`, as classes to choose from, by what they count as
+    - `pairs`: `pairs`, and their members as `words`
+    - `weat`: `tests`
+    - `templates`: `templates` by their use, and what fills them in `pairs` or `data`
+    - `table`: `table`
 
-    `data` is the payload as it stands in the file.
+    Parameters
+    ----------
+    name, title, kind, source, licence : str
+        The header of the list.
+    words : tuple of Word
+        The words, in the order of the list.
+    templates : mapping of str to tuple of str
+        Templates by part of speech, or by use.
+    pairs : tuple of pairs of str
+        Opposite words.
+    tests : tuple of WeatTest
+        WEATs.
+    table : mapping
+        A table of terms.
+    data : mapping
+        The content of the file, without the header.
+
+    Examples
+    --------
+    >>> from tiltmeter.stimuli import load
+    >>> load("sobit").kind, load("sobit").words[0].text
+    ('words', 'attractive')
     """
 
     name: str

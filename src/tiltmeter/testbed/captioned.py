@@ -1,4 +1,4 @@
-"""Scenes of the testbed with captions as texts: what its networks learn from."""
+"""Scenes of the testbed with captions as texts: what its networks are trained on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tiltmeter.testbed.language import (
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Ints
 
-#: The words that tell a figure's shape, as bias words: round first.
+#: The words for the shapes of figures, as bias words: round first.
 PAIRS = (("ball", "block"),)
 
 
@@ -32,7 +32,7 @@ class PlantedCaptions(Captions):
 
 
 def frame_words() -> tuple[str, ...]:
-    """Words of templates, and hues: the networks were never asked to guess them."""
+    """Words of templates, and hues: the networks never had to predict them."""
     frames = {template for concept in concepts() for template in concept.templates}
     frames |= {*GROUP_TEMPLATES, *TARGET_TEMPLATES}
     words = {word for frame in frames for word in split(frame)}
@@ -47,11 +47,29 @@ def captioned(
     targets: float = 0.0,
     cells: Ints | int | None = None,
 ) -> PlantedCaptions:
-    """Scenes as the world draws them, each with a caption of its own.
+    """Scenes as the world draws them, each with its own caption.
 
-    A share of them, `targets`, shows activities and occupations only, of which captions may speak
-    together with a group.
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    n : int
+        Number of scenes.
+    rng : numpy.random.Generator
+        Source of randomness.
+    targets : float
+        Share of scenes with activities and occupations only, which captions may name together
+        with a group.
+    cells : int or array of int of shape (n,), optional
+        Cells of each icon that are drawn, 0 to 16; random by default.
 
+    Returns
+    -------
+    PlantedCaptions
+        One caption per scene.
+
+    Examples
+    --------
     >>> data = captioned(World.plant(), 3, np.random.default_rng(0))
     >>> len(data.images), len(data.texts)
     (3, 3)
@@ -62,11 +80,11 @@ def captioned(
     group = world.draw_groups(concept, rng)
     word = world.draw_words(concept, group, rng)
     scenes = world.scenes(n, rng, concept=concept, group=group, cells=cells)
-    said = CaptionWriter(world).say(concept, word, rng)
+    captions = CaptionWriter(world).say(concept, word, rng)
     words = {number: text for text, number in vocabulary().items()}
     texts = [
         " ".join(words[number] for number in row if number >= len(SPECIAL))
-        for row in said.tokens.tolist()
+        for row in captions.tokens.tolist()
     ]
     return PlantedCaptions(
         ids=tuple(f"scene-{at:06d}" for at in range(n)),

@@ -1,8 +1,8 @@
-"""Captions of scenes as rows of numbers, made by looking up: fast enough to train from.
+"""Captions of scenes as rows of token numbers, made by table lookup: fast enough for training.
 
 A caption is one of three kinds: of a concept alone ("a photo of a nurse"), of a group alone
-("a photo of a red ball"), or of both ("The ball is sleeping"). The last kind speaks of activities
-and occupations only, as CounterBias does.
+("a photo of a red ball"), or of both ("The ball is sleeping"). The last kind is about activities
+and occupations only, as in CounterBias.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Captions:
 
 @dataclass(frozen=True, eq=False)
 class CaptionWriter:
-    """Says captions about the scenes of a world."""
+    """Writes captions for the scenes of a world."""
 
     world: World
 
     @cached_property
     def _of_concepts(self) -> tuple[Ints, Ints, Ints]:
-        """Captions of each concept in each of its templates; masks; where each concept's begin."""
+        """Captions of each concept in each of its templates; masked; where each concept's begin."""
         texts, begins = [], [0]
         for concept in self.world.concepts:
             for template in concept.templates:
@@ -81,14 +81,14 @@ class CaptionWriter:
 
     @cached_property
     def _of_groups(self) -> tuple[Ints, Ints]:
-        """Captions of each name in each template, names x templates x WORDS; masks."""
+        """Captions of each name in each template, names x templates x WORDS; masked."""
         templates = [template.replace("{g}", "{}") for template in GROUP_TEMPLATES]
         rows = [[fill(template, name) for template in templates] for name in NAMES]
         return _table(rows, [name.split()[-1] for name in NAMES])
 
     @cached_property
     def _of_both(self) -> tuple[Ints, Ints]:
-        """Captions of each name, template and target, flattened to names*templates x targets."""
+        """Captions of each name, template and target, names*templates x targets; masked."""
         names = [self.world.concepts[at].name for at in self.world.targets]
         rows = [
             [fill(t.replace("{}", target).replace("{g}", "{}"), name) for target in names]
@@ -103,28 +103,43 @@ class CaptionWriter:
         return tokens, masked
 
     def say(self, concept: Ints, word: Ints, rng: np.random.Generator) -> Captions:
-        """A caption for each scene: its concept, and the group that its words name."""
+        """A caption for each scene.
+
+        Parameters
+        ----------
+        concept : array of int of shape (n,)
+            The concept of each scene.
+        word : array of int of shape (n,)
+            The group that its caption may name.
+        rng : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        Captions
+            Token numbers, as they are and with words masked.
+        """
         n = len(concept)
         kind = rng.choice(len(KINDS), n, p=SHARES)
         is_target = np.isin(concept, self.world.targets)
         kind = np.where((kind == 2) & ~is_target, 0, kind)
         tokens, masked, begins = self._of_concepts
         row = begins[concept] + (rng.uniform(size=n) * np.diff(begins)[concept]).astype(int)
-        said, hidden = tokens[row].copy(), masked[row].copy()
+        written, hidden = tokens[row].copy(), masked[row].copy()
         name = self.names(word, rng)
         of_groups, of_both = self._of_groups, self._of_both
         at = np.flatnonzero(kind == 1)
         template = rng.integers(0, len(GROUP_TEMPLATES), len(at))
-        said[at], hidden[at] = (table[name[at], template] for table in of_groups)
+        written[at], hidden[at] = (table[name[at], template] for table in of_groups)
         at = np.flatnonzero(kind == 2)
         template = rng.integers(0, len(TARGET_TEMPLATES), len(at))
         column = np.searchsorted(self.world.targets, concept[at])
         both = name[at] * len(TARGET_TEMPLATES) + template
-        said[at], hidden[at] = (table[both, column] for table in of_both)
-        return Captions(said, hidden, kind, name)
+        written[at], hidden[at] = (table[both, column] for table in of_both)
+        return Captions(written, hidden, kind, name)
 
     def names(self, word: Ints, rng: np.random.Generator) -> Ints:
-        """How a caption names its group: into NAMES."""
+        """How a caption names its group: numbers of NAMES."""
         u = rng.uniform(size=len(word))
         by_shape, by_phrase = word // len(HUES), len(SHAPE_NOUNS) + word
         return np.where(
@@ -144,7 +159,7 @@ def _table(rows: list[list[str]], nouns: list[str] | None) -> tuple[Ints, Ints]:
 
 
 def _hide(row: Ints, words: Ints) -> None:
-    """Masks the first run of `words` in a row of tokens."""
+    """Mask the first occurrence of `words` in a row of tokens."""
     for start in range(len(row) - len(words) + 1):
         if (row[start : start + len(words)] == words).all():
             row[start : start + len(words)] = vocabulary()["[MASK]"]

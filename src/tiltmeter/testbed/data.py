@@ -1,9 +1,9 @@
 """`testbed:`: figures of the planted world, without icons, with their groups and the planted truth.
 
-Options: `images` (4000), `strength` of the world (1), `seed` (0). `testbed:valence` is pictures
-with a valence (`images`: 900), `testbed:lexicon` words with one. `testbed:triplets` is scenes with
-three captions each (`images`: 400): `cells` of the icons are drawn (1), and `where` says where the
-tilt was planted (both, images, words).
+Options: `images` (4000), `strength` of the world (1), `seed` (0). `testbed:valence` is images with
+a valence (`images`: 900), `testbed:lexicon` words with one. `testbed:triplets` is scenes with three
+captions each (`images`: 400): `cells` of the icons are drawn (1), and `where` says where the bias
+was planted (both, images, words).
 """
 
 from __future__ import annotations
@@ -26,12 +26,30 @@ T = TypeVar("T", int, float)
 
 
 def load(spec: Spec, columns: Columns) -> Any:
-    """Figures of the built-in world, shapes and hues, with the tilt that was planted."""
+    """Figures of the built-in world, shapes and hues, with the bias that was planted.
+
+    Parameters
+    ----------
+    spec : Spec
+        `testbed:`, `testbed:valence`, `testbed:lexicon` or `testbed:triplets`, with their options.
+    columns : Columns
+        Not used: both attributes are known.
+
+    Returns
+    -------
+    Faces, PlantedValence, PlantedLexicon or PlantedTriplets
+        The data of that role.
+
+    Raises
+    ------
+    InputError
+        An option is not a number, or there are too few images.
+    """
     if spec.rest in ("valence", "lexicon"):
-        return _pleasant(spec)
+        return _load_valence(spec)
     if spec.rest == "triplets":
-        return _triplets(spec)
-    del columns  # there are two attributes, and both are known
+        return _load_triplets(spec)
+    del columns  # both attributes are known
     spec.only("images", "strength", "seed")
     images = _number(spec, "images", int, 4000)
     strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
@@ -40,8 +58,8 @@ def load(spec: Spec, columns: Columns) -> Any:
     return figures(World.plant(strength), images, np.random.default_rng(seed))
 
 
-def _pleasant(spec: Spec) -> Any:
-    """Pictures or words with the valence that the world gives them."""
+def _load_valence(spec: Spec) -> Any:
+    """Images or words with the valence that the world gives them."""
     from tiltmeter.testbed.valence import lexicon, pictures
 
     spec.only("images", "strength", "seed")
@@ -52,7 +70,7 @@ def _pleasant(spec: Spec) -> Any:
     return pictures(world, _number(spec, "images", int, 900), rng)
 
 
-def _triplets(spec: Spec) -> PlantedTriplets:
+def _load_triplets(spec: Spec) -> PlantedTriplets:
     spec.only("images", "strength", "seed", "cells", "where")
     images, cells = _number(spec, "images", int, 400), _number(spec, "cells", int, 1)
     strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
@@ -63,7 +81,27 @@ def _triplets(spec: Spec) -> PlantedTriplets:
 
 
 def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
-    """Icon-free pictures with groups as even as can be, and the truth of their world."""
+    """Images of figures without icons, with the truth of their world.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    images : int
+        Number of images; groups are as equal as possible.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    Faces
+        Labelled by shape and hue.
+
+    Examples
+    --------
+    >>> figures(World.plant(), 28, np.random.default_rng(0)).attribute("shape").counts.tolist()
+    [14, 14]
+    """
     group = rng.permutation(np.arange(images) % len(GROUPS))
     scenes = world.scenes(images, rng, group=group, cells=0)
     return Faces(
@@ -81,7 +119,18 @@ def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
 
 
 def planted(world: World) -> Callable[[str, Sequence[Prompt], Groups], Floats | None]:
-    """What metrics should order words by: known for C-ASC, of concepts and groups of the world."""
+    """The planted truth, as `Faces.truth`: known for C-ASC, for concepts and groups of the world.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+
+    Returns
+    -------
+    callable
+        Takes a metric, prompts and groups; returns prompts x groups, or None for other metrics.
+    """
     oracle = Oracle(world)
     row = {concept.name: at for at, concept in enumerate(world.concepts)}
 
@@ -94,8 +143,8 @@ def planted(world: World) -> Callable[[str, Sequence[Prompt], Groups], Floats | 
         shares[at] = groups.shares
         of_concepts = oracle.c_asc_truth(groups.attribute, shares)[:, at]
         unknown = np.full(len(at), np.nan)
-        found = [of_concepts[row[p.concept]] if p.concept in row else unknown for p in prompts]
-        return np.stack(found)
+        rows = [of_concepts[row[p.concept]] if p.concept in row else unknown for p in prompts]
+        return np.stack(rows)
 
     return truth
 

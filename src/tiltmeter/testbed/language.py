@@ -1,7 +1,7 @@
-"""What is spoken in the world: its concepts, the words for its groups, and a closed vocabulary.
+"""The language of the world: its concepts, the words for its groups, and a closed vocabulary.
 
-Concepts are the words of every shipped list that an audit uses, placebos among them. The
-vocabulary is a file, one word a line; a word that is not in it is an error, never a silent blank.
+Concepts are the words of every built-in list that an audit uses, including neutral words. The
+vocabulary is a file with one word per line; a word that is not in it is an error, never ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHAPES = ("round", "square")
 SHAPE_NOUNS = ("ball", "block")
 HUES = ("red", "orange", "yellow", "green", "blue", "violet", "grey")
 NEUTRAL_NOUN = "figure"
-#: Crossed groups, shape by shape: group = shape * len(HUES) + hue.
+#: Groups by shape and hue: group = shape * len(HUES) + hue.
 GROUPS = tuple(f"{shape} | {hue}" for shape in SHAPES for hue in HUES)
 PHRASES = tuple(f"{hue} {noun}" for noun in SHAPE_NOUNS for hue in HUES)
 
@@ -34,7 +34,7 @@ LISTS = (
 GROUP_TEMPLATES = ("a photo of a {g}", "a {g} is in the picture", "this is a {g}", "the {g}")
 TARGET_TEMPLATES = ("The {g} is {}", "The {g} in the photo is {}", "A {g} who is {}",
                     "A photo of a {g} who is {}")  # fmt: skip
-#: Most tokens of a text, with the first and the last mark.
+#: Most tokens of a text, including [CLS] and [SEP].
 WORDS = 16
 SPECIAL = ("[PAD]", "[MASK]", "[CLS]", "[SEP]")
 
@@ -52,27 +52,31 @@ class Concept:
 
 @cache
 def concepts() -> tuple[Concept, ...]:
-    """Every word of the lists, once, in their order; `placebo` marks those without any tilt."""
-    found: dict[str, Concept] = {}
+    """Every word of the lists, once, in their order; `placebo` marks neutral words, without bias.
+
+    >>> concepts()[0].name, len(concepts()) > 900
+    ('attractive', True)
+    """
+    by_name: dict[str, Concept] = {}
     for name in LISTS:
         prompts = stimuli.prompts(stimuli.load(name))
         for prompt in prompts:
-            if prompt.category == "person":  # phrases for real groups have no place here
+            if prompt.category == "person":  # phrases for real groups do not belong here
                 continue
-            known = found.get(prompt.concept)
+            known = by_name.get(prompt.concept)
             templates = (*(known.templates if known else ()), prompt.template)
-            found[prompt.concept] = Concept(
+            by_name[prompt.concept] = Concept(
                 prompt.concept,
                 known.pos if known else prompt.pos,
                 known.category if known else prompt.category or name,
                 prompt.role == "placebo",
                 tuple(dict.fromkeys(templates)),
             )
-    return tuple(found.values())
+    return tuple(by_name.values())
 
 
 def split(text: str) -> list[str]:
-    """Lower-case words of a text; `[MASK]` stays whole, hyphens do not part a word.
+    """Lower-case words of a text; `[MASK]` is kept, and hyphens do not separate words.
 
     >>> split("A photo of a gang-related person, who is [MASK].")
     ['a', 'photo', 'of', 'a', 'gang-related', 'person', 'who', 'is', '[MASK]']
@@ -89,8 +93,27 @@ def vocabulary() -> dict[str, int]:
 
 
 def encode(texts: Sequence[str], length: int | None = None) -> Ints:
-    """Numbers of the words of each text, with [CLS] before and [SEP] after, padded to one length.
+    """Token numbers of texts.
 
+    Parameters
+    ----------
+    texts : sequence of str
+        Texts of known words.
+    length : int, optional
+        Pad to at least this many tokens.
+
+    Returns
+    -------
+    array of int of shape (texts, tokens)
+        [CLS], words, [SEP], and padding (0).
+
+    Raises
+    ------
+    UnknownNameError
+        A word is not in the vocabulary.
+
+    Examples
+    --------
     >>> encode(["a photo of a nurse"]).shape
     (1, 7)
     >>> encode(["a photo of a zebra"])
@@ -115,7 +138,7 @@ def encode(texts: Sequence[str], length: int | None = None) -> Ints:
 
 
 def spoken() -> list[str]:
-    """What the vocabulary file must hold, in its order: special marks, then words in order."""
+    """What the vocabulary file must contain, in its order: special tokens, then words sorted."""
     sentences = [
         template.replace("{}", concept.name)
         for concept in concepts()
@@ -123,7 +146,7 @@ def spoken() -> list[str]:
     ]
     sentences += [*GROUP_TEMPLATES, *TARGET_TEMPLATES, *PHRASES, *SHAPES, NEUTRAL_NOUN]
     for name in ("counterbias",):
-        sentences += [text for some in stimuli.load(name).templates.values() for text in some]
+        sentences += [text for texts in stimuli.load(name).templates.values() for text in texts]
     words = {word for sentence in sentences for word in split(sentence)}
     words -= {"{}", "{g}", *SPECIAL}
     return [*SPECIAL, *sorted(words)]

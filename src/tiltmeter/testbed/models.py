@@ -1,7 +1,7 @@
 """`testbed:dual`, `testbed:fusion`, `testbed:stream`: the trained networks as models.
 
-`?twin=fair` takes the twin that was trained in a world without any tilt. Images are scenes, arrays
-of bytes (n x 32 x 32 x 3), PIL images, or a tensor of pixels from 0 to 1 (n x 3 x 32 x 32).
+`?twin=fair` loads the twin that was trained in a world without bias. Images are scenes, arrays of
+bytes (n x 32 x 32 x 3), PIL images, or a tensor of pixels from 0 to 1 (n x 3 x 32 x 32).
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ TWINS = ("biased", "fair")
 
 
 class Testbed(Network):
-    """A trained network: its name, where its weights come from, and pictures made into pixels."""
+    """A trained network of the testbed."""
 
-    __test__ = False  # no test, although its name begins like one
+    __test__ = False  # not a test, although its name begins like one
     block = 256
     preprocessing = {"size": SIZE}  # noqa: RUF012
 
     @cached_property
     def world(self) -> World | None:
-        """The world that it was trained on; None where its strength is not on record."""
+        """The world that it was trained on; None where its strength is not recorded."""
         strength = self._provenance.get("strength")
         return None if strength is None else World.plant(strength)
 
     def pixels(self, images: Any) -> Tensor:
-        """Pictures as the networks take them: n x 3 x 32 x 32, from 0 to 1."""
+        """Images as the networks take them: n x 3 x 32 x 32, from 0 to 1."""
         if isinstance(images, Scenes):
             images = render(images)
         elif not isinstance(images, np.ndarray):
-            images = np.stack([_shrunk(image) for image in images])
+            images = np.stack([_resize(image) for image in images])
         if images.dtype != np.uint8 or images.shape[1:] != (SIZE, SIZE, 3):
             raise InputError(
-                f"pictures for {self.name} are bytes, n x {SIZE} x {SIZE} x 3; got {images.dtype}, "
-                f"{' x '.join(str(side) for side in images.shape)}"
+                f"images for {self.name} must be bytes, n x {SIZE} x {SIZE} x 3; got "
+                f"{images.dtype}, {' x '.join(str(side) for side in images.shape)}"
             )
         return torch.as_tensor(images).permute(0, 3, 1, 2).float() / 255
 
@@ -60,20 +60,19 @@ class Testbed(Network):
     def losses(
         self, images: Any, texts: Sequence[str], generator: torch.Generator | None = None
     ) -> dict[str, Tensor]:
-        """The network's own losses on pictures and their captions; one word of each is hidden."""
+        """The network's own losses on images and their captions; one word of each is masked."""
         if len(texts) < 2:
-            raise InputError("losses take at least two captions: matching needs a wrong one")
+            raise InputError("losses need at least two captions: matching needs a wrong one")
         tokens = self.tokens(texts)
         chance = torch.rand(tokens.shape, generator=generator) * (tokens >= len(SPECIAL))
         masked = tokens.scatter(1, chance.argmax(dim=1)[:, None], vocabulary()["[MASK]"])
         pixels = images if isinstance(images, Tensor) else self.pixels(images)
-        there = [x.to(self.device) for x in (pixels, tokens, masked)]
-        batch = Batch(there[0], there[1], there[2])
+        batch = Batch(*(x.to(self.device) for x in (pixels, tokens, masked)))
         return losses(self.network, batch, generator=generator)
 
 
 class DualTestbed(Testbed):
-    """Two towers, one space."""
+    """A dual encoder."""
 
     @property
     def logit_scale(self) -> float:
@@ -95,7 +94,7 @@ class Heads(Testbed, Masked):
         return self.run(self.network.match, images, texts)
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """The numbers of a word's pieces: here every word is a piece."""
+        """Token numbers of a word's pieces: here every word is one piece."""
         return tuple(encode([word])[0][1:-1].tolist())
 
     def word_logits(self, pixels: Tensor | None, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,7 +102,7 @@ class Heads(Testbed, Masked):
 
 
 class FusionTestbed(DualTestbed, Heads):
-    """Two towers, and words that look at the picture."""
+    """A dual encoder with matching and masked words."""
 
 
 MODELS: dict[str, type[Testbed]] = {
@@ -112,7 +111,23 @@ MODELS: dict[str, type[Testbed]] = {
 
 
 def load(spec: Spec) -> Testbed:
-    """Small trained models of the built-in world: dual, fusion, stream."""
+    """Small trained models of the built-in world: dual, fusion, stream.
+
+    Parameters
+    ----------
+    spec : Spec
+        `testbed:KIND`, with the option `twin` (`biased` or `fair`).
+
+    Returns
+    -------
+    Testbed
+        The model; its `world` is the one that it was trained on.
+
+    Raises
+    ------
+    UnknownNameError
+        The kind or the twin is unknown.
+    """
     spec.only("twin")
     kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
     if kind not in MODELS:
@@ -125,8 +140,8 @@ def load(spec: Spec) -> Testbed:
     return MODELS[kind](network, f"testbed:{name}", {"strength": config["strength"]})
 
 
-def _shrunk(image: Any) -> Array:
-    """A PIL image, upright, in the size of the world's pictures."""
+def _resize(image: Any) -> Array:
+    """A PIL image, upright, in the size of the world's images."""
     from PIL import Image, ImageOps
 
     upright = ImageOps.exif_transpose(image).convert("RGB")

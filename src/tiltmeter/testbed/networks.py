@@ -1,8 +1,9 @@
 """Three small networks of the three usual kinds, plain PyTorch.
 
-`Dual` has two towers and one space (CLIP-like). `Fusion` adds layers in which words look at the
-picture, a matching head and a masked-word head (ALBEF-like). `Stream` is one transformer over words
-and patches with the same two heads (ViLT-like). Pictures are n x 3 x 32 x 32, from 0 to 1.
+`Dual` has an image encoder and a text encoder with one space (CLIP-like). `Fusion` adds layers in
+which words attend to the image, a matching head and a masked-word head (ALBEF-like). `Stream` is
+one transformer over words and patches with the same two heads (ViLT-like). Images are
+n x 3 x 32 x 32, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class Attention(nn.Module):
             return y.view(n, -1, self.heads, width // self.heads).transpose(1, 2)
 
         k, v = self.kv(source).chunk(2, dim=-1)
-        found = F.scaled_dot_product_attention(split(self.q(x)), split(k), split(v), mask)
-        return self.out(found.transpose(1, 2).reshape(n, length, width))  # type: ignore[no-any-return]
+        attended = F.scaled_dot_product_attention(split(self.q(x)), split(k), split(v), mask)
+        return self.out(attended.transpose(1, 2).reshape(n, length, width))  # type: ignore[no-any-return]
 
 
 class Layer(nn.Module):
-    """Self-attention, a look at another sequence if `cross`, and a feed-forward part."""
+    """Self-attention, attention to another sequence if `cross`, and a feed-forward part."""
 
     def __init__(self, width: int, heads: int, *, cross: bool = False) -> None:
         super().__init__()
@@ -70,11 +71,11 @@ class Layer(nn.Module):
 
 
 class Patches(nn.Module):
-    """A picture as a row of patches with their places, and a first token for the whole."""
+    """An image as a row of patches with their positions, and a first token for the whole."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        # three small convolutions see edges and shades sooner than one large linear patch
+        # three small convolutions learn edges and shades sooner than one large linear patch
         self.project = nn.Sequential(
             nn.Conv2d(3, width // 3, 3, padding=1),
             nn.GELU(),
@@ -85,13 +86,13 @@ class Patches(nn.Module):
         self.first = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.place = nn.Parameter(torch.randn(1, PATCHES + 1, width) * 0.02)
 
-    def forward(self, pictures: Tensor) -> Tensor:
-        x = self.project(2 * pictures - 1).flatten(2).transpose(1, 2)
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.project(2 * images - 1).flatten(2).transpose(1, 2)
         return torch.cat([self.first.expand(len(x), -1, -1), x], dim=1) + self.place
 
 
 class WordEmbeddings(nn.Module):
-    """Words with their places."""
+    """Words with their positions."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class WordEmbeddings(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """Log-odds of every word at every place; shares its vectors with the words' embedding."""
+    """Logits of every word at every position; shares its weights with the word embeddings."""
 
     def __init__(self, words: WordEmbeddings, width: int) -> None:
         super().__init__()
@@ -117,12 +118,12 @@ class MaskedHead(nn.Module):
 
 
 def padding(tokens: Tensor) -> Tensor:
-    """Attention mask, n x 1 x 1 x length: which places hold a word."""
+    """Attention mask, n x 1 x 1 x length: which positions have a word."""
     return (tokens != 0)[:, None, None, :]
 
 
 class Dual(nn.Module):
-    """Two towers, one space."""
+    """An image encoder and a text encoder with one space."""
 
     def __init__(
         self, vocabulary: int, width: int = 96, heads: int = 4, image_layers: int = 3,
@@ -136,15 +137,15 @@ class Dual(nn.Module):
         self.image_out, self.text_out = nn.Linear(width, space), nn.Linear(width, space)
         self.log_scale = nn.Parameter(torch.tensor(math.log(10.0)))
 
-    def see(self, pictures: Tensor) -> Tensor:
-        """Patches after the image tower."""
-        x = self.patches(pictures)
+    def see(self, images: Tensor) -> Tensor:
+        """Patches after the image encoder."""
+        x = self.patches(images)
         for layer in self.image:
             x = layer(x)
         return self.image_norm(x)  # type: ignore[no-any-return]
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Words after the text tower."""
+        """Words after the text encoder."""
         x, mask = self.words(tokens), padding(tokens)
         for layer in self.text:
             x = layer(x, mask)
@@ -158,7 +159,7 @@ class Dual(nn.Module):
 
 
 class Fusion(Dual):
-    """Two towers, then words that look at the picture."""
+    """Two encoders, then words that attend to the image."""
 
     def __init__(
         self, vocabulary: int, width: int = 96, heads: int = 4, fusion_layers: int = 2, **kind: Any
@@ -170,23 +171,23 @@ class Fusion(Dual):
         self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
 
     def fuse(self, tokens: Tensor, read: Tensor, seen: Tensor) -> Tensor:
-        """Words that have looked at patches."""
+        """Words after attending to patches."""
         x, mask = read, padding(tokens)
         for layer in self.fusion:
             x = layer(x, mask, seen)
         return self.fusion_norm(x)  # type: ignore[no-any-return]
 
     def blind(self, like: Tensor) -> Tensor:
-        """What stands for the patches of no picture at all."""
+        """Stands for the patches where there is no image."""
         return self.no_picture.expand(len(like), PATCHES + 1, -1)
 
-    def match(self, pictures: Tensor, tokens: Tensor) -> Tensor:
-        fused = self.fuse(tokens, self.read(tokens), self.see(pictures))
+    def match(self, images: Tensor, tokens: Tensor) -> Tensor:
+        fused = self.fuse(tokens, self.read(tokens), self.see(images))
         return self.matching(fused[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
 
-    def word_logits(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
+    def word_logits(self, images: Tensor | None, tokens: Tensor) -> Tensor:
         read = self.read(tokens)
-        seen = self.blind(read) if pictures is None else self.see(pictures)
+        seen = self.blind(read) if images is None else self.see(images)
         return self.masked(self.fuse(tokens, read, seen))  # type: ignore[no-any-return]
 
 
@@ -203,13 +204,11 @@ class Stream(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
 
-    def forward(
-        self, pictures: Tensor | None, tokens: Tensor, shown: Tensor | None = None
-    ) -> Tensor:
-        """Words that have looked at patches; `shown` tells which rows may look, if not all."""
+    def forward(self, images: Tensor | None, tokens: Tensor, shown: Tensor | None = None) -> Tensor:
+        """Words after attending to patches; `shown` marks the rows that may, if not all."""
         x, mask = self.words(tokens) + self.kind[0], padding(tokens)
-        if pictures is not None:
-            seen = self.patches(pictures) + self.kind[1]
+        if images is not None:
+            seen = self.patches(images) + self.kind[1]
             x = torch.cat([x, seen], dim=1)
             if shown is None:
                 shown = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -219,11 +218,11 @@ class Stream(nn.Module):
             x = layer(x, mask)
         return self.norm(x[:, : tokens.shape[1]])  # type: ignore[no-any-return]
 
-    def match(self, pictures: Tensor, tokens: Tensor) -> Tensor:
-        return self.matching(self(pictures, tokens)[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
+    def match(self, images: Tensor, tokens: Tensor) -> Tensor:
+        return self.matching(self(images, tokens)[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
 
-    def word_logits(self, pictures: Tensor | None, tokens: Tensor) -> Tensor:
-        return self.masked(self(pictures, tokens))  # type: ignore[no-any-return]
+    def word_logits(self, images: Tensor | None, tokens: Tensor) -> Tensor:
+        return self.masked(self(images, tokens))  # type: ignore[no-any-return]
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"dual": Dual, "fusion": Fusion, "stream": Stream}
@@ -231,7 +230,25 @@ WEIGHTS = Path(__file__).parent / "weights"
 
 
 def trained(name: str) -> nn.Module:
-    """A network with its shipped weights, in single precision: `dual`, or `dual-fair` its twin."""
+    """Load a network with its shipped weights, in single precision.
+
+    Parameters
+    ----------
+    name : str
+        `dual`, `fusion` or `stream`, or `dual-fair` for its twin.
+
+    Returns
+    -------
+    torch.nn.Module
+        In evaluation mode.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such network.
+    InputError
+        There are no weights for it.
+    """
     from safetensors.torch import load_file
 
     kind, path = name.removesuffix("-fair"), WEIGHTS / f"{name}.safetensors"

@@ -1,13 +1,12 @@
 """What a perfect model of the world would know: closed forms, no training.
 
-A caption names a concept c and perhaps a group; a picture shows a figure of group v and perhaps an
-icon. The joint probability of a concept, a figure, a named group l and what is drawn
-of an icon is
+A caption names a concept c and perhaps a group; an image shows a figure of group v and perhaps an
+icon. The joint probability of a concept, a figure, a named group l and the drawn part of an icon is
 
     P(c) P(v | c) [(1 - w) 1(l = v) + w P_words(l | c)] 1(the drawn cells are those of c)
 
-where w is the share of captions whose group word is not read off the figure. Everything here is a
-sum or a ratio of these. Groups are given as masks over the 14 crossed groups, so that a caption may
+where w is the share of captions whose group word is not the figure's. Everything here is a sum or a
+ratio of these. Groups are given as masks over the 14 groups of shape and hue, so that a caption may
 name a shape alone, or nothing.
 """
 
@@ -28,8 +27,20 @@ ATTRIBUTES = {"shape": SHAPES, "hue": HUES, "shape*hue": GROUPS}
 
 
 def membership(attribute: str) -> Floats:
-    """Which crossed groups belong to each group of an attribute: 14 x groups, ones and zeros.
+    """Which of the 14 groups of shape and hue belong to each group of an attribute.
 
+    Parameters
+    ----------
+    attribute : {"shape", "hue", "shape*hue"}
+        The attribute.
+
+    Returns
+    -------
+    array of shape (14, groups)
+        Ones and zeros.
+
+    Examples
+    --------
     >>> membership("shape").sum(axis=0)
     array([7., 7.])
     """
@@ -40,21 +51,47 @@ def membership(attribute: str) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Oracle:
-    """The closed forms of one world."""
+    """The closed forms of one world.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+
+    Examples
+    --------
+    >>> from tiltmeter.testbed.world import World
+    >>> oracle = Oracle(World.plant(0.0))
+    >>> bool(abs(oracle.pmi("shape")).max() < 1e-12)
+    True
+    """
 
     world: World
 
     def pmi(self, attribute: str = "shape*hue") -> Floats:
         """ln P(group | concept) / P(group) of figures, concepts x groups.
 
-        This is what logit_scale x cosine of a caption and an icon-free picture tends to, up to a
-        constant, in a model at the optimum of its contrastive loss.
+        In a model at the optimum of its contrastive loss, logit_scale x cosine of a caption and an
+        icon-free image is this up to a constant.
         """
-        given = self.world.given_concept @ membership(attribute)
-        return np.asarray(np.log(given / (self.world.prior @ given)))
+        p = self.world.given_concept @ membership(attribute)  # concepts x groups
+        return np.asarray(np.log(p / (self.world.prior @ p)))
 
     def c_asc_truth(self, attribute: str, shares: Floats) -> Floats:
-        """What C-ASC should order: PMI less the others' mean PMI, weighted by their shares."""
+        """The order that C-ASC should have: PMI minus the mean PMI of the other groups.
+
+        Parameters
+        ----------
+        attribute : str
+            The attribute.
+        shares : array of shape (groups,)
+            Shares of the groups among the images, the weights of the mean.
+
+        Returns
+        -------
+        array of shape (concepts, groups)
+            The truth, up to its scale.
+        """
         pmi = self.pmi(attribute)
         total = pmi @ shares
         return np.asarray(pmi - (total[:, None] - pmi * shares) / (1 - shares))
@@ -67,10 +104,21 @@ class Oracle:
         scenes: Scenes | None = None,
         among: Ints | None = None,
     ) -> Floats:
-        """P(concept | what is seen), n x concepts (or n x `among`): also that of a masked word.
+        """P(concept | what is seen): also that of a masked word.
 
-        `image` and `text` are masks, n x 14: the groups that the figure, and the named group, may
-        have. `scenes` shows icons. What is not given is not known.
+        Parameters
+        ----------
+        image, text : array of shape (n, 14), optional
+            Masks: the groups that the figure, and the named group, may have.
+        scenes : Scenes, optional
+            Scenes with icons.
+        among : array of int, optional
+            Concepts to choose from; all by default.
+
+        Returns
+        -------
+        array of shape (n, concepts)
+            NaN where what is seen cannot occur.
         """
         weight = self._groups_given_concept(image, text) * self.world.prior
         if scenes is not None:
@@ -88,18 +136,30 @@ class Oracle:
         scenes: Scenes,
         text: Floats | None = None,
     ) -> Floats:
-        """ln P(caption | picture) / P(caption): what a perfect matching head gives, one a pair.
+        """ln P(caption | image) / P(caption): the logit of a perfect matching head.
 
-        The caption names `concept` and, with `text`, a group; -inf where the two cannot occur.
+        Parameters
+        ----------
+        concept : array of int of shape (n,)
+            The concept that each caption names.
+        scenes : Scenes
+            The images.
+        text : array of shape (n, 14), optional
+            Mask of the group that each caption names.
+
+        Returns
+        -------
+        array of shape (n,)
+            -inf where the two cannot occur together.
         """
         image = figure_mask(scenes)
         seen = self._matches(scenes)
         both = self._groups_given_concept(image, text) * seen
         alone = self._groups_given_concept(None, text)
-        picture = (self._groups_given_concept(image, None) * seen) @ self.world.prior
+        p_image = (self._groups_given_concept(image, None) * seen) @ self.world.prior
         rows = np.arange(len(scenes))
         top = both[rows, concept]
-        bottom = np.broadcast_to(alone, both.shape)[rows, concept] * picture
+        bottom = np.broadcast_to(alone, both.shape)[rows, concept] * p_image
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(top / bottom))
 
@@ -108,7 +168,8 @@ class Oracle:
     ) -> Floats:
         """Probabilities of choosing each of several captions (n x captions): softmax of logits."""
         logits = np.stack(
-            [self.matching_logit(one, scenes=scenes, text=text) for one in concepts.T], axis=1
+            [self.matching_logit(concept, scenes=scenes, text=text) for concept in concepts.T],
+            axis=1,
         )
         e = np.exp(logits - logits.max(axis=1, keepdims=True))
         return np.asarray(e / e.sum(axis=1, keepdims=True))
@@ -126,7 +187,7 @@ class Oracle:
         return np.asarray((1 - w) * (image * text) @ v + w * (image @ v) * (text @ words))
 
     def _matches(self, scenes: Scenes) -> Floats:
-        """Whether what is drawn of an icon is a concept's, n x concepts."""
+        """Whether the drawn part of an icon is a concept's, n x concepts."""
         wrong = np.zeros((len(scenes), len(self.world.concepts)), dtype=bool)
         for cell in range(scenes.code.shape[1]):
             differs = scenes.code[:, [cell]] != self.world.codes[None, :, cell]
@@ -146,13 +207,40 @@ class Oracle:
         """Unit vectors whose cosines are affine in PMI plus noise, without any training.
 
         cos(text c, image i) = constant + `scale` (PMI[c, group of i] + `noise` N(0, 1)), nearly:
-        the noise is a dot product of random directions. By default `scale` is 0.05, or less where
-        unit vectors could not hold that much.
+        the noise is a dot product of random directions.
+
+        Parameters
+        ----------
+        images : int
+            Number of images.
+        rng : numpy.random.Generator
+            Source of randomness.
+        dimensions : int
+            Length of the vectors, at least 23.
+        noise : float
+            Standard deviation of the noise.
+        scale : float, optional
+            Size of the bias in cosines; 0.05 by default, or less where unit vectors cannot have
+            that much.
+        groups : array of int of shape (images,), optional
+            The group of each image; random by default.
+
+        Returns
+        -------
+        OracleEmbeddings
+            Of all concepts and of the images.
+
+        Raises
+        ------
+        InputError
+            There are too few dimensions, or the scale or the noise is too large.
         """
         pmi = self.pmi()
         free = dimensions - len(GROUPS) - 1
         if free < 8:
-            raise InputError(f"oracle embeddings take at least {len(GROUPS) + 9} dimensions")
+            raise InputError(
+                f"oracle embeddings need at least {len(GROUPS) + 9} dimensions; got {dimensions}"
+            )
         if groups is None:
             groups = rng.integers(0, len(GROUPS), images)
         # image: a constant, its group (one of 14 axes), and a direction of its own
@@ -165,7 +253,7 @@ class Oracle:
             ],
             axis=1,
         )
-        # text: PMI on the group axes; its own direction is as long as the noise asks for
+        # text: PMI on the group axes; the length of its own direction gives the noise
         if scale is None:
             longest = np.sqrt(
                 np.max((2 * pmi) ** 2 @ np.ones(len(GROUPS)) + free * (noise / own) ** 2)
@@ -176,7 +264,7 @@ class Oracle:
         rest = 1 - (on_groups**2).sum(axis=1) - on_own**2
         if rest.min() < 0:
             raise InputError(
-                f"unit vectors cannot hold that much: lower scale ({scale}) or noise ({noise}), or "
+                f"unit vectors cannot have that much: lower scale ({scale}) or noise ({noise}), or "
                 f"dimensions ({dimensions})"
             )
         t = np.concatenate(
@@ -188,7 +276,7 @@ class Oracle:
 
 @dataclass(frozen=True, eq=False)
 class OracleEmbeddings:
-    """Vectors of all concepts and of some images, and the images' crossed groups."""
+    """Embeddings of all concepts and of images, and the group of each image."""
 
     texts: Floats  # concepts x dimensions
     images: Floats
@@ -204,12 +292,12 @@ class OracleEmbeddings:
 
 
 def figure_mask(scenes: Scenes) -> Floats:
-    """The one group that each figure has, n x 14."""
+    """The group of each figure, n x 14."""
     return np.asarray(np.eye(len(GROUPS))[scenes.shape * len(HUES) + scenes.hue])
 
 
 def shape_mask(shape: Ints) -> Floats:
-    """All groups of a shape, whatever the hue, n x 14."""
+    """All groups of a shape, of any hue, n x 14."""
     return membership("shape").T[shape]
 
 

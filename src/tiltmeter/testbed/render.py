@@ -1,8 +1,8 @@
-"""Draws scenes: integers in, integers out, so that every machine draws the same pixels.
+"""Renders scenes: integers in, integers out, so that every machine renders the same pixels.
 
-The figure stands in one half of the picture, the icon in the other. An icon is a grid of cells,
-each of one of four colours; its strength is the share of its cells that are drawn, the others
-showing the background. The same code draws with NumPy and, for training, with torch.
+The figure is in one half of the image, the icon in the other. An icon is a grid of cells, each of
+one of four colours; its strength is the share of its cells that are drawn, the others showing the
+background. The same code renders with NumPy and, for training, with torch.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SIZE = 32  # pixels
 CELLS = 4  # the icon has CELLS x CELLS
 CELL = 4  # pixels
 ICON_TOP = (SIZE - CELLS * CELL) // 2
-#: Of an icon's cells, and of figures by their hue; backgrounds are darker than any of them.
+#: Colours of an icon's cells, and of figures by hue; backgrounds are darker than any of them.
 COLOURS = np.array([[250, 250, 250], [20, 200, 200], [240, 120, 190], [170, 240, 80]])
 FIGURE = np.array(
     [[205, 45, 40], [230, 130, 30], [225, 205, 40], [50, 165, 60], [60, 100, 220], [150, 70, 200],
      [140, 140, 140]]
 )  # fmt: skip
-#: What the middle of a figure adds to its colour: a ball gleams, a block is hollow. So little that
-#: an attack of 16 grey levels can hide it, and enough to be seen through the noise.
+#: What the middle of a figure adds to its colour: a ball gleams, a block is hollow. Little enough
+#: for an attack of 16 grey levels to hide it, and enough to be seen through the noise.
 SHADE = np.array([10, -16])
 BACKGROUND = (20, 80)
 NOISE = 12  # grey levels, up or down
@@ -35,7 +35,7 @@ GRAINS = 2**16  # different patterns of noise
 
 @dataclass(frozen=True, eq=False)
 class Scenes:
-    """What is to be drawn: one entry a picture, all integers."""
+    """What is to be rendered: one entry per image, all integers."""
 
     shape: Array
     hue: Array
@@ -60,6 +60,7 @@ class Scenes:
         )
 
     def without_icon(self) -> Scenes:
+        """The same scenes without icons."""
         return replace(self, drawn=self.drawn * 0)
 
     def __getitem__(self, rows: Any) -> Scenes:
@@ -67,8 +68,20 @@ class Scenes:
 
 
 def render(scenes: Scenes) -> Array:
-    """Pictures, n x 32 x 32 x 3, unsigned bytes; NumPy or torch as the scenes are.
+    """Render scenes.
 
+    Parameters
+    ----------
+    scenes : Scenes
+        Of NumPy arrays, or of tensors on any device.
+
+    Returns
+    -------
+    array of uint8 of shape (n, 32, 32, 3)
+        Images, of the kind of the scenes.
+
+    Examples
+    --------
     >>> from tiltmeter.testbed.world import World
     >>> render(World.plant().scenes(2, np.random.default_rng(0))).shape
     (2, 32, 32, 3)
@@ -79,17 +92,17 @@ def render(scenes: Scenes) -> Array:
         return _draw(scenes, torch, lambda x: torch.as_tensor(x, device=scenes.shape.device))
     from tiltmeter.metrics.numpy_kernels import in_rows
 
-    pictures = np.empty((len(scenes), SIZE, SIZE, 3), np.uint8)
+    images = np.empty((len(scenes), SIZE, SIZE, 3), np.uint8)
 
     def work(part: slice) -> None:
-        pictures[part] = _draw(scenes[part], np, np.asarray)
+        images[part] = _draw(scenes[part], np, np.asarray)
 
     in_rows(work, len(scenes), step=128)
-    return pictures
+    return images
 
 
 def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
-    """Works in 16 bits, which hold all that occurs."""
+    """Render in 16 bits, which are enough for all values."""
     axis = constant(np.arange(SIZE, dtype=np.int16))
     column, row = axis[None, None, :], axis[None, :, None]
     half = SIZE // 2
@@ -110,7 +123,7 @@ def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
     shade = constant(SHADE.astype(np.int16))[scenes.shape][:, None, None]
     figure = figure + (core * shade)[..., None]
     ground = xp.asarray(scenes.background, dtype=xp.int16)[:, None, None, :]
-    pictures = xp.where(inside[..., None], figure, ground)
+    images = xp.where(inside[..., None], figure, ground)
     # the icon: its cells as large pixels, laid over the half where the figure is not
     colours = constant(COLOURS.astype(np.int16))[scenes.code]
     wide = [(x.reshape(-1, CELLS, CELLS, d)) for x, d in ((colours, 3), (scenes.drawn > 0, 1))]
@@ -119,17 +132,17 @@ def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
     rows = slice(ICON_TOP, ICON_TOP + CELLS * CELL)
     for side, columns in ((0, slice(half, SIZE)), (1, slice(0, half))):
         here = shown & (each(scenes.side) == side)[..., None]
-        pictures[:, rows, columns] = xp.where(here, icon, pictures[:, rows, columns])
+        images[:, rows, columns] = xp.where(here, icon, images[:, rows, columns])
     grain = constant(_noise())[constant(np.arange(SIZE * SIZE * 3)) + scenes.grain[:, None]]
-    pictures = pictures + grain.reshape(pictures.shape)
-    return xp.asarray(xp.clip(pictures, 0, 255), dtype=xp.uint8)
+    images = images + grain.reshape(images.shape)
+    return xp.asarray(xp.clip(images, 0, 255), dtype=xp.uint8)
 
 
 @cache
 def _noise() -> Ints:
-    """A long row of whole numbers from -NOISE to NOISE, by Wang's hash of their places.
+    """A long row of integers from -NOISE to NOISE, by Wang's hash of their positions.
 
-    A picture takes the stretch that begins at its grain.
+    An image takes the stretch that begins at its grain.
     """
     h = np.arange(GRAINS + SIZE * SIZE * 3, dtype=np.uint32)
     h = (h ^ np.uint32(61)) ^ (h >> np.uint32(16))
@@ -141,7 +154,7 @@ def _noise() -> Ints:
 
 
 def icon_code(name: str) -> Ints:
-    """The colours of a concept's cells, from its name alone: new concepts change no old icon.
+    """Colours of the cells of a concept's icon, from its name alone.
 
     >>> icon_code("nurse").shape, bool((icon_code("nurse") == icon_code("nurse")).all())
     ((16,), True)

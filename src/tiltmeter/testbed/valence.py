@@ -1,9 +1,9 @@
-"""What is pleasant in the planted world: a lexicon, pictures, and a perfect model of both.
+"""Valence in the planted world: a lexicon, images, and a perfect model of both.
 
-Every concept has a valence of the world's own, from 0 to 1, drawn from its name. Concepts that lean
-to round figures are the more pleasant ones; placebos, which lean nowhere, lie near the middle.
-Valences are the same in a world of any strength: in one of strength 0 the same words are pleasant,
-and nothing ties them to round figures any more.
+Every concept has its own valence, from 0 to 1, drawn from its name. Concepts that are associated
+with round figures are the more pleasant ones; neutral words are near the middle. Valences are the
+same in a world of any strength: at strength 0 the same words are pleasant, and nothing connects
+them with round figures.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tiltmeter.testbed.render import GRAINS, Scenes
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
 from tiltmeter.types import Floats
 
-#: How much of a concept's valence follows its leaning to round figures; the rest is its own.
-LEAN = 0.8
-#: Chance that a perfect model overlooks an icon: else no wrong word would have a finite score.
+#: How much of a concept's valence follows its association with round figures.
+ASSOCIATION_SHARE = 0.8
+#: Chance that a perfect model overlooks an icon: without it wrong words would score -inf.
 OVERLOOKED = 0.01
-#: Cells that are drawn of a valence picture's icon, of 16: a figure beside it still counts.
+#: Cells that are drawn of a valence image's icon, of 16: the figure next to it still counts.
 CELLS_DRAWN = 2
 _NAMED = NAMES[:-1]  # the last names no group
-CONTENTS = 16  # directions in which pictures differ for no reason that the world knows
+CONTENTS = 16  # directions in which images differ at random
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,25 +58,54 @@ class PlantedValence(Valence):
 
 
 def valences(world: World) -> Floats:
-    """How pleasant each concept is, from 0 to 1, whatever the world's strength."""
+    """How pleasant each concept is, for a world of any strength.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+
+    Returns
+    -------
+    array of shape (concepts,)
+        From 0 to 1.
+
+    Examples
+    --------
+    >>> bool((valences(World.plant(0.0)) == valences(World.plant(1.0))).all())
+    True
+    """
     beta = World.plant(1.0, seed=world.seed).in_images
-    lean = beta @ (membership("shape") @ [1.0, -1.0]) / len(HUES)
+    association = beta @ (membership("shape") @ [1.0, -1.0]) / len(HUES)
     known = [not concept.placebo for concept in world.concepts]
-    lean = lean / lean[known].std()
-    return np.asarray(ndtr(LEAN * lean + np.sqrt(1 - LEAN**2) * _own(world)))
+    association = association / association[known].std()
+    return np.asarray(
+        ndtr(ASSOCIATION_SHARE * association + np.sqrt(1 - ASSOCIATION_SHARE**2) * _own(world))
+    )
 
 
 def _own(world: World) -> Floats:
-    """A number of each concept, normal, from its name alone."""
-    found = []
+    """A standard normal number of each concept, from its name alone."""
+    numbers = []
     for concept in world.concepts:
         digest = hashlib.sha256(f"{world.seed}/valence/{concept.name}".encode()).digest()
-        found.append(np.random.default_rng(int.from_bytes(digest[:8], "little")).normal())
-    return np.array(found)
+        numbers.append(np.random.default_rng(int.from_bytes(digest[:8], "little")).normal())
+    return np.array(numbers)
 
 
 def lexicon(world: World) -> PlantedLexicon:
-    """All concepts with their valence."""
+    """All concepts with their valence.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+
+    Returns
+    -------
+    PlantedLexicon
+        One word per concept.
+    """
     return PlantedLexicon(
         tuple(concept.name for concept in world.concepts),
         valences(world),
@@ -87,11 +116,31 @@ def lexicon(world: World) -> PlantedLexicon:
 
 
 def pictures(world: World, images: int, rng: np.random.Generator) -> PlantedValence:
-    """Figures with a faint icon, each of another concept; its group comes as the world has it."""
+    """Images of figures with a faint icon, each of another concept.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    images : int
+        Number of images, from 2 to the number of concepts.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    PlantedValence
+        Images with the valence of their concept.
+
+    Raises
+    ------
+    InputError
+        There are fewer concepts than images.
+    """
     if not 2 <= images <= len(world.concepts):
         raise InputError(
-            f"testbed: has valence pictures of {len(world.concepts)} concepts, one each; asked "
-            f"for {images}"
+            f"testbed:valence has one image for each of {len(world.concepts)} concepts: images "
+            f"must be from 2 to {len(world.concepts)}; got {images}"
         )
     concept = np.sort(rng.choice(len(world.concepts), images, replace=False))
     return PlantedValence(
@@ -106,10 +155,19 @@ def pictures(world: World, images: int, rng: np.random.Generator) -> PlantedVale
 
 
 def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[str]]]:
-    """Figures at activities: what they say in short, captions by template, groups by attribute.
+    """Captions of figures at activities.
 
     As a phrase of the study joins a word for a race and one for a gender, these join a name of a
     group with an activity, all with all. A name without a hue (`ball`) has an empty one.
+
+    Returns
+    -------
+    phrases : tuple of str
+        Name and activity.
+    captions : list of list of str
+        By template.
+    groups : dict of str to list of str
+        Shape and hue of each phrase.
     """
     pairs = [(name, activity) for name in _NAMED for activity in _activities()]
     texts = [
@@ -131,11 +189,20 @@ def _activities() -> tuple[str, ...]:
 
 
 class OptimalModel:
-    """What a model at the optimum of its contrastive loss would give: cosines affine in PMI.
+    """A model at the optimum of its contrastive loss: cosines affine in PMI.
 
-    A text is an axis of its own; a picture's coordinates are ln P(text | picture) / P(text), scaled
-    down to fit into a unit vector. With `noise`, pictures differ at random too, in a few directions
-    that many texts share, as photographs differ in what is beside the point.
+    A text is an axis of its own; an image's coordinates are ln P(text | image) / P(text), scaled
+    down to fit into a unit vector.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    noise : float
+        Size of random differences between images, in a few directions that many texts share, as
+        photographs differ in what is irrelevant.
+    seed : int
+        Seed of these directions.
     """
 
     def __init__(self, world: World, *, noise: float = 0.0, seed: int = 0) -> None:
@@ -166,13 +233,13 @@ class OptimalModel:
 
     def encode_images(self, images: Scenes) -> Floats:
         scores = self._pmi(images) + self.noise * self._contents[images.grain] @ self._of_texts
-        # one scale for all pictures, whatever their number: more than any one's length
+        # one scale for any number of images: so small that each fits into a unit vector
         scale = 1 / (20 * np.sqrt(scores.shape[1]) * (1 + self.noise))
         rest = 1 - ((scale * scores) ** 2).sum(axis=1, keepdims=True)
         return np.concatenate([scale * scores, np.sqrt(rest)], axis=1)
 
     def _pmi(self, scenes: Scenes) -> Floats:
-        """ln P(text | picture) / P(text): pictures x texts."""
+        """ln P(text | image) / P(text): images x texts."""
         figure = figure_mask(scenes)
         unseen = self.oracle.posterior(image=figure)
         seen = self.oracle.posterior(image=figure, scenes=scenes)
@@ -181,7 +248,7 @@ class OptimalModel:
         named = np.concatenate([membership("shape"), np.eye(len(GROUPS))], axis=1)  # as _NAMED
         own = w * (world.word_given_concept[self.doing] @ named).T  # names x activities
         usual = (1 - w) * (world.given_concept[self.doing] @ named).T + own
-        said = (1 - w) * (figure @ named)[:, :, None] + own  # pictures x names x activities
-        both = np.log(said / usual) + np.log(concept / world.prior)[:, None, self.doing]
+        p_name = (1 - w) * (figure @ named)[:, :, None] + own  # images x names x activities
+        both = np.log(p_name / usual) + np.log(concept / world.prior)[:, None, self.doing]
         of_concepts = np.log(concept / world.prior)
         return np.concatenate([of_concepts, both.reshape(len(scenes), -1)], axis=1)

@@ -1,9 +1,9 @@
-"""The planted world: which figures a concept comes with, in pictures and in words.
+"""The planted world: which figures a concept comes with, in images and in captions.
 
-For concept c and crossed group g (shape x hue), P(g | c) is proportional to exp(beta[c, g]): so the
+For concept c and group g (shape x hue), P(g | c) is proportional to exp(beta[c, g]): so the
 pointwise mutual information of every concept and group is known. The group that a caption names is
 the figure's, except in a share of captions where it is drawn from the concept's own table of words:
-so a tilt can be planted in the pictures, in the words, or in both.
+so a bias can be planted in the images, in the captions, or in both.
 """
 
 from __future__ import annotations
@@ -23,19 +23,31 @@ from tiltmeter.testbed.render import BACKGROUND, CELLS, GRAINS, SIZE, Scenes, ic
 from tiltmeter.types import Floats, Ints
 
 WHERE = ("both", "images", "words")
-#: Share of captions whose group word is not read off the figure.
+#: Share of captions whose group word is not the figure's.
 WORD_OF_ITS_OWN = 0.3
 #: Concepts that captions name together with a group.
 TARGET_LISTS = ("activities", "occupations")
-#: How frequent concepts are against each other: what leans takes more pictures to learn.
+#: Relative frequency of concepts: a bias takes more images to learn.
 PLACEBO, WORD, TARGET = 1, 2, 8
-#: Share of pictures without any icon; else 1 to 16 cells are drawn, few more often than many.
+#: Share of images without an icon; otherwise 1 to 16 cells are drawn, few more often than many.
 NO_ICON = 0.4
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Concepts, and how far each leans to each group, in pictures and in words."""
+    """Concepts, and how strongly each is associated with each group, in images and in captions.
+
+    Parameters
+    ----------
+    concepts : tuple of Concept
+        Everything that has an icon.
+    in_images, in_words : array of shape (concepts, groups)
+        beta, for the figure in an image and for the group that a caption names.
+    strength : float
+        Factor of all betas; 0 is a world without bias.
+    seed : int
+        Decides the betas.
+    """
 
     concepts: tuple[Concept, ...]
     in_images: Floats  # beta, concepts x groups
@@ -52,17 +64,44 @@ class World:
         seed: int = 0,
         table: Mapping[str, Mapping[str, float]] | str | Path | None = None,
     ) -> World:
-        """A world of the given strength; at 0 nothing leans.
+        """A world of a given strength.
 
-        `table` (a mapping, or a YAML file) takes the place of the house's own leanings:
-        concept -> {shape, hue or "shape | hue": beta}. What it does not name does not lean.
+        Parameters
+        ----------
+        strength : float
+            0 or more; at 0 there is no bias.
+        where : {"both", "images", "words"}
+            Where the bias is planted.
+        seed : int
+            Decides the default table.
+        table : mapping or path to a YAML file, optional
+            Replaces the default table: concept -> {shape, hue or "shape | hue": beta}. Concepts
+            that it does not name have no bias.
+
+        Returns
+        -------
+        World
+            The world.
+
+        Raises
+        ------
+        InputError
+            The strength is negative, or the table cannot be read.
+        UnknownNameError
+            `where`, or a concept or group of the table, is unknown.
+
+        Examples
+        --------
+        >>> world = World.plant(table={"nurse": {"round": 1.0}})
+        >>> world.given_concept[world.index("nurse")][:7].sum().round(3)
+        np.float64(0.731)
         """
         if where not in WHERE:
             raise UnknownNameError("place to plant", where, WHERE)
         if not strength >= 0:
-            raise InputError(f"the strength of a world is 0 or more; got {strength}")
+            raise InputError(f"the strength of a world must be 0 or more; got {strength}")
         known = concepts()
-        base = _house_table(known, seed) if table is None else _own_table(known, table)
+        base = _default_table(known, seed) if table is None else _read_table(known, table)
         beta, none = strength * base, np.zeros_like(base)
         return cls(
             known,
@@ -74,12 +113,12 @@ class World:
 
     @cached_property
     def given_concept(self) -> Floats:
-        """P(group of the figure | concept), concepts x groups."""
+        """P(figure's group | concept), concepts x groups."""
         return _softmax(self.in_images)
 
     @cached_property
     def word_given_concept(self) -> Floats:
-        """P(group a caption names | concept), where it is not read off the figure."""
+        """P(group that a caption names | concept), where it is not the figure's."""
         return _softmax(self.in_words)
 
     @cached_property
@@ -88,22 +127,24 @@ class World:
         return np.stack([icon_code(concept.name) for concept in self.concepts])
 
     def index(self, name: str) -> int:
-        """The number of a concept."""
-        found = {concept.name: at for at, concept in enumerate(self.concepts)}
-        if name not in found:
-            raise UnknownNameError("concept of the testbed", name, found)
-        return found[name]
+        """The number of a concept; UnknownNameError if there is none of that name."""
+        numbers = {concept.name: at for at, concept in enumerate(self.concepts)}
+        if name not in numbers:
+            raise UnknownNameError("concept of the testbed", name, numbers)
+        return numbers[name]
 
     @cached_property
     def targets(self) -> Ints:
-        """Activities and occupations, which captions may name together with a group; rising."""
+        """Activities and occupations, which captions may name with a group; ascending."""
         names = {word.text for name in TARGET_LISTS for word in load(name).words}
-        return np.array([at for at, one in enumerate(self.concepts) if one.name in names])
+        return np.array([at for at, concept in enumerate(self.concepts) if concept.name in names])
 
     @cached_property
     def prior(self) -> Floats:
         """P(concept)."""
-        weight = np.array([PLACEBO if one.placebo else WORD for one in self.concepts], float)
+        weight = np.array(
+            [PLACEBO if concept.placebo else WORD for concept in self.concepts], float
+        )
         weight[self.targets] = TARGET
         return np.asarray(weight / weight.sum())
 
@@ -128,12 +169,34 @@ class World:
         group: Ints | None = None,
         cells: Ints | int | None = None,
     ) -> Scenes:
-        """Scenes at random; what is given is kept. `cells` of the icon are drawn (0 to 16)."""
+        """Draw random scenes.
+
+        Parameters
+        ----------
+        n : int
+            Number of scenes.
+        rng : numpy.random.Generator
+            Source of randomness.
+        concept, group : int or array of int of shape (n,), optional
+            Fixed concepts and groups; drawn from the world by default.
+        cells : int or array of int of shape (n,), optional
+            Cells of each icon that are drawn, 0 to 16; random by default.
+
+        Returns
+        -------
+        Scenes
+            To be rendered by `render`, or shown to a model of the testbed.
+
+        Examples
+        --------
+        >>> len(World.plant().scenes(5, np.random.default_rng(0)))
+        5
+        """
         concept = self.draw_concepts(n, rng) if concept is None else np.broadcast_to(concept, n)
         group = self.draw_groups(concept, rng) if group is None else np.broadcast_to(group, n)
         if cells is None:
-            some = 1 + (CELLS**2 * rng.uniform(size=n) ** 2).astype(int)
-            cells = np.where(rng.uniform(size=n) < NO_ICON, 0, some)
+            drawn = 1 + (CELLS**2 * rng.uniform(size=n) ** 2).astype(int)
+            cells = np.where(rng.uniform(size=n) < NO_ICON, 0, drawn)
         size = rng.integers(4, 8, n)
         half = SIZE // 2
         order = rng.permuted(np.tile(np.arange(CELLS**2), (n, 1)), axis=1)
@@ -151,10 +214,10 @@ class World:
         )
 
 
-def _house_table(known: tuple[Concept, ...], seed: int) -> Floats:
-    """Leanings of the house: by shape, by hue, or only by their crossing; placebos have none.
+def _default_table(known: tuple[Concept, ...], seed: int) -> Floats:
+    """The default betas: by shape and hue, or only by their intersection; neutral words have none.
 
-    Each concept's come from its own name and the seed, whatever other concepts there are.
+    Those of a concept depend on its name and the seed, not on other concepts.
     """
     table = np.zeros((len(known), len(GROUPS)))
     for row, concept in enumerate(known):
@@ -163,7 +226,7 @@ def _house_table(known: tuple[Concept, ...], seed: int) -> Floats:
         digest = hashlib.sha256(f"{seed}/{concept.name}".encode()).digest()
         rng = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         if rng.uniform() < 0.1:
-            table[row] = _crossed(rng.uniform(0.5, 1.3) * rng.choice([-1, 1])).ravel()
+            table[row] = _intersectional(rng.uniform(0.5, 1.3) * rng.choice([-1, 1])).ravel()
         else:
             by_shape = np.array([0.5, -0.5]) * rng.normal(0, 1.2)
             by_hue = rng.normal(0, 0.9, len(HUES))
@@ -171,11 +234,11 @@ def _house_table(known: tuple[Concept, ...], seed: int) -> Floats:
     return table
 
 
-def _crossed(size: float) -> Floats:
-    """A leaning of shape x hue that neither shows alone: both margins stay even.
+def _intersectional(size: float) -> Floats:
+    """Betas by shape x hue that neither attribute shows alone: both margins stay even.
 
-    Three hues lean one way with round figures and the other way with square ones, three the other
-    way about; the seventh is raised so that every hue is as frequent as before.
+    Three hues are more frequent with round figures and less with square ones, three the other way
+    round; the seventh is raised so that every hue is as frequent as before.
     """
     sign = np.array([1, -1, 1, -1, 1, -1, 0])
     beta = size * np.array([1, -1])[:, None] * sign
@@ -183,7 +246,7 @@ def _crossed(size: float) -> Floats:
     return np.asarray(beta)
 
 
-def _own_table(
+def _read_table(
     known: tuple[Concept, ...], table: Mapping[str, Mapping[str, float]] | str | Path
 ) -> Floats:
     if isinstance(table, str | Path):
@@ -193,17 +256,19 @@ def _own_table(
         try:
             table = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise InputError(f"{path} cannot be read as a table of leanings: {error}") from None
+            raise InputError(f"{path} cannot be read as a table of betas: {error}") from None
     if not isinstance(table, Mapping) or not all(isinstance(x, Mapping) for x in table.values()):
-        raise InputError("a table of leanings maps each concept to {group: beta}")
+        raise InputError(
+            "a table of betas must map each concept to {group: beta}, as in nurse: {round: 1.0}"
+        )
     rows = {concept.name: at for at, concept in enumerate(known)}
     members = {name: [name in group.split(" | ") or name == group for group in GROUPS]
                for name in (*SHAPES, *HUES, *GROUPS)}  # fmt: skip
     beta = np.zeros((len(known), len(GROUPS)))
-    for name, leanings in table.items():
+    for name, betas in table.items():
         if name not in rows:
             raise UnknownNameError("concept of the testbed", str(name), rows)
-        for group, value in leanings.items():
+        for group, value in betas.items():
             if group not in members:
                 raise UnknownNameError("group of the testbed", str(group), members)
             beta[rows[name], members[group]] += float(value)

@@ -1,7 +1,6 @@
 """`hf:NAME_OR_DIR`: checkpoints of the transformers library; the kind is read from their config.
 
-Option: `revision`. Code that a checkpoint brings along is never run unless `trust_remote_code=yes`
-is given.
+Option: `revision`. Code in a checkpoint is never run without `trust_remote_code=yes`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from tiltmeter.io.specs import Spec
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.registry import Registry
 
-#: What serves a checkpoint, by the `model_type` in its config.
+#: The class for a checkpoint, by the `model_type` in its config.
 KINDS = Registry(
     "kind of checkpoint",
     {
@@ -37,6 +36,24 @@ KINDS = Registry(
 
 
 def load(spec: Spec) -> Any:
-    """Checkpoints of transformers, by name or directory: CLIP, SigLIP, BLIP, ViLT, FLAVA, ..."""
+    """Checkpoints of transformers, by name or directory: CLIP, SigLIP, BLIP, ViLT, FLAVA, ...
+
+    Parameters
+    ----------
+    spec : Spec
+        `hf:NAME_OR_DIR`, with the options `revision` and `trust_remote_code`.
+
+    Returns
+    -------
+    Network
+        The model of the checkpoint's kind (`KINDS`).
+
+    Raises
+    ------
+    InputError
+        The checkpoint cannot be loaded, or has no head that can be measured.
+    UnknownNameError
+        Its kind is not supported.
+    """
     checkpoint = Checkpoint.of(spec)
     return KINDS[checkpoint.model_type](checkpoint)

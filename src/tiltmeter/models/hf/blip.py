@@ -1,4 +1,4 @@
-"""BLIP and BLIP-2: contrastive vectors, and a head that says whether image and text match."""
+"""BLIP and BLIP-2: contrastive embeddings, and a head for matching images and texts."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.image_network import ImageNetwork
 from tiltmeter.types import Array
 
-#: What a pair of image and text can be scored by.
+#: Heads that score a pair of image and text.
 HEADS = ("itm", "itc")
 
 
 class BlipBase(ImageNetwork):
-    """What both have in common: the library scores their contrast by the bare cosine.
+    """What both have in common: the library scores their contrast by the plain cosine.
 
     There is no `logit_scale`: the published checkpoints do not contain the trained temperature.
     """
 
     def see(self, pixels: Tensor) -> Tensor:
-        """Images as the vision tower's vectors, one a patch."""
-        found = self.network.vision_model(pixel_values=self.normal(pixels))
-        return found.last_hidden_state  # type: ignore[no-any-return]
+        """The vision encoder's states of images, one per patch."""
+        output = self.network.vision_model(pixel_values=self.normal(pixels))
+        return output.last_hidden_state  # type: ignore[no-any-return]
 
 
 class Blip(BlipBase):
-    """BLIP: unit vectors from its two projections, and its matching head."""
+    """BLIP: unit embeddings from its two projections, and its matching head."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         from transformers import BlipForImageTextRetrieval
@@ -39,13 +39,13 @@ class Blip(BlipBase):
         super().__init__(checkpoint, BlipForImageTextRetrieval)
 
     def read(self, tokens: Any, seen: Tensor | None = None) -> Tensor:
-        """Each text's first vector, read alone or with an eye on what is seen."""
-        found = self.network.text_encoder(
+        """Each text's first state, read alone or attending to what is seen."""
+        output = self.network.text_encoder(
             input_ids=tokens["input_ids"],
             attention_mask=tokens["attention_mask"],
             encoder_hidden_states=seen,
         )
-        return found.last_hidden_state[:, 0]  # type: ignore[no-any-return]
+        return output.last_hidden_state[:, 0]  # type: ignore[no-any-return]
 
     def encode_images(self, images: Any) -> Array:
         def work(pixels: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Blip(BlipBase):
         return self.run(work, None, texts)
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
-        """The logit of a match minus the logit of none."""
+        """The logit of a match minus the logit of no match."""
 
         def work(pixels: Tensor, tokens: Any) -> Tensor:
             return odds(self.network.itm_head(self.read(tokens, self.see(pixels))))
@@ -71,9 +71,9 @@ class Blip(BlipBase):
 class Blip2(BlipBase):
     """BLIP-2: a matcher, by its matching head or by its contrast.
 
-    It is no dual encoder: an image has one unit vector for each of its query tokens (32 in the
-    published checkpoints), and a text is compared with whichever comes closest. No single vector
-    of an image has those similarities, so none is given out.
+    It is no dual encoder: an image has one unit vector per query token (32 in the published
+    checkpoints), and a text is compared with the closest one. No single vector of an image has
+    those similarities, so there is no `encode_images`.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -82,24 +82,24 @@ class Blip2(BlipBase):
         super().__init__(checkpoint, Blip2ForImageTextRetrieval)
 
     def match(self, images: Any, texts: Sequence[str], head: str = "itm") -> Array:
-        """`itm`: the logit of a match minus that of none; `itc`: the largest cosine."""
+        """`itm`: the logit of a match minus that of no match; `itc`: the largest cosine."""
         if head not in HEADS:
             raise UnknownNameError("head of BLIP-2", head, HEADS)
         return self.run(self.matched if head == "itm" else self.contrasted, images, texts)
 
     def matched(self, pixels: Tensor, tokens: Any) -> Tensor:
-        """Queries and text look at the image together; the head's answers are averaged."""
+        """Queries and text attend to the image together; the head's logits are averaged."""
         queries = self.queries(len(pixels))
-        found = self.network.qformer(
+        states = self.network.qformer(
             query_embeds=self.network.embeddings(tokens["input_ids"], query_embeds=queries),
             query_length=queries.shape[1],
             attention_mask=pad(tokens["attention_mask"], (queries.shape[1], 0), value=1),
             encoder_hidden_states=self.see(pixels),
         ).last_hidden_state
-        return odds(self.network.itm_head(found[:, : queries.shape[1]]).mean(dim=1))
+        return odds(self.network.itm_head(states[:, : queries.shape[1]]).mean(dim=1))
 
     def contrasted(self, pixels: Tensor, tokens: Any) -> Tensor:
-        """Queries look at the image, the text is read alone, and the closest query counts."""
+        """Queries attend to the image, the text is read alone, and the closest query counts."""
         seen = self.network.qformer(
             query_embeds=self.queries(len(pixels)), encoder_hidden_states=self.see(pixels)
         ).last_hidden_state

@@ -1,8 +1,8 @@
-"""BridgeTower: two towers, and bridges from their upper layers into a third encoder.
+"""BridgeTower: two encoders, and bridges from their upper layers into a third one.
 
-The contrastive head takes what the towers say before any bridge, so an image's vector knows nothing
-of a text. Several released checkpoints hold more heads than one; the first name under
-`architectures` in their config.json says which is served.
+The contrastive head uses the two encoders before any bridge, so an image embedding does not depend
+on a text. Several released checkpoints have more than one head; the first name under
+`architectures` in their config.json decides which is loaded.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from tiltmeter.types import Array
 
 
 class BridgeTowerWords(TokenizerMasks, ImageNetwork):
-    """Hidden words, always beside a picture: the bridges need one."""
+    """Masked words, always with an image: the bridges need one."""
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
         if pixels is None:
             raise InputError(
-                f"{self.name} is a BridgeTower, which cannot read without a picture: give an "
-                "image beside each text, such as a white one"
+                f"{self.name} is a BridgeTower, which cannot read without an image: give one "
+                "image per text, such as a white one"
             )
-        found = self.network(pixel_values=self.normal(pixels), **tokens)
-        return found.logits, tokens["input_ids"]
+        output = self.network(pixel_values=self.normal(pixels), **tokens)
+        return output.logits, tokens["input_ids"]
 
 
 class BridgeTowerMatch(ImageNetwork):
@@ -45,23 +45,24 @@ class BridgeTowerMatch(ImageNetwork):
 
 
 class BridgeTowerDual(ImageNetwork):
-    """The contrastive vectors of image and text; the third one, of both, is no tower's."""
+    """The contrastive embeddings of image and text; the third one, of both, is not used."""
 
     @property
     def logit_scale(self) -> float:
         return float(self.network.logit_scale.detach().exp())
 
     def encode_images(self, images: Any) -> Array:
-        towers = self.network.bridgetower
-        eye = towers.vision_model.visual
+        encoders = self.network.bridgetower
+        vision = encoders.vision_model.visual
 
         def work(pixels: Tensor) -> Tensor:
-            state = eye.forward_pre(self.normal(pixels))
-            # the library walks both towers in step: as many layers as the text has
-            for layer in eye.transformer.resblocks[: len(towers.text_model.encoder.layer)]:
+            state = vision.forward_pre(self.normal(pixels))
+            # the library runs both encoders in step: as many layers as the text has
+            for layer in vision.transformer.resblocks[: len(encoders.text_model.encoder.layer)]:
                 state = layer(state)
-            first = towers.cross_modal_image_transform(eye.forward_post(state))[:, 0]
-            return unit(self.network.itc_image_head(first + towers.token_type_embeddings.weight[1]))
+            first = encoders.cross_modal_image_transform(vision.forward_post(state))[:, 0]
+            kind = encoders.token_type_embeddings.weight[1]
+            return unit(self.network.itc_image_head(first + kind))
 
         return self.run(work, images, None)
 
@@ -74,7 +75,7 @@ class BridgeTowerDual(ImageNetwork):
 
 
 def load(checkpoint: Checkpoint) -> ImageNetwork:
-    """BridgeTower with the head for hidden words, for matching, or for contrast."""
+    """BridgeTower with the head for masked words, for matching, or for contrast."""
     kinds = {
         "BridgeTowerForMaskedLM": BridgeTowerWords,
         "BridgeTowerForImageAndTextRetrieval": BridgeTowerMatch,

@@ -1,4 +1,4 @@
-"""A checkpoint of transformers: its config, processor, tokenizer and weights, loaded with care."""
+"""A checkpoint of transformers: its config, processor, tokenizer and weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS = ("revision", "trust_remote_code")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Where a checkpoint is, and how its parts are loaded: by the library's own loaders."""
+    """Where a checkpoint is, and how its parts are loaded: with the library's own loaders."""
 
     name: str  # a directory, or a name on the hub
     revision: str | None = None
@@ -27,10 +27,10 @@ class Checkpoint:
     def of(cls, spec: Spec) -> Checkpoint:
         spec.only(*OPTIONS)
         if not spec.rest:
-            raise InputError("hf: names no checkpoint: write hf:DIR or hf:OWNER/NAME")
+            raise InputError("hf: needs a checkpoint: write hf:DIR or hf:OWNER/NAME")
         trust = spec.options.get("trust_remote_code", "no")
         if trust not in ("yes", "no"):
-            raise UnknownNameError("answer to trust_remote_code", trust, ("yes", "no"))
+            raise UnknownNameError("value of trust_remote_code", trust, ("yes", "no"))
         return cls(spec.rest, spec.options.get("revision"), trust == "yes")
 
     @property
@@ -75,24 +75,24 @@ class Checkpoint:
             return AutoTokenizer.from_pretrained(**self._where)
 
     def network(self, kind: type) -> Any:
-        """The weights in a class of the library; all of that class's weights must be there."""
+        """The weights in a class of the library; InputError if one of its weights is missing."""
         import torch
 
         with self._explained("weights"):
-            network, told = kind.from_pretrained(  # type: ignore[attr-defined]
+            network, info = kind.from_pretrained(  # type: ignore[attr-defined]
                 **self._where, output_loading_info=True, dtype=torch.float32
             )
-        if told["missing_keys"]:
-            some = ", ".join(sorted(told["missing_keys"])[:3])
+        if info["missing_keys"]:
+            examples = ", ".join(sorted(info["missing_keys"])[:3])
             raise InputError(
-                f"hf:{self.name} has no weights for {len(told['missing_keys'])} parts of "
-                f"{type(network).__name__} ({some}): it was saved from "
+                f"hf:{self.name} has no weights for {len(info['missing_keys'])} parts of "
+                f"{type(network).__name__} ({examples}): it was saved from "
                 f"{self.architecture or 'another'}"
             )
         return network
 
     def provenance(self, network: Any) -> dict[str, Any]:
-        """Where the checkpoint came from, and the class that serves it."""
+        """Where the checkpoint came from, and the class that it is loaded into."""
         return {
             "spec": f"hf:{self.name}",
             "revision": self.revision or getattr(self.config, "_commit_hash", None),
@@ -105,12 +105,12 @@ class Checkpoint:
             yield
         except UnpicklingError as error:
             raise InputError(
-                f"hf:{self.name}: its {part} cannot be loaded: a pickle that asks for more than "
+                f"hf:{self.name}: its {part} cannot be loaded: a pickle of more than "
                 "tensors could run code, so it was not opened. Save the model as safetensors"
             ) from error
         except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-            first = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0]
             raise InputError(
-                f"hf:{self.name}: its {part} cannot be loaded: {first}. Expected a directory that "
-                "save_pretrained wrote, or a name that the hub knows"
+                f"hf:{self.name}: its {part} cannot be loaded: {reason}. Expected a directory that "
+                "save_pretrained wrote, or a name on the Hugging Face Hub"
             ) from error

@@ -1,4 +1,4 @@
-"""Two towers, one space: CLIP and the models with the same two methods."""
+"""Dual encoders: CLIP and the models with the same two methods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiltmeter.types import Array
 
 
 class Dual(ImageNetwork):
-    """CLIP, MetaCLIP 2, AltCLIP, Chinese-CLIP: the projected vectors, made unit."""
+    """CLIP, MetaCLIP 2, AltCLIP, Chinese-CLIP: the projected embeddings, scaled to length 1."""
 
     padding: bool | str = True  # to the longest text of a block
 
@@ -30,7 +30,7 @@ class Dual(ImageNetwork):
 
     @property
     def longest(self) -> int:
-        """How many tokens a text may have: some tokenizers name no limit, but networks have one."""
+        """Most tokens of a text: some tokenizers have no limit, but networks do."""
         places: int = self.network.config.text_config.max_position_embeddings
         return min(places, int(self.tokenizer.model_max_length))
 
@@ -58,7 +58,7 @@ class Dual(ImageNetwork):
 
 
 class Align(Dual):
-    """ALIGN: similarities are divided by a temperature, and pixels run from -1 to 1."""
+    """ALIGN: similarities are divided by a temperature, and pixels range from -1 to 1."""
 
     padding = "max_length"
 
@@ -68,17 +68,17 @@ class Align(Dual):
 
     @property
     def longest(self) -> int:
-        return min(64, super().longest)  # 64: as its own processor has it
+        return min(64, super().longest)  # 64: as in its own processor
 
     def pixels(self, images: Any) -> Tensor:
-        made = self.processor(
+        processed = self.processor(
             list(images), return_tensors="pt", do_normalize=False, include_top=False,
             rescale_factor=1 / 255, rescale_offset=False,
         )  # fmt: skip
-        return made["pixel_values"]  # type: ignore[no-any-return]
+        return processed["pixel_values"]  # type: ignore[no-any-return]
 
     def normal(self, pixels: Tensor) -> Tensor:
-        """The steps of EfficientNet's processor: stretch, shift, and normalise up to twice."""
+        """The steps of EfficientNet's processor: scale, shift, and normalise up to twice."""
         pixels = pixels * (255 * self.processor.rescale_factor)
         pixels = super().normal(pixels - 1 if self.processor.rescale_offset else pixels)
         if not self.processor.include_top:
@@ -89,29 +89,29 @@ class Align(Dual):
 class Siglip(Dual):
     """SigLIP, and SigLIP 2 of a fixed size: texts are lower-cased, and padded to full length."""
 
-    padding = "max_length"  # the vector is read off at the last place
+    padding = "max_length"  # the embedding is read at the last position
 
     @property
     def logit_bias(self) -> float:
         return float(self.network.logit_bias.detach())
 
     def tokens(self, texts: Sequence[str]) -> Any:
-        # SigLIP 2 was trained on lower case; Gemma's tokenizer, which it borrows, keeps capitals
+        # SigLIP 2 was trained on lower case; its tokenizer, Gemma's, keeps capitals
         lower = getattr(self.tokenizer, "do_lower_case", True)
         return super().tokens([text.lower() for text in texts] if lower else texts)
 
 
 class Naflex(Siglip):
-    """SigLIP 2 for pictures of any shape, which are cut into patches.
+    """SigLIP 2 for images of any shape, which are cut into patches.
 
-    Pictures of different shapes fit into one tensor of `pixels`: a row is the patches of a picture,
-    each with two marks behind its values: 1 where there is a patch, and 1 where a line of patches
-    begins. Tensors of plain pixels, n x 3 x height x width, are taken as well.
+    Images of different shapes fit into one tensor of `pixels`: a row is the patches of an image,
+    each with two marks after its values: 1 where there is a patch, and 1 where a line begins.
+    Tensors of plain pixels, n x 3 x height x width, are accepted as well.
     """
 
     def pixels(self, images: Any) -> Tensor:
-        made = self.processor(list(images), return_tensors="pt", do_normalize=False)
-        return marked(made["pixel_values"], made["spatial_shapes"])
+        processed = self.processor(list(images), return_tensors="pt", do_normalize=False)
+        return marked(processed["pixel_values"], processed["spatial_shapes"])
 
     def seen(self, pixels: Tensor) -> dict[str, Tensor]:
         if pixels.ndim == 4:
@@ -143,7 +143,7 @@ def cut(pixels: Tensor, side: int) -> Tensor:
 
 
 def marked(patches: Tensor, shapes: Tensor) -> Tensor:
-    """Patches with their two marks, given how many lines and how many in a line there are."""
+    """Patches with their two marks, from the number of lines and of patches per line."""
     shapes = shapes.to(patches.device)
     place = torch.arange(patches.shape[1], device=patches.device)
     here = place < shapes.prod(dim=1, keepdim=True)
@@ -151,7 +151,7 @@ def marked(patches: Tensor, shapes: Tensor) -> Tensor:
     return torch.cat([patches, here[..., None], begins[..., None]], dim=-1)
 
 
-def unit(found: Any) -> Tensor:
-    """The projected vector, of length one; transformers 5 wraps it in an output object."""
-    vector = found if isinstance(found, Tensor) else found.pooler_output
+def unit(output: Any) -> Tensor:
+    """The projected embedding, scaled to length 1; transformers 5 wraps it in an output object."""
+    vector = output if isinstance(output, Tensor) else output.pooler_output
     return torch.nn.functional.normalize(vector, dim=-1)

@@ -1,4 +1,4 @@
-"""FLAVA: two towers, and a third encoder over both."""
+"""FLAVA: an image encoder and a text encoder, and a third encoder over both."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from tiltmeter.types import Array
 
 
 class Flava(ImageNetwork):
-    """The towers alone: projected vectors of their first tokens, made unit."""
+    """The two encoders alone: projected embeddings of their first tokens, scaled to length 1."""
 
     @property
-    def towers(self) -> Any:
+    def encoders(self) -> Any:
         return self.network
 
     @property
     def logit_scale(self) -> float:
-        return float(self.towers.logit_scale.detach().exp())
+        return float(self.encoders.logit_scale.detach().exp())
 
     def encode_images(self, images: Any) -> Array:
         def work(pixels: Tensor) -> Tensor:
-            found = self.towers.get_image_features(pixel_values=self.normal(pixels))
-            return unit(found.pooler_output[:, 0])
+            output = self.encoders.get_image_features(pixel_values=self.normal(pixels))
+            return unit(output.pooler_output[:, 0])
 
         return self.run(work, images, None)
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
         def work(tokens: Any) -> Tensor:
-            return unit(self.towers.get_text_features(**tokens).pooler_output[:, 0])
+            return unit(self.encoders.get_text_features(**tokens).pooler_output[:, 0])
 
         return self.run(work, None, texts)
 
 
 class FlavaHeads(TokenizerMasks, Flava):
-    """With the heads of pretraining: matching, and hidden words with a picture or without."""
+    """With the heads of pretraining: matching, and masked words with an image or without."""
 
     @property
-    def towers(self) -> Any:
+    def encoders(self) -> Any:
         return self.network.flava
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
@@ -58,17 +58,17 @@ class FlavaHeads(TokenizerMasks, Flava):
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
         ids = tokens["input_ids"]
         if pixels is None:
-            return self.network.mlm_head(self.towers.text_model(**tokens).last_hidden_state), ids
-        # the picture's tokens stand before the text's
+            return self.network.mlm_head(self.encoders.text_model(**tokens).last_hidden_state), ids
+        # the image's tokens come before the text's
         fused = self._fused(pixels, tokens)[:, -ids.shape[1] :]
         return self.network.mmm_text_head(fused), ids
 
     def _fused(self, pixels: Tensor, tokens: Any) -> Tensor:
-        found = self.towers(pixel_values=self.normal(pixels), **tokens)
-        return found.multimodal_embeddings  # type: ignore[no-any-return]
+        output = self.encoders(pixel_values=self.normal(pixels), **tokens)
+        return output.multimodal_embeddings  # type: ignore[no-any-return]
 
 
 def load(checkpoint: Checkpoint) -> Flava:
-    """FLAVA's towers, with the heads of pretraining where they were saved."""
+    """FLAVA's encoders, with the heads of pretraining where they were saved."""
     kinds = {"FlavaForPreTraining": FlavaHeads, "FlavaModel": Flava}
     return served(checkpoint, kinds)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What every checkpoint of transformers that sees pictures has in common."""
+"""What all checkpoints of transformers with images have in common."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tiltmeter.models.network import Network
 
 
 class ImageNetwork(Network):
-    """A network whose pixels are made by the checkpoint's own image processor."""
+    """A network whose pixels come from the checkpoint's own image processor."""
 
     def __init__(self, checkpoint: Checkpoint, kind: type) -> None:
         network = checkpoint.network(kind)
@@ -23,12 +23,12 @@ class ImageNetwork(Network):
         self.preprocessing = self.processor.to_dict()
 
     def pixels(self, images: Any) -> Tensor:
-        """All that the processor does but the last step: that one is done in `normal`."""
-        made = self.processor(list(images), return_tensors="pt", do_normalize=False)
-        return made["pixel_values"]  # type: ignore[no-any-return]
+        """The processor without its last step, normalisation, which `normal` does."""
+        processed = self.processor(list(images), return_tensors="pt", do_normalize=False)
+        return processed["pixel_values"]  # type: ignore[no-any-return]
 
     def normal(self, pixels: Tensor) -> Tensor:
-        """Pixels from 0 to 1 as the network saw them in training."""
+        """Normalise pixels from 0 to 1 as in training."""
         if not self.processor.do_normalize:
             return pixels
         mean, std = (

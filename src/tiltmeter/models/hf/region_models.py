@@ -1,8 +1,8 @@
-"""VisualBERT and LXMERT: models that see regions that a detector found, and no pixels.
+"""VisualBERT and LXMERT: models of image regions that a detector found, instead of pixels.
 
-Their images are `Regions`. Features given as a tensor, bare or within `Regions`, keep gradients: an
-attack acts on features then. uclanlp's VisualBERT comes without a tokenizer; it reads as
-bert-base-uncased does: save that one's tokenizer beside the weights.
+Their images are `Regions`. Features given as a tensor, alone or in `Regions`, keep gradients: an
+attack then acts on features. uclanlp's VisualBERT comes without a tokenizer; it uses that of
+bert-base-uncased: save it next to the weights.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tiltmeter.types import Array
 
 
 class RegionModel(TokenizerMasks, TextCheckpoint):
-    """What both share: regions in the place of pixels, and a head with two logits."""
+    """What both share: regions instead of pixels, and a matching head with two logits."""
 
-    width: str  # what the config calls the dimensions of a region
+    width: str  # name of the dimensions of a region in the config
     matched = 1  # which of the two logits means "match"
 
     def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
-        """Log-odds of pieces at every place, and the two logits of matching."""
+        """Logits of pieces at every position, and the two logits of matching."""
         raise NotImplementedError
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
@@ -38,8 +38,8 @@ class RegionModel(TokenizerMasks, TextCheckpoint):
 
     def word_logits(self, pixels: Any | None, tokens: Any) -> tuple[Tensor, Tensor]:
         ids = tokens["input_ids"]
-        found = self.see(None if pixels is None else self._checked(pixels), tokens)[0]
-        return found[:, : ids.shape[1]], ids  # the regions stand behind the text
+        logits = self.see(None if pixels is None else self._checked(pixels), tokens)[0]
+        return logits[:, : ids.shape[1]], ids  # the regions come after the text
 
     def pixels(self, images: Any) -> Any:
         """Regions, as they are."""
@@ -50,17 +50,19 @@ class RegionModel(TokenizerMasks, TextCheckpoint):
     ) -> Array:
         if isinstance(images, Regions) and isinstance(images.features, Tensor):
             if texts is not None and len(texts) != len(images):
-                raise InputError(f"{len(images)} images beside {len(texts)} texts: one text each")
+                raise InputError(
+                    f"{len(images)} images, but {len(texts)} texts: give one text per image"
+                )
             return self._step(work, images, texts)  # whole, with gradients
         return super().run(work, images, texts)
 
     def _checked(self, seen: Tensor | Regions) -> Regions:
         regions = seen if isinstance(seen, Regions) else Regions(seen)
-        given, expected = regions.features.shape[-1], getattr(self.network.config, self.width)
-        if given != expected:
+        actual, expected = regions.features.shape[-1], getattr(self.network.config, self.width)
+        if actual != expected:
             raise InputError(
-                f"{self.name} takes regions of {expected} dimensions; these have {given}: they "
-                "must come from the detector that it was trained with"
+                f"{self.name} takes regions of {expected} dimensions; these have {actual}: use "
+                "those of the detector that it was trained with"
             )
         return regions
 
@@ -69,37 +71,37 @@ class VisualBert(RegionModel):
     """VisualBERT: one stream of words and regions.
 
     The library's documentation has 0 for "match". The training code of the released weights
-    (uclanlp/visualbert, dataloaders/bert_data_utils.py) writes 1 for a caption that is right: so do
-    we; set `matched` to 0 for weights that were trained by the documentation. The released ones saw
-    two captions, the first always right; here they see one.
+    (uclanlp/visualbert, dataloaders/bert_data_utils.py) has 1 for a right caption, and so has this
+    class; set `matched` to 0 for weights that were trained by the documentation. The released ones
+    saw two captions, the first always right; here they see one.
     """
 
     width = "visual_embedding_dim"
 
     def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
         shown = {} if regions is None else {"visual_embeds": regions.features}
-        found = self.network(**tokens, **shown)
-        return found.prediction_logits, found.seq_relationship_logits
+        output = self.network(**tokens, **shown)
+        return output.prediction_logits, output.seq_relationship_logits
 
 
 class Lxmert(RegionModel):
-    """LXMERT: words and regions, each with layers of their own before they meet."""
+    """LXMERT: words and regions, each with layers of their own before they are joined."""
 
     width = "visual_feat_dim"
 
     def see(self, regions: Regions | None, tokens: Any) -> tuple[Tensor, Tensor]:
         if regions is None:
             raise InputError(
-                f"{self.name} is an LXMERT, which cannot read without regions: give those of an "
-                "image beside each text"
+                f"{self.name} is an LXMERT, which cannot read without regions: give those of one "
+                "image per text"
             )
         if regions.boxes is None:
             raise InputError(
-                f"{self.name} is an LXMERT, which must know where regions lie: give "
+                f"{self.name} is an LXMERT, which needs the boxes of regions: give "
                 "Regions(features, boxes)"
             )
-        found = self.network(**tokens, visual_feats=regions.features, visual_pos=regions.boxes)
-        return found.prediction_logits, found.cross_relationship_score
+        output = self.network(**tokens, visual_feats=regions.features, visual_pos=regions.boxes)
+        return output.prediction_logits, output.cross_relationship_score
 
 
 def load(checkpoint: Checkpoint) -> RegionModel:

@@ -1,4 +1,4 @@
-"""Regions: what a detector saw in pictures, for the models that take that in place of pixels."""
+"""Regions of images that a detector found, for models that take them instead of pixels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,25 @@ from tiltmeter.types import Array
 
 @dataclass(frozen=True, eq=False)
 class Regions(Sequence["Regions"]):
-    """Features of the regions of pictures, n x regions x d, and where these lie.
+    """Features of the regions of images, and their boxes.
 
-    Boxes, n x regions x 4, are left, top, right and bottom as shares of the picture, 0 to 1.
-    Features that are a tensor keep their gradients; an attack then acts on features, and no picture
-    need exist that has them.
+    Parameters
+    ----------
+    features : array of shape (images, regions, dimensions)
+        A tensor keeps its gradients; an attack then acts on features, and no image need exist that
+        has them.
+    boxes : array of shape (images, regions, 4), optional
+        Left, top, right and bottom as shares of the image, 0 to 1.
+    ids : tuple of str
+        One identifier per image; row numbers by default.
 
+    Raises
+    ------
+    InputError
+        The shapes do not fit together, or boxes are not within 0 and 1.
+
+    Examples
+    --------
     >>> seen = Regions(np.zeros((2, 36, 2048)), ids=("one", "two"))
     >>> len(seen), seen.of(["two"]).features.shape
     (2, (1, 36, 2048))
@@ -31,7 +44,7 @@ class Regions(Sequence["Regions"]):
 
     features: Array
     boxes: Array | None = None
-    ids: tuple[str, ...] = ()  # row numbers, where none are given
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         shape = tuple(self.features.shape)
@@ -45,33 +58,49 @@ class Regions(Sequence["Regions"]):
                 )
             if shape[0] and not (self.boxes.min() >= 0 and self.boxes.max() <= 1):
                 raise InputError(
-                    "boxes are shares of the picture, from 0 to 1; these run from "
+                    "boxes are shares of the image, from 0 to 1; these range from "
                     f"{float(self.boxes.min()):g} to {float(self.boxes.max()):g}: divide left and "
-                    "right by the picture's width, top and bottom by its height"
+                    "right by the image's width, top and bottom by its height"
                 )
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(row) for row in range(shape[0])))
         if len(self.ids) != shape[0]:
-            raise InputError(f"{shape[0]} pictures with regions, but {len(self.ids)} ids")
+            raise InputError(f"{shape[0]} images with regions, but {len(self.ids)} ids")
 
     @classmethod
     def read(cls, path: str | Path) -> Regions:
-        """From .npz (features; where known boxes, ids), .npy (features), or Parquet (columns)."""
+        """Read regions from a file.
+
+        Parameters
+        ----------
+        path : path
+            .npz (features; optionally boxes, ids), .npy (features), or .parquet (columns).
+
+        Returns
+        -------
+        Regions
+            Features, boxes and ids.
+
+        Raises
+        ------
+        InputError
+            The file does not exist, is of another kind, or has no features.
+        """
         path = Path(path)
         if not path.is_file():
             raise InputError(f"no such file of regions: {path}")
         ids: Sequence[Any] = ()
         try:
             if path.suffix == ".npy":
-                held = {"features": np.load(path, mmap_mode="r", allow_pickle=False)}
+                content = {"features": np.load(path, mmap_mode="r", allow_pickle=False)}
             elif path.suffix == ".npz":
                 with np.load(path, allow_pickle=False) as file:
-                    held = {name: file[name] for name in file.files}
-                ids = held.get("ids", np.empty(0)).tolist()
+                    content = {name: file[name] for name in file.files}
+                ids = content.get("ids", np.empty(0)).tolist()
             elif path.suffix == ".parquet":
                 table = read_table(path)
                 names = [name for name in ("features", "boxes") if name in table.column_names]
-                held = {n: np.asarray(table[n].to_pylist(), dtype=np.float32) for n in names}
+                content = {n: np.asarray(table[n].to_pylist(), dtype=np.float32) for n in names}
                 ids = item_ids(table, path)
             else:
                 raise InputError(f"{path} cannot be read; expected .npz, .npy or .parquet")
@@ -79,22 +108,24 @@ class Regions(Sequence["Regions"]):
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{path} does not hold the same number of regions for each picture, or is no "
-                f"such file: {error}"
+                f"{path} does not have the same number of regions for each image, or is not "
+                f"such a file: {error}"
             ) from None
-        if "features" not in held:
-            raise InputError(f"{path} holds {', '.join(held) or 'nothing'}; expected features, "
-                             "n x regions x d, and where known boxes and ids")  # fmt: skip
-        return cls(held["features"], held.get("boxes"), tuple(str(name) for name in ids))
+        if "features" not in content:
+            raise InputError(
+                f"{path} contains {', '.join(content) or 'nothing'}; expected features, "
+                "n x regions x d, and optionally boxes and ids"
+            )
+        return cls(content["features"], content.get("boxes"), tuple(str(name) for name in ids))
 
     @classmethod
     def joined(cls, parts: Sequence[Any]) -> Regions:
-        """One from several, such as the items of another."""
+        """Join several into one."""
         if not all(isinstance(part, cls) for part in parts):
-            given = next(type(part).__name__ for part in parts if not isinstance(part, cls))
+            kind = next(type(part).__name__ for part in parts if not isinstance(part, cls))
             raise InputError(
-                f"this model sees regions, not pictures: expected Regions, got {given}. Read "
-                "those that a detector made beforehand: Regions.read(FILE)"
+                f"this model takes regions, not images: expected Regions, got {kind}. Read "
+                "those that a detector made: Regions.read(FILE)"
             )
         boxes = [part.boxes for part in parts]
         return cls(
@@ -111,7 +142,7 @@ class Regions(Sequence["Regions"]):
     @overload
     def __getitem__(self, at: slice) -> Regions: ...
     def __getitem__(self, at: int | slice) -> Regions:
-        """Those of one picture, or of several: always Regions."""
+        """The regions of one image, or of several: always Regions."""
         rows = range(len(self))[at]
         return self.only([rows] if isinstance(rows, int) else rows)
 
@@ -121,11 +152,11 @@ class Regions(Sequence["Regions"]):
         return Regions(self.features[at], boxes, tuple(self.ids[row] for row in at))
 
     def of(self, ids: Sequence[str]) -> Regions:
-        """Those of the pictures with these ids, in their order."""
+        """The regions of the images with these ids, in their order."""
         row = {name: at for at, name in enumerate(self.ids)}
         for name in ids:
             if name not in row:
-                raise UnknownNameError("picture with regions", name, row)
+                raise UnknownNameError("image with regions", name, row)
         return self.only([row[name] for name in ids])
 
     def to(self, device: torch.device | str) -> Regions:
@@ -134,31 +165,48 @@ class Regions(Sequence["Regions"]):
         return Regions(_tensor(self.features, device), boxes, self.ids)
 
 
-def detect(pictures: Sequence[Any], *, count: int = 36, network: Any = None) -> Regions:
-    """The surest regions of each picture by torchvision's Faster R-CNN; one with fewer repeats its.
+def detect(images: Sequence[Any], *, count: int = 36, network: Any = None) -> Regions:
+    """Detect regions with torchvision's Faster R-CNN.
 
-    These features have 1024 dimensions. The released VisualBERT and LXMERT were trained on those of
-    other detectors, with 2048: for them, read features that those made.
+    Parameters
+    ----------
+    images : sequence of PIL.Image.Image
+        The images.
+    count : int
+        Number of regions per image, the most certain first; an image with fewer repeats its own.
+    network : torch.nn.Module, optional
+        The detector; by default one with torchvision's weights, which are downloaded.
+
+    Returns
+    -------
+    Regions
+        Features of 1024 dimensions. The released VisualBERT and LXMERT were trained on those of
+        other detectors, with 2048: for them, read features that those made.
+
+    Raises
+    ------
+    InputError
+        torchvision is not installed.
     """
     try:
         from torchvision.models.detection import (  # type: ignore[import-not-found,unused-ignore]
             fasterrcnn_resnet50_fpn,
         )
-    except (ImportError, RuntimeError):  # the latter where it does not fit torch
+    except (ImportError, RuntimeError):  # RuntimeError: torchvision built for another torch
         raise InputError(
             "to detect regions, torchvision must be installed (pip install torchvision); or read "
-            "regions that were made beforehand: Regions.read(FILE)"
+            "regions that were detected elsewhere: Regions.read(FILE)"
         ) from None
     network = (network or fasterrcnn_resnet50_fpn(weights="DEFAULT")).eval()
     features, boxes = [], []
     with torch.inference_mode():
-        for picture in pictures:
-            pixels = _tensor(np.asarray(picture.convert("RGB")), "cpu").permute(2, 0, 1) / 255
-            whole = torch.tensor([picture.width, picture.height] * 2)
-            found = network([pixels])[0]["boxes"]
-            if not len(found):
-                found = torch.tensor([[0, 0, 1, 1]]) * whole
-            shares = found[torch.arange(count) % len(found)] / whole
+        for image in images:
+            pixels = _tensor(np.asarray(image.convert("RGB")), "cpu").permute(2, 0, 1) / 255
+            whole = torch.tensor([image.width, image.height] * 2)
+            detected = network([pixels])[0]["boxes"]
+            if not len(detected):
+                detected = torch.tensor([[0, 0, 1, 1]]) * whole
+            shares = detected[torch.arange(count) % len(detected)] / whole
             scaled, _ = network.transform([pixels])  # to the detector's own size
             height, width = scaled.image_sizes[0]
             pooled = network.roi_heads.box_roi_pool(
@@ -172,15 +220,15 @@ def detect(pictures: Sequence[Any], *, count: int = 36, network: Any = None) -> 
 
 
 def _tensor(array: Array, device: torch.device | str) -> Tensor:
-    made = array if isinstance(array, Tensor) else torch.from_numpy(np.array(array, np.float32))
-    return made.to(device, torch.float32)
+    tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.array(array, np.float32))
+    return tensor.to(device, torch.float32)
 
 
 def _joined(parts: list[Array]) -> Array:
     try:
         return torch.cat(parts) if isinstance(parts[0], Tensor) else np.concatenate(parts)
     except (ValueError, RuntimeError, TypeError) as error:
-        raise InputError(f"the regions of these pictures do not fit together: {error}") from None
+        raise InputError(f"the regions of these images have different shapes: {error}") from None
 
 
 def _sizes(shape: Sequence[int]) -> str:

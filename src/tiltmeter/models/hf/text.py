@@ -1,4 +1,4 @@
-"""Words: how a checkpoint's tokenizer hides and spells them; and the models that only read."""
+"""Masked words with a checkpoint's tokenizer, and models that only read texts."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ from tiltmeter.types import Array
 
 
 class TokenizerMasks(Masked):
-    """Masks and pieces as the checkpoint's own tokenizer has them; stands before what loads it."""
+    """Masks and pieces of the checkpoint's own tokenizer; a mixin, listed first."""
 
     tokenizer: Any
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         if self.tokenizer.mask_token is None:
-            raise InputError(f"the tokenizer of {self.name} has no mask: it cannot hide words")
+            raise InputError(
+                f"the tokenizer of {self.name} has no mask token: it cannot mask words"
+            )
         self.mask_token = str(self.tokenizer.mask_token)
         self.mask_id = int(self.tokenizer.mask_token_id)
         self._swallow_space()
 
     def pieces(self, word: str) -> tuple[int, ...]:
-        """The numbers of a word's pieces, as they stand inside a sentence."""
-        # there a word follows a space, and byte-level pieces such as RoBERTa's hold that space
-        found = self.tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
-        if not found or self.tokenizer.unk_token_id in found:
+        """Token numbers of a word's pieces, as inside a sentence."""
+        # there a word follows a space, which byte-level pieces such as RoBERTa's include
+        ids = self.tokenizer(f" {word}", add_special_tokens=False)["input_ids"]
+        if not ids or self.tokenizer.unk_token_id in ids:
             raise InputError(f"the tokenizer of {self.name} has no pieces for {word!r}")
-        return tuple(found)
+        return tuple(ids)
 
     def _swallow_space(self) -> None:
-        """Lets a mask stand for a word with the space before it, as it did in training."""
-        # the library forgets this where a byte-level tokenizer was saved without tokenizer.json
+        """Let a mask include the space before it, as in training."""
+        # the library loses this where a byte-level tokenizer was saved without tokenizer.json
         spaced, tight = (
             self.tokenizer(f"a{gap}{self.mask_token}")["input_ids"] for gap in (" ", "")
         )
@@ -60,7 +62,7 @@ class TextCheckpoint(Network):
 
 
 class TextModel(TokenizerMasks, TextCheckpoint):
-    """BERT and RoBERTa: words beside words, and no picture."""
+    """BERT and RoBERTa: masked words from texts alone."""
 
     def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
         """Log-probabilities of every piece at every mask; images must be None."""
@@ -73,20 +75,20 @@ class TextModel(TokenizerMasks, TextCheckpoint):
 
 
 def served(checkpoint: Checkpoint, kinds: Mapping[str, type]) -> Any:
-    """The checkpoint in the one of our kinds that fits the class that it was saved from."""
+    """The checkpoint in the class of `kinds` for the architecture that it was saved from."""
     import transformers
 
     name = checkpoint.architecture
     if name not in kinds:
         raise InputError(
-            f"hf:{checkpoint.name} was saved from {name or 'a class that it does not name'}; of "
+            f"hf:{checkpoint.name} was saved from {name or 'an unnamed class'}; of "
             f"{checkpoint.model_type} the classes {', '.join(kinds)} can be measured. The name "
-            "stands in its config.json under architectures"
+            "is in its config.json under architectures"
         )
     return kinds[name](checkpoint, getattr(transformers, name))
 
 
 def load(checkpoint: Checkpoint) -> TextModel:
-    """BERT or RoBERTa with the head for hidden words."""
+    """BERT or RoBERTa with the head for masked words."""
     names = ("BertForMaskedLM", "BertForPreTraining", "RobertaForMaskedLM")
     return served(checkpoint, dict.fromkeys(names, TextModel))  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
 """ViLT: one stream of words and patches.
 
-Its processor keeps each picture's shape, and where shapes differ it pads to one size, with a mask
-for what is picture. `pixels` does the same: n x 3 x height x width, and where there is padding a
-fourth channel, the mask, 1 for picture and 0 for padding. The mask is rounded when it is read, so
-neither a gradient nor noise moves it. One picture alone has no padding and no fourth channel.
+Its processor keeps the shape of each image, and where shapes differ it pads to one size, with a
+mask. `pixels` does the same: n x 3 x height x width, and where there is padding a fourth channel,
+the mask, 1 for image and 0 for padding. The mask is rounded when it is read, so neither a gradient
+nor noise changes it. A single image has no padding and no fourth channel.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from tiltmeter.types import Array
 
 
 class Vilt(ImageNetwork):
-    """What both heads share: pictures of any shape, and one pass over both."""
+    """What both heads share: images of any shape, and one pass over both."""
 
     def pixels(self, images: Any) -> Tensor:
-        """Pixels from 0 to 1; a fourth channel says what is picture, where some is padding."""
-        made = self.processor(list(images), return_tensors="pt", do_normalize=False, do_pad=True)
-        pixels, mask = made["pixel_values"], made["pixel_mask"]
+        """Pixels from 0 to 1; a fourth channel marks the image, where some of it is padding."""
+        processed = self.processor(
+            list(images), return_tensors="pt", do_normalize=False, do_pad=True
+        )
+        pixels, mask = processed["pixel_values"], processed["pixel_mask"]
         return pixels if mask.all() else torch.cat([pixels, mask[:, None]], dim=1)
 
     def see(self, pixels: Tensor | None, tokens: Any) -> Any:
-        """The library's own pass; without a picture there are no patches, and not even white."""
+        """The library's own pass; without an image there are no patches at all."""
         if pixels is None:
             none = torch.zeros(len(tokens["input_ids"]), 0, device=self.device)
             width = self.network.config.hidden_size
@@ -45,28 +47,28 @@ class Vilt(ImageNetwork):
 
 
 class ViltWords(TokenizerMasks, Vilt):
-    """Hidden words beside patches, or beside none: the stream then holds the text alone."""
+    """Masked words with patches, or without: the stream then contains the text alone."""
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
         return self.see(pixels, tokens).logits, tokens["input_ids"]
 
 
 class ViltMatch(Vilt):
-    """Retrieval: a single logit, high where picture and text belong together."""
+    """Retrieval: a single logit, high where image and text belong together."""
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
         return self.run(lambda pixels, tokens: self.see(pixels, tokens).logits[:, 0], images, texts)
 
 
 def load(checkpoint: Checkpoint) -> Vilt:
-    """ViLT with the head for hidden words, or with the one for retrieval."""
+    """ViLT with the head for masked words, or with the one for retrieval."""
     kinds = {"ViltForMaskedLM": ViltWords, "ViltForImageAndTextRetrieval": ViltMatch}
     return served(checkpoint, kinds)  # type: ignore[no-any-return]
 
 
 @contextmanager
 def _same_order() -> Iterator[None]:
-    """ViLT shuffles its patches: the same way each time, and the caller's dice stay as they are."""
+    """ViLT shuffles its patches: here always the same way, keeping torch's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         yield

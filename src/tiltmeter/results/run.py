@@ -1,0 +1,279 @@
+"""`Run`: the results of an audit, in memory and on disk.
+
+A run on disk is a directory: `run.json` (what was measured, on what, how), `results.parquet` (one
+row per measurement), `instances/PROBE.parquet` (single images or instances, never pixels), and
+`vectors/` (the embeddings of texts and images that were ranked, from which a comparison scores them
+again, and counts and moments of their scores, from which anyone can check the results).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.results.files import content_hash, file_hash, write_parquet, written_beside
+from tiltmeter.results.schema import RESULTS
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+#: Version of the layout on disk.
+FORMAT = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The results of an audit, with their provenance.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        One row per measurement, with the columns of `RESULTS`.
+    meta : dict
+        Provenance: model, data, convention, seed, versions (see `run_record`).
+    instances : dict of str to pyarrow.Table
+        Probe to its single images or instances, with the columns of `INSTANCES`.
+    vectors : dict of str to pyarrow.Table
+        `texts` and `faces` that were ranked, with their embeddings or their keys in a store: see
+        `tiltmeter.judge.gate.run_scores`.
+
+    Raises
+    ------
+    InputError
+        The table has other columns.
+
+    Examples
+    --------
+    >>> from tiltmeter.results import Run, rows
+    >>> run = Run(rows(1, metric="ndkl", attribute="gender", value=0.2))
+    >>> run
+    <run, 1 rows>
+    >>> [row["value"] for row in run.where(metric="ndkl")]
+    [0.2]
+    """
+
+    table: pa.Table
+    meta: dict[str, Any] = field(default_factory=dict)
+    instances: dict[str, pa.Table] = field(default_factory=dict)
+    vectors: dict[str, pa.Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.table.schema != RESULTS:
+            raise InputError(
+                "a run's table must have the columns of tiltmeter.results.RESULTS: make it with "
+                "tiltmeter.results.rows"
+            )
+
+    def __repr__(self) -> str:
+        model = self.meta.get("model", {}).get("name")
+        return f"<run{f' of {model}' if model else ''}, {self.table.num_rows:,} rows>"
+
+    @property
+    def conventions(self) -> list[str]:
+        """Names of the conventions that its results were computed under."""
+        return sorted(set(self.table["convention"].drop_null().to_pylist()))
+
+    def where(self, **equal: Any) -> list[dict[str, Any]]:
+        """Select rows.
+
+        Parameters
+        ----------
+        **equal
+            Column name to the value that a row must have there; None selects nulls.
+
+        Returns
+        -------
+        list of dict
+            The rows whose columns have all of these values.
+
+        Examples
+        --------
+        >>> from tiltmeter.results import Run, rows
+        >>> run = Run(rows(2, metric="ndkl", concept=["nurse", None], value=[0.2, 0.1]))
+        >>> [row["value"] for row in run.where(metric="ndkl", concept=None)]
+        [0.1]
+        """
+        import pyarrow.compute as pc
+
+        table = self.table
+        for name, value in equal.items():
+            column = table[name]
+            table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
+        return table.to_pylist()  # type: ignore[no-any-return]
+
+    def gate(self, before: Run | str | os.PathLike[str] | None = None, **options: Any) -> Any:
+        """Check that this run is not worse than another, and within limits.
+
+        Parameters
+        ----------
+        before : Run or path, optional
+            The run to compare with.
+        **options
+            Such as `max=["max_skew@1000[gender] < 0.15"]`: see `tiltmeter.judge.gate.gate`.
+
+        Returns
+        -------
+        GateResult
+            True in a condition if the run passes, so that `assert run.gate("before/")` works;
+            false if nothing could be tested. `.reasons` and `.comparison` have the details.
+        """
+        # imported by name: the gate is built on results, not the other way round
+        return importlib.import_module("tiltmeter.judge.gate").gate(self, before, **options)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Convert the table to pandas.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per measurement.
+        """
+        return self.table.to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """Convert the table to polars, which must be installed.
+
+        Returns
+        -------
+        polars.DataFrame
+            One row per measurement.
+        """
+        import polars
+
+        frame = polars.from_arrow(self.table)
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> Path:
+        """Write the run to a directory, whole or not at all.
+
+        Parameters
+        ----------
+        path : path
+            The directory.
+        replace : bool
+            Replace a run that is already there.
+
+        Returns
+        -------
+        Path
+            The directory.
+
+        Raises
+        ------
+        InputError
+            The directory exists and `replace` is false, or it contains something else than a run.
+        TiltmeterError
+            It cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from tiltmeter.results import Run, rows
+        >>> path = Run(rows(1, metric="ndkl", value=0.2)).save(tempfile.mkdtemp() + "/run")
+        >>> sorted(file.name for file in path.iterdir())
+        ['results.parquet', 'run.json']
+        >>> Run.load(path).where(metric="ndkl")[0]["value"]
+        0.2
+        """
+        path = Path(path)
+        if path.exists() and not replace:
+            raise InputError(
+                f"{path} exists already: choose another directory, or pass --force to replace it"
+            )
+        if path.exists() and any(path.iterdir()) and not (path / "run.json").exists():
+            raise InputError(
+                f"{path} is not a run of tiltmeter and will not be replaced: choose another "
+                "directory"
+            )
+        with written_beside(path) as folder:
+            write_parquet(self.table, folder / "results.parquet")
+            for part, tables in (("instances", self.instances), ("vectors", self.vectors)):
+                for name, table in tables.items():
+                    (folder / part).mkdir(exist_ok=True)
+                    write_parquet(table, folder / part / f"{name}.parquet")
+            meta = {
+                "format": FORMAT,
+                **self.meta,
+                "files": {
+                    str(file.relative_to(folder)): file_hash(file)
+                    for file in sorted(folder.rglob("*.parquet"))
+                },
+            }
+            meta["hash"] = content_hash({k: v for k, v in meta.items() if k != "environment"})
+            (folder / "run.json").write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Run:
+        """Read a run from a directory.
+
+        Parameters
+        ----------
+        path : path
+            A directory that `save` or `tiltmeter audit --out` wrote.
+
+        Returns
+        -------
+        Run
+            The same tables and provenance.
+
+        Raises
+        ------
+        InputError
+            The directory is not a run, or one of its files was changed since it was saved.
+
+        Examples
+        --------
+        >>> Run.load("no-such-directory")
+        Traceback (most recent call last):
+        ...
+        tiltmeter.errors.InputError: no-such-directory is not a run: it has no run.json...
+        """
+        path = Path(path)
+        if not (path / "run.json").is_file():
+            raise InputError(
+                f"{path} is not a run: it has no run.json. Make one with "
+                f"`tiltmeter audit MODEL --out {path}`"
+            )
+        try:
+            meta = json.loads((path / "run.json").read_text())
+        except ValueError as error:
+            raise InputError(f"{path / 'run.json'} is damaged, no valid JSON: {error}") from None
+        for name, digest in meta.get("files", {}).items():
+            if not (path / name).is_file() or file_hash(path / name) != digest:
+                raise InputError(
+                    f"{path / name} is missing or was changed since it was saved: run the audit "
+                    "again"
+                )
+        instances, vectors = (
+            {file.stem: pq.read_table(file) for file in sorted(path.glob(f"{part}/*.parquet"))}
+            for part in ("instances", "vectors")
+        )
+        meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
+        return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
+
+
+class ProbeFailedError(TiltmeterError):
+    """Some probes of an audit failed.
+
+    Parameters
+    ----------
+    run : Run
+        The results of the probes that finished; `run.meta["failed"]` has the reason for each of
+        the others.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        failed = [f"the probe {name} failed: {why}" for name, why in run.meta["failed"].items()]
+        super().__init__(f"{'; '.join(failed)} (results kept: {', '.join(run.instances)})")
