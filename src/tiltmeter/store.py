@@ -6,7 +6,7 @@
                                   metadata: the hashes of SHARD.npy and of this file itself
 
 A shard counts from the moment its .parquet is there; that comes last and in one step, so a writer
-that is killed leaves nothing half written. A changed picture has another hash, changed weights
+that is killed leaves nothing half written. A changed image has another hash, changed weights
 another space: neither is ever served from what was stored before. A process recomputes a shard's
 name when it first reads it: damaged embeddings raise DamagedError, they are never used.
 """
@@ -275,7 +275,7 @@ class Store:
     def space(
         self, model: Any, precision: str = "float32", decoder: str = "pillow"
     ) -> EmbeddingSpace:
-        """The space of a model's vectors, computed in some precision from pictures that were
+        """The space of a model's vectors, computed in some precision from images that were
         decoded in some way; made if it is not there.
         """
         about = {

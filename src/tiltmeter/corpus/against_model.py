@@ -18,7 +18,7 @@ from tiltmeter.types import Floats
 FEWEST_CAPTIONS = 5  # of a word that name a group: fewer say nothing about its tilt
 FEWEST_WORDS = 10
 DRAWS = 1000
-#: How data sets call the groups that captions name.
+#: How datasets call the groups that captions name.
 NAMES = {
     "male": "male", "man": "male", "men": "male", "m": "male", "boy": "male",
     "female": "female", "woman": "female", "women": "female", "f": "female", "girl": "female",
@@ -67,7 +67,7 @@ def explain(corpus: pa.Table, run: Run, *, dataset: str, seed: int) -> pa.Table:
 
 
 def model_tilts(run: Run) -> dict[tuple[str, str, str], Tilts]:
-    """C-ASC by word, for each model, data set and group that captions can name."""
+    """C-ASC by word, for each model, dataset and group that captions can name."""
     found: dict[tuple[str, str, str], dict[str, dict[bool, list[float]]]] = {}
     for row in run.where(metric="c_asc"):
         group = NAMES.get(str(row["group"]).lower().replace("_", " ").replace("/", " "))

@@ -1,7 +1,7 @@
 """Parts on a Ray cluster: Ray Data maps them over a pool of actors, each with its own state.
 
-Ray starts an actor anew where one died, and gives its parts to others; what was lost with a node is
-made again. A part may so be worked on twice: work that writes must not mind (a store does not).
+A dead actor is started again and its parts go to others; what was lost with a node is recomputed.
+A part may thus be processed twice, so work that writes must be idempotent (a store is).
 """
 
 from __future__ import annotations

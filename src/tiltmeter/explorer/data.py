@@ -55,11 +55,11 @@ class ExplorerData:
 
     towers: tuple[ExplorerModel, ...]
     ids: tuple[str, ...]
-    groups: dict[str, Groups]  # by attribute, crossings among them
+    groups: dict[str, Groups]  # by attribute, intersections among them
     name: str  # of the data
     convention: Convention
-    words: dict[str, list[Prompt]] = field(default_factory=dict)  # by category, one a word
-    images: Any = None  # only where pictures may be shown
+    words: dict[str, list[Prompt]] = field(default_factory=dict)  # by category, one per word
+    images: Any = None  # only where images may be shown
     notes: tuple[str, ...] = ()  # what a reader should know before believing the page
 
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ def _corrected(model: Any, faces: Faces) -> Floats:
 
 
 def _same_rows(faces: Faces, data: Faces, spec: str, what: str) -> Faces:
-    """The same images as `data` has them: with its pictures and vectors."""
+    """The same images as `data` has them: with its images and vectors."""
     where = {one: row for row, one in enumerate(data.ids)}
     missing = [one for one in faces.ids if one not in where]
     if missing:
@@ -322,7 +322,7 @@ def _crossings(run: Run | None) -> list[str]:
 
 
 def choosable(faces: Faces, asked: Iterable[str] = ()) -> dict[str, Groups]:
-    """Attributes and crossings that have between two and `MOST_GROUPS` groups."""
+    """Attributes and intersections that have between two and `MOST_GROUPS` groups."""
     names = [*faces.groups, *asked, *("*".join(pair) for pair in combinations(faces.groups, 2))]
     sets: dict[frozenset[str], Groups] = {}
     for name in names:

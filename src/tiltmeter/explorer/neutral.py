@@ -56,7 +56,7 @@ class NeutralReference:
 
 
 def chosen(prompts: Sequence[Prompt]) -> list[str]:
-    """Texts of neutral words, one a word, evenly over the list where there are too many."""
+    """Texts of neutral words, one per word, evenly over the list where there are too many."""
     texts = {one.concept: one.text for one in reversed(prompts) if one.role == "placebo"}
     listed = list(texts.values())[::-1]
     at = np.linspace(0, len(listed) - 1, min(MOST_WORDS, len(listed))).astype(int)

@@ -1,4 +1,4 @@
-"""A prompt into scores, with the last ones remembered: moving a slider encodes nothing anew."""
+"""A prompt into scores, with the last ones remembered: moving a slider encodes nothing again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local server: one page, one question (`rank`), and small pictures where they are allowed."""
+"""The local server: one page, one question (`rank`), and small images where they are allowed."""
 
 from __future__ import annotations
 

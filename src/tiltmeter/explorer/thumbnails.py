@@ -1,4 +1,4 @@
-"""Small copies of pictures, made anew: neither the file is sent nor what may be hidden in it."""
+"""Small copies of images, made again: neither the file is sent nor what may be hidden in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JPEG, PNG = "image/jpeg", "image/png"
 
 
 class Thumbnails:
-    """Small copies of the pictures of a data set, by row."""
+    """Small copies of the images of a dataset, by row."""
 
     def __init__(self, images: Any) -> None:
         self.images = images
@@ -26,7 +26,7 @@ class Thumbnails:
         return len(self.images)
 
     def _get(self, row: int) -> tuple[bytes, str] | None:
-        """Bytes and their kind; None where there is no such picture, or none that can be read."""
+        """Bytes and their kind; None where there is no such image, or none that can be read."""
         from PIL import Image
 
         if not 0 <= row < len(self):
@@ -49,7 +49,7 @@ class Thumbnails:
 
 
 def _picture(images: Any, row: int) -> Any:
-    """One picture of whatever a data set has: files, figures of the testbed, arrays of bytes."""
+    """One image of whatever a dataset has: files, figures of the testbed, arrays of bytes."""
     from PIL import Image
 
     from tiltmeter.testbed.render import Scenes, render

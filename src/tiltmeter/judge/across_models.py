@@ -1,7 +1,7 @@
 """What several models together say of propagation and of caption choice.
 
 The meta-analysis of all rhos and whether they rise with size (bias propagation); McNemar's test of
-two models on the same pictures, and whether who sees more stereotypes more (VLStereoSet).
+two models on the same images, and whether who sees more stereotypes more (VLStereoSet).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _propagation(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> I
     )
     try:
         trend = by_size(runs, seed=seed)
-    except InputError:  # a model that does not tell its size, or one model on several data sets
+    except InputError:  # a model that does not tell its size, or one model on several datasets
         return
     sizes = ", ".join(f"{one['model']} {one['parameters']:,.0f}" for one in trend.models)
     yield rows(
@@ -77,7 +77,7 @@ def _choices(runs: Sequence[Run], reading: str, constants: dict[str, Any]) -> It
     for first, second in combinations(runs, 2):
         try:
             found = compare_choices(first, second, reading)
-        except InputError:  # other pictures or other captions: nothing is paired
+        except InputError:  # other images or other captions: nothing is paired
             continue
         names = [run.where(probe="stereotype")[0]["model"] for run in (first, second)]
         yield rows(

@@ -1,7 +1,7 @@
-"""Several models, several data sets, one run: what they share, and how far they spread.
+"""Several models, several datasets, one run: what they share, and how far they spread.
 
 Beside the rows of every single audit there are rows of the whole panel (probe `panel`): how much a
-measure spreads over models, data sets and wordings (Berg et al. 2022, Figure 4); the rank of each
+measure spreads over models, datasets and wordings (Berg et al. 2022, Figure 4); the rank of each
 model with an interval over words; and for each association whether all models lean the same way.
 """
 
@@ -75,7 +75,7 @@ def _measure(row: Row) -> tuple[Any, ...]:
 
 
 def _values(listed: list[Row], part: str) -> dict[tuple[Any, ...], dict[str, list[float]]]:
-    """Values by measure, and within it by model, data set or template."""
+    """Values by measure, and within it by model, dataset or template."""
     found: dict[tuple[Any, ...], dict[str, list[float]]] = {}
     for row in listed:
         found.setdefault(_measure(row), {}).setdefault(row[part], []).append(row["value"])
@@ -109,7 +109,7 @@ def _spreads(
 def _ranks(
     listed: list[Row], rng: np.random.Generator, constants: dict[str, Any]
 ) -> list[pa.Table]:
-    """The rank of each model, 1 the nearest to the ideal; words drawn anew give the interval."""
+    """The rank of each model, 1 the nearest to the ideal; words drawn again give the interval."""
     distances: dict[tuple[Any, ...], dict[str, dict[tuple[str, str], float]]] = {}
     for row in listed:
         if row["group"] is None:

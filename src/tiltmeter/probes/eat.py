@@ -1,8 +1,8 @@
 """Are these nearer to those than the others are? WEAT, SEAT, iEAT and SC-EAT.
 
-Two sets of targets (X, Y) and two of attributes (A, B), each of words or of pictures. WEAT
+Two sets of targets (X, Y) and two of attributes (A, B), each of words or of images. WEAT
 (Caliskan et al. 2017) takes words, SEAT (May et al. 2019) words in sentences, iEAT (Steed and
-Caliskan 2021) pictures; where X and Y are pictures and A and B words, the test goes across the two
+Caliskan 2021) images; where X and Y are images and A and B words, the test goes across the two
 towers. SC-EAT is the test of a single target.
 """
 
@@ -111,7 +111,7 @@ def eat(
     seed: int = 0,
     resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no pictures.
+    """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no images.
 
     `words` are the sets by name. `sentences` without any leaves SEAT out.
     """
@@ -160,7 +160,7 @@ def ieat(
     spoken = [name for name in _used(tests) if name not in seen]
     try:
         sets_of_words, unknown = _of_words(model, words, ("{}",), spoken), ""
-    except CannotRunError as error:  # pictures alone can still be measured
+    except CannotRunError as error:  # images alone can still be measured
         sets_of_words, unknown = {}, str(error)
     there = {**sets_of_words, **seen}
     chosen = [
@@ -352,7 +352,7 @@ def _weat(
         return EffectEstimate(note="undefined: all targets are equally near to A and to B")
     targets = np.concatenate([x.vectors, y.vectors])
     s = np.asarray(association(targets.reshape(-1, targets.shape[-1]), a.flat, b.flat))
-    # a word's sentences belong together: words are dealt out, not sentences
+    # a word's sentences belong together: words are permuted, not sentences
     by_word = s.reshape(len(targets), -1).mean(axis=1)
     in_x = np.arange(len(targets)) < len(x)
     p, method, count = two_sample_p(by_word[None], in_x, side="greater", draws=DRAWS, rng=rng)

@@ -1,4 +1,4 @@
-"""Whose pictures are taken for animals or criminals? (Berg et al. 2022, App. G)
+"""Whose images are taken for animals or criminals? (Berg et al. 2022, App. G)
 
 After Agarwal et al. (2021): each image is given the nearest of some classes, phrases for people and
 classes that do harm. How often each group lands in the latter, how far groups lie apart, and the
@@ -225,7 +225,7 @@ def _largest_gaps(
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
-    """The highest rate less the lowest; labels are dealt out anew, once for all classes.
+    """The highest rate less the lowest; labels are permuted again, once for all classes.
 
     `table` is patterns x groups, `share` patterns x targets.
     """

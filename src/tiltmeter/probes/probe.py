@@ -40,7 +40,7 @@ class AuditContext:
     convention: Convention
     see: Callable[
         [Any], EmbeddingResult
-    ]  # the model's vectors of the pictures of some data, made once
+    ]  # the model's vectors of the images of some data, made once
     prompts: Callable[[], Sequence[Prompt]]  # words and placebos in templates
     #: Faces that can be ranked on the engine, wherever their embeddings are.
     embedded: Callable[[Faces], EmbeddedFaces]
@@ -52,7 +52,7 @@ class AuditContext:
     options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, all of them
     progress: Progress = lambda what, share: None
     keep_vectors: bool = True  # what was ranked is kept, for compare and explore
-    strict: bool = False  # a picture that cannot be read is refused
+    strict: bool = False  # an image that cannot be read is refused
     unreadable: dict[str, list[str]] = field(default_factory=dict)  # left out, by role: ids
 
     @property
@@ -60,17 +60,17 @@ class AuditContext:
         return self.resampling.seed
 
     def attributes_of(self, faces: Faces) -> list[str]:
-        """Attributes and crossings to compare groups by."""
+        """Attributes and intersections to compare groups by."""
         return [*(faces.groups if self.attributes is None else self.attributes), *self.cross]
 
     def seen(self, faces: Faces) -> Faces:
-        """Faces with vectors where they are photographs; those that cannot be read are left out."""
+        """Faces with vectors where they are images; those that cannot be read are left out."""
         if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
             return self.see(faces).of(faces)
         return faces
 
     def readable(self, role: str, data: Any) -> list[int]:
-        """Rows of pictures that can be read, where a probe shows them to the model itself."""
+        """Rows of images that can be read, where a probe shows them to the model itself."""
         wrong = unreadable_rows(data.images)
         if wrong and self.strict:
             raise InputError(f"a picture cannot be read: {next(iter(wrong.values()))}")

@@ -1,4 +1,4 @@
-"""Does a caption still find its picture, and a picture one of its captions? Recall@k.
+"""Does a caption still find its image, and an image one of its captions? Recall@k.
 
 No bias is measured here: this is what debiasing must not cost.
 """
@@ -33,10 +33,10 @@ def retrieval(
     ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
-    """Recall@1, 5 and 10, from captions to pictures and back.
+    """Recall@1, 5 and 10, from captions to images and back.
 
-    `of` says which picture (row of `vectors`) a text is of. Intervals are a bootstrap over
-    pictures, each with all of its captions. The second table has for each picture (`ids`, else
+    `of` says which image (row of `vectors`) a text is of. Intervals are a bootstrap over
+    images, each with all of its captions. The second table has for each image (`ids`, else
     numbers) and each k (`rank`) how many of its queries found what belongs to them (`score`).
     """
     encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
@@ -51,7 +51,7 @@ def retrieval(
         ks = [k for k in K if k <= len(items)]
         hits = recall_hits(top_k(queries, items, max(ks)).ids, asked, there, ks)
         known = ~np.isnan(hits[:, 0])
-        # a picture brings its queries along: their hits are added up before the draws
+        # an image brings its queries along: their hits are added up before the draws
         found = np.zeros((len(vectors), len(ks)))
         np.add.at(found, asked[known], hits[known])
         count = np.bincount(asked[known], minlength=len(vectors))

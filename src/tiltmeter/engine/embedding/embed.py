@@ -22,25 +22,25 @@ from tiltmeter.results import content_hash
 from tiltmeter.store import EmbeddingSpace, Store, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
-SHOWN = 5  # unreadable pictures that a message names
+SHOWN = 5  # unreadable images that a message names
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingResult:
-    """Vectors of the pictures that could be read, and how they came about."""
+    """Vectors of the images that could be read, and how they came about."""
 
-    rows: list[int]  # of these pictures
+    rows: list[int]  # of these images
     vectors: Floats
     new: int  # embedded now
     unreadable: Mapping[str, str]  # id -> reason
     seconds: float
-    record: dict[str, Any]  # which pictures, how many could not be read, in which precision
+    record: dict[str, Any]  # which images, how many could not be read, in which precision
     items: list[str] = field(default_factory=list)  # what a store calls them: their files' hashes
     kept: dict[str, Any] | None = None  # where in a store they are: space, shards
 
     @property
     def rate(self) -> float:
-        """Pictures embedded a second."""
+        """Images embedded a second."""
         return self.new / self.seconds if self.seconds else 0.0
 
     def of(self, faces: Faces) -> Faces:
@@ -99,7 +99,7 @@ def embed(
     workers: Workers = Workers(),  # noqa: B008
     progress: Progress | None = None,
 ) -> EmbeddingResult:
-    """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
+    """The model's vectors of images; what cannot be read is left out, or refused if `strict`.
 
     Shards of the store that are damaged are removed, with a warning, and their images embedded
     again. Workers elsewhere need a store.
@@ -121,7 +121,7 @@ def embed(
     started = time.perf_counter()
     hashes: list[str | None] = []
     unreadable: dict[str, str] = {}
-    vectors: dict[str, Floats] = {}  # of the pictures embedded now, where nothing is stored
+    vectors: dict[str, Floats] = {}  # of the images embedded now, where nothing is stored
     new = 0
     written: set[str] = set()
     if space is not None:

@@ -1,7 +1,7 @@
 """JPEG files that a GPU may decode: the plain ones, of a size that the model leaves as it is.
 
-All others, and whatever is odd about a file, are Pillow's: it knows how pictures are turned, what
-half a picture is, and how a model's processor scales one.
+All others, and whatever is odd about a file, are Pillow's: it knows how images are turned, what
+half an image is, and how a model's processor scales one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plain_size(data: bytes) -> tuple[int, int] | None:
 
 
 class KeepsSize:
-    """Whether a model's processor leaves pictures of some size as they are; tried once a size."""
+    """Whether a model's processor leaves images of some size as they are; tried once a size."""
 
     def __init__(self, pixels: Callable[[Any], Any]) -> None:
         self.pixels = pixels
@@ -74,7 +74,7 @@ def can_decode(device: str) -> bool:
 
 
 def decode(files: Sequence[bytes], device: str, alone: Lock | None = None) -> list[Any]:
-    """The pictures as tensors of bytes, 3 x height x width, on the device.
+    """The images as tensors of bytes, 3 x height x width, on the device.
 
     The decoder works on behind the call, in memory of its own that the next call would take: so
     whoever shares it holds the lock `alone` until it is done.

@@ -1,4 +1,4 @@
-"""Pictures through a model on this machine: decoded ahead by processes or threads, in fixed chunks.
+"""Images through a model on this machine: decoded ahead by processes or threads, in fixed chunks.
 
 A chunk is embedded whole or not at all, and its batches do not depend on what happened before: so a
 run that was killed and taken up again gives the same bytes as one that was not.
@@ -37,25 +37,25 @@ BATCH = {"cpu": 32, "cuda": 512}
 CHUNK = {"cpu": 256, "cuda": 4096}
 PRECISIONS = ("auto", "float32", "bfloat16")
 DECODERS = ("auto", "cpu", "gpu")
-#: Pictures that a worker decodes at a time, or files that it reads; how many of those it is ahead.
+#: Images that a worker decodes at a time, or files that it reads; how many of those it is ahead.
 BLOCK, FILES, AHEAD = 16, 64, 4
 READERS = 5  # processes that keep up with a GPU where they only read; more are in its way
-REQUESTS = 16  # threads that fetch pictures from elsewhere: they wait, most of the time
+REQUESTS = 16  # threads that fetch images from elsewhere: they wait, most of the time
 
-#: A picture's hash, its pixels, and why there are none: None where it does not apply.
+#: An image's hash, its pixels, and why there are none: None where it does not apply.
 Prepared = tuple[str | None, Any, str | None]
 
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """How the work is spread; what comes out hangs on `precision` and `decode` alone."""
+    """How the work is spread; what comes out depends on `precision` and `decode` alone."""
 
     batch: int | None = None  # None: by device
     workers: int | None = None  # that decode; None: by device and cores
-    chunk: int | None = None  # pictures that are kept together or not at all; None: by device
+    chunk: int | None = None  # images that are kept together or not at all; None: by device
     precision: str = "auto"  # float32, bfloat16; auto: the second on a GPU
     decode: str = "auto"  # who decodes plain JPEG files: cpu, gpu; auto: the second where it can
-    compiled: bool = False  # torch.compile: worth it for many pictures
+    compiled: bool = False  # torch.compile: worth it for many images
     cores: int | None = None  # workers are threads on so many; None: forked processes
 
     def batch_on(self, device: str) -> int:
@@ -94,12 +94,12 @@ class LoaderConfig:
 
 @dataclass
 class Chunk:
-    """What became of some pictures in a row."""
+    """What became of some images in a row."""
 
     start: int  # the first one's place
     hashes: list[str | None] = field(default_factory=list)  # None: not readable
     unreadable: dict[int, str] = field(default_factory=dict)  # place -> reason
-    new: list[int] = field(default_factory=list)  # places of pictures that `vectors` are of
+    new: list[int] = field(default_factory=list)  # places of images that `vectors` are of
     vectors: Floats | None = None
     damaged: dict[str, str] = field(default_factory=dict)  # shards that were made again, and why
 
@@ -111,7 +111,7 @@ def embed(
     known: Callable[[str], bool] = lambda item: False,
     pace: LoaderConfig = LoaderConfig(),  # noqa: B008
 ) -> Iterator[Chunk]:
-    """Goes over the pictures chunk by chunk; those `known` by their hash are not embedded."""
+    """Goes over the images chunk by chunk; those `known` by their hash are not embedded."""
     device = device_of(model)
     chunk = pace.chunk_on(device)
     encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
@@ -161,7 +161,7 @@ def _finished(chunk: Chunk, encode: _Encoder, prepare: _Prepare) -> Chunk:
 
 
 class _Encoder:
-    """Gathers prepared pictures into batches; one too large for the memory is halved for good.
+    """Gathers prepared images into batches; one too large for the memory is halved for good.
 
     On a GPU batches are on their way while the model works on others, and nothing is waited for
     until a chunk is done.
@@ -173,7 +173,7 @@ class _Encoder:
         self.waiting: list[Any] = []
         self.coming: deque[tuple[list[Any], Callable[[], DeviceBatch]]] = deque()
         self.done: list[Any] = []
-        self.count = 0  # pictures of this chunk that went through
+        self.count = 0  # images of this chunk that went through
         self.broken: dict[int, str] = {}  # those that did not: which of the chunk's, and why
 
     def add(self, prepared: Any) -> None:
@@ -249,7 +249,7 @@ def device_of(model: Any) -> str:
 
 
 def decoder_of(model: Any, pace: LoaderConfig, device: str | None = None) -> str:
-    """Who decodes pictures for this model, here or on another device than it is on.
+    """Who decodes images for this model, here or on another device than it is on.
 
     One that takes no tensors is given Pillow's.
     """
@@ -258,7 +258,7 @@ def decoder_of(model: Any, pace: LoaderConfig, device: str | None = None) -> str
 
 @dataclass(frozen=True, eq=False)
 class _Prepare:
-    """What a worker does with one picture: its hash, and pixels as the model takes them."""
+    """What a worker does with one image: its hash, and pixels as the model takes them."""
 
     pictures: ImageFiles | GeneratedImages
     pixels: Callable[[Any], Any] | None
@@ -293,16 +293,16 @@ class _Prepare:
 
     @property
     def fetches(self) -> bool:
-        """Whether pictures lie on other machines."""
+        """Whether images lie on other machines."""
         return len(self.pictures) > 0 and elsewhere(self._name(0))
 
     def reads_only(self, some: int) -> bool:
-        """Whether the first pictures are all left to the GPU."""
+        """Whether the first images are all left to the GPU."""
         found = [self(at)[1] for at in range(min(some, len(self.pictures)))]
         return all(isinstance(one, bytes) for one in found)
 
     def named(self, at: int, said: str) -> str:
-        """What was said of a picture, with its name: bytes have none of their own."""
+        """What was said of an image, with its name: bytes have none of their own."""
         if said.startswith("picture:"):
             return self._name(at) + said.removeprefix("picture")
         return said
@@ -321,7 +321,7 @@ def _packed(pixels: Any) -> Floats:
 
 
 def _prepared(prepare: _Prepare, workers: int, *, threads: bool = False) -> Iterator[Prepared]:
-    """Every picture in order, prepared by workers that run a few blocks ahead."""
+    """Every image in order, prepared by workers that run a few blocks ahead."""
     count = len(prepare.pictures)
     block, ahead = (BLOCK, AHEAD) if prepare.left_alone is None else (FILES, AHEAD // 2)
     if workers == 0 or count <= block:

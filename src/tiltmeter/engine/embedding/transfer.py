@@ -1,4 +1,4 @@
-"""Pictures onto the device as one tensor: files are decoded there, pixels are sent there.
+"""Images onto the device as one tensor: files are decoded there, pixels are sent there.
 
 On a GPU some threads do this ahead of the model, so that it need not wait, each in a stream of its
 own: a batch is handed over only when it lies there whole.
@@ -22,7 +22,7 @@ MOVERS, COPIERS = 3, 4  # threads
 
 @dataclass(frozen=True, eq=False)
 class DeviceBatch:
-    """A batch on the device, and which pictures could not be decoded after all, with reasons."""
+    """A batch on the device, and which images could not be decoded after all, with reasons."""
 
     pixels: Any  # None: not one of them could
     broken: dict[int, str]

@@ -1,4 +1,4 @@
-"""Pictures through a model on some engine: every worker keeps its chunks in the store itself.
+"""Images through a model on some engine: every worker keeps its chunks in the store itself.
 
 Chunks are those of the local engine, and so are their batches: the shards have the same names and
 bytes. A chunk that is worked on twice, since a worker died, is written to the same name.

@@ -224,7 +224,7 @@ def _ndkl_estimate(
     null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
     band, p = None, None
     if len(labels):
-        # labels dealt out anew are a random ranking, whatever the word
+        # labels permuted again are a random ranking, whatever the word
         log_target = log_shares(target_shares(convention.target, groups))
         of = of.astype(labels.dtype)
         some = [loops.ndkl_of_labels(of[labels[rows]], log_target)

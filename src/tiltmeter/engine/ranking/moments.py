@@ -38,7 +38,7 @@ def together(texts: Floats, images: Floats, codes: Ints | None = None) -> Floats
 
 
 def null_draws(factor: Floats, sizes: Ints, draws: int, rng: np.random.Generator) -> Floats:
-    """C-ASC where labels are dealt out anew: prompts x draws x groups.
+    """C-ASC where labels are permuted again: prompts x draws x groups.
 
     The mean of a group is normal with variance 1/n_G - 1/n, and any two have covariance -1/n.
     """

@@ -1,8 +1,8 @@
-"""What a re-ranker shows for a prompt: its top k, for every k anew, and what figures need of it.
+"""What a re-ranker shows for a prompt: its top k, for every k again, and what figures need of it.
 
 A method that chooses k items for a query need not show its best 100 first when it is asked for
-1,000: so each k has an order of its own, and NDKL is that of the longest. Labels that are dealt out
-anew are laid over the order as it is shown; nothing is re-ranked for them. So the null is a random
+1,000: so each k has an order of its own, and NDKL is that of the longest. Labels that are permuted
+again are laid over the order as it is shown; nothing is re-ranked for them. So the null is a random
 order, the same noise floor that the model had before, and a method that balances groups may well
 lie below it. A bootstrap would have to re-rank every draw, which is not done: no intervals.
 """

@@ -60,7 +60,7 @@ class TopImages:
         resampling: Resampling,
         rng: np.random.Generator,
     ) -> None:
-        """Top-k counts of resampled images, and, for words, under labels dealt out anew."""
+        """Top-k counts of resampled images, and, for words, under labels permuted again."""
         ks, sizes = tuple(sorted(ks)), groups.counts
         if resampling.bootstraps:
             found: dict[int, list[Ints]] = {k: [] for k in ks}
@@ -123,7 +123,7 @@ def resampled(codes: Ints, sizes: Ints, draws: int, rng: np.random.Generator) ->
 
 
 def relabelled(count: int, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:
-    """Labels of `count` of all images where they are dealt out anew: draws x images."""
+    """Labels of `count` of all images where they are permuted again: draws x images."""
     kind = np.min_scalar_type(len(sizes))
     names = np.arange(len(sizes), dtype=kind)
     return np.stack(

@@ -1,6 +1,6 @@
 """The measurements: each setting at each dose, at zero, in a quiet model, and at several sizes.
 
-Every data set has its own randomness, made from the seed and from what it is (setting, dose, size,
+Every dataset has its own randomness, made from the seed and from what it is (setting, dose, size,
 noise, number): so a figure is the same whatever else is asked for.
 """
 
@@ -33,7 +33,7 @@ IMAGES = 1000  # behind each value, where the size is not what is varied
 REPLICATES = 16
 #: Data sets at dose 0 for each replicate elsewhere: false alarms are rare.
 AT_ZERO = 4
-#: Doses whose power is measured, on a quarter of the data sets: there are many tests in each.
+#: Doses whose power is measured, on a quarter of the datasets: there are many tests in each.
 POWER_DOSES, FOR_POWER = (0.5, 1.0), 4
 NOISE = 1.0  # of scores, in units of PMI
 #: A nearly fair model that hardly varies: a thousandth of the tilt, a thousandth of the noise.
@@ -49,10 +49,10 @@ CALIBRATION = pa.schema(
         ("noise", pa.float64()),
         ("n", pa.int64()),  # images or instances behind each value
         ("value", pa.float64()),
-        ("spread", pa.float64()),  # standard deviation over data sets
+        ("spread", pa.float64()),  # standard deviation over datasets
         ("ci_low", pa.float64()),
         ("ci_high", pa.float64()),
-        ("count", pa.int64()),  # data sets; of shares, words (or pairs, sets) in all of them
+        ("count", pa.int64()),  # datasets; of shares, words (or pairs, sets) in all of them
         ("over", pa.string()),  # what an order is of: words, pairs of words, doses
         ("seed", pa.int64()),
         ("note", pa.string()),
@@ -100,7 +100,7 @@ def calibrate(
     """Measures metrics (by default all that are registered) in planted worlds of several strengths.
 
     `doses` are strengths of the world and must hold 0 and 1; `sizes` are numbers of images for
-    power; `replicates` are data sets a dose.
+    power; `replicates` are datasets a dose.
     """
     chosen = list(dict.fromkeys(names or METRICS))
     doses = _checked(chosen, doses, sizes, images, replicates, seed)
@@ -162,7 +162,7 @@ def _checked(
 def _steps(
     doses: Sequence[float], sizes: Sequence[int], images: int, replicates: int
 ) -> Iterator[tuple[float, int, float, int]]:
-    """Dose, images, noise and number of data sets of each part of the work, no part twice."""
+    """Dose, images, noise and number of datasets of each part of the work, no part twice."""
     for dose in doses:
         yield dose, images, NOISE, replicates * (AT_ZERO if dose == 0 else 1)
     yield QUIET, images, QUIET, replicates
@@ -173,7 +173,7 @@ def _steps(
 
 
 class _Lab:
-    """One setting, and the readings of all data sets that were made in it."""
+    """One setting, and the readings of all datasets that were made in it."""
 
     def __init__(self, setting: Setting, members: Sequence[str], seed: int) -> None:
         self.setting, self.members, self.seed = setting, members, seed
@@ -235,7 +235,7 @@ def _figures(
 
 
 def _away(readings: Iterable[MetricReading]) -> Floats:
-    """Mean distance of the values from their ideal, one a data set; NaN where none is defined."""
+    """Mean distance of the values from their ideal, one a dataset; NaN where none is defined."""
     found = [np.abs(one.values - one.ideal) for one in readings]
     return np.array([x[~np.isnan(x)].mean() if (~np.isnan(x)).any() else np.nan for x in found])
 

@@ -37,14 +37,14 @@ CLASSES = 6  # of a zero-shot choice, one of them harmful
 SIDE = 8  # words in each of WEAT's two sets
 SETS = 6  # of UNITS words each, for a correlation over words
 DRAWS, FEW_DRAWS = 999, 199  # of a null; of one that each word needs for itself
-#: Logits by which a picture rules the irrelevant caption out.
+#: Logits by which an image rules the irrelevant caption out.
 IRRELEVANT = 2.0
 #: Cosines are this x (PMI + noise): small, so that unit vectors can hold the strongest tilt.
 SCALE = 0.01
 
 
 class MetricReading(NamedTuple):
-    """What one metric gives on one data set. Rows are units: words, pairs, sets of words."""
+    """What one metric gives on one dataset. Rows are units: words, pairs, sets of words."""
 
     values: Floats  # units x columns: a column a group, or one
     ideal: Floats | float  # of a fair model, as the literature has it
@@ -141,7 +141,7 @@ def vectors(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
 def propagation(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
     """SC-EAT of words on half of the images against who comes up first among the other half.
 
-    The test deals the images' labels out anew. Shuffling words instead would cry wolf: all words
+    The test deals the images' labels out again. Shuffling words instead would cry wolf: all words
     meet the same images, and what chance put there moves them together.
     """
     made = Oracle(world).embeddings(n, rng, noise=noise, scale=SCALE, groups=_crossed(n, rng))
@@ -176,7 +176,7 @@ def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
         others = np.delete(pmi[words], harmful, axis=0)
         truth.append(pmi[words[harmful]] - np.log(np.exp(others).mean(axis=0)))
         count = int(wrong.sum())
-        if count == 0:  # nothing to be dealt out: every dealing gives the same
+        if count == 0:  # nothing to be permuted: every dealing gives the same
             p.append(np.ones(len(HUES)))
             p_gap.append(1.0)
             continue
@@ -196,7 +196,7 @@ def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
 def captions(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
     """One of three captions of a round figure: PMI + noise, less for the irrelevant one.
 
-    The picture shows the figure and nothing that would speak for either of the other two.
+    The image shows the figure and nothing that would speak for either of the other two.
     """
     by_lean = leaning("shape", 3 * UNITS).reshape(3, UNITS)
     triplets = np.stack([by_lean[2], by_lean[0][::-1], by_lean[1]], axis=1)
@@ -310,7 +310,7 @@ SETTINGS: dict[str, Setting] = {
 def _by_lean(attribute: str, among_targets: bool) -> Ints:
     """Words that lean by this attribute, in the order of their lean to its first group.
 
-    Placebos, and words that lean only by the crossing of attributes, have nothing to be found.
+    Placebos, and words that lean only by the intersection of attributes, have nothing to be found.
     """
     world = World.plant(1.0)
     lean = np.log(_given(world, attribute))

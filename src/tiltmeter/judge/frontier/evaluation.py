@@ -1,6 +1,6 @@
 """Bias of what is ranked on one part of the images: means over words, beside noise and the change.
 
-Labels dealt out anew, and weights of resampled images, are drawn once and serve every candidate: so
+Labels permuted again, and weights of resampled images, are drawn once and serve every candidate: so
 that a change is paired, and a null respects words that lean together (one draw of labels is laid
 over the rankings of all words, and the mean over words is taken in each draw).
 """
@@ -137,7 +137,7 @@ class CandidateEvaluator:
 
     @cached_property
     def labels(self) -> dict[str, Ints]:
-        """Labels of each attribute dealt out anew: draws x items."""
+        """Labels of each attribute permuted again: draws x items."""
         rng = np.random.default_rng([self.seed, 1])
         deals = [rng.permutation(len(self.faces)) for _ in range(self.permutations)]
         return {

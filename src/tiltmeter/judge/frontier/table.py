@@ -28,13 +28,13 @@ class CandidateResult:
     sees_labels: bool  # whether it is told the labels of what it ranks
     seconds: float
     validation: Mapping[tuple[str, str], float]
-    cost: float  # on validation: the largest loss of any usefulness, as a share; NaN: not known
+    cost: float  # on validation: the largest loss of any utility, as a share; NaN: not known
     test: Figures
     useful: Mapping[str, CandidateEstimate] = field(default_factory=dict)
     leaks: Mapping[str, Mapping[str, LeakageResult]] = field(
         default_factory=dict
     )  # attribute -> probe
-    others: Mapping[str, Figures] = field(default_factory=dict)  # other data sets
+    others: Mapping[str, Figures] = field(default_factory=dict)  # other datasets
 
     @property
     def name(self) -> str:
@@ -50,7 +50,7 @@ class CandidateResult:
 
     @property
     def lost(self) -> float:
-        """The largest loss of usefulness that counts, on the test part, as a share."""
+        """The largest loss of utility that counts, on the test part, as a share."""
         return max(
             (-one.change for one in self.useful.values() if one.note is None), default=np.nan
         )
@@ -63,7 +63,7 @@ class Frontier:
     attribute: str
     before: CandidateResult
     tried: Sequence[CandidateResult]
-    loss: float  # of usefulness that may be given up
+    loss: float  # of utility that may be given up
     meta: dict[str, Any]
 
     @property

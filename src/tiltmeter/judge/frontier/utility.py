@@ -1,4 +1,4 @@
-"""What a model must still be good for: classes it names, captions that find their pictures.
+"""What a model must still be good for: classes it names, captions that find their images.
 
 Vectors are made once; a candidate is handed them to correct. Each task has a half to choose by and
 a half to report.
@@ -17,27 +17,27 @@ from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
 from tiltmeter.probes.zero_shot import TEMPLATES
 from tiltmeter.types import Floats, Groups, Ints
 
-#: Pictures, drawn for the testbed, a half; and the k of recall.
+#: Images, drawn for the testbed, a half; and the k of recall.
 DRAWN, K = 1000, 10
 
 
 @dataclass(frozen=True, eq=False)
 class UtilityTask:
-    """Texts and pictures that belong together, and how often they find each other."""
+    """Texts and images that belong together, and how often they find each other."""
 
     name: str
     texts: tuple[str, ...]
-    of: Ints  # the class, or the picture, that each text is of
+    of: Ints  # the class, or the image, that each text is of
     images: Any  # what encode_images takes
     encoded: Floats  # texts
     vectors: Floats  # images
-    classes: Ints | None  # of each picture; None: a text belongs to one picture
-    half: Ints  # of each picture: 0 to choose by, 1 to report
-    #: Whether its loss counts: where a picture can be found by its group alone, that is the tilt.
+    classes: Ints | None  # of each image; None: a text belongs to one image
+    half: Ints  # of each image: 0 to choose by, 1 to report
+    #: Whether its loss counts: where an image can be found by its group alone, that is the tilt.
     counts: bool = True
 
     def hits(self, texts: Floats, images: Floats, half: int) -> Floats:
-        """One figure a picture of that half (classes), or a caption of one of its pictures."""
+        """One figure an image of that half (classes), or a caption of one of its images."""
         rows = np.flatnonzero(self.half == half)
         if self.classes is not None:
             count = int(self.of.max()) + 1
@@ -67,7 +67,7 @@ def of_captions(
     model: Any, captions: Any, vectors: Floats, seed: int, name: str = f"recall@{K}",
     counts: bool = True,
 ) -> UtilityTask:  # fmt: skip
-    """Recall@10: does a caption find its picture among those of its half?"""
+    """Recall@10: does a caption find its image among those of its half?"""
     return UtilityTask(
         name, tuple(captions.texts), np.asarray(captions.of), captions.images,
         encoded(model.encode_texts, captions.texts), vectors, None, _halves(len(vectors), seed),

@@ -25,9 +25,9 @@ from tiltmeter.types import Floats, Groups, Progress
 SAME = 1e-12
 LEVEL = 0.05
 BETTER, WORSE, EQUIVALENT, UNKNOWN = "better", "worse", "equivalent", "no evidence"
-#: Figures of usefulness: of these, more is better, and no tilt is measured.
+#: Figures of utility: of these, more is better, and no tilt is measured.
 UTILITY = ("accuracy", "recall")
-#: Of a crossing that was not asked for, every group must have as many images.
+#: Of a intersection that was not asked for, every group must have as many images.
 FEWEST_CROSSED = 20
 SWAPS, BOOTSTRAPS = 999, 400
 
@@ -39,7 +39,7 @@ class Comparison:
     """Two runs, before and after.
 
     `table` has every measurement that both have, signed. `tests` has those that the gate judges:
-    by words and groups and over all words, for every attribute and crossing, and usefulness.
+    by words and groups and over all words, for every attribute and intersection, and utility.
     `tested` counts those with a verdict; where it is 0, `untested` says why.
     """
 
@@ -200,9 +200,9 @@ def directions(excess: Floats) -> list[str | None]:
 
 
 def compared_by(both: PairedRuns, table: pa.Table) -> list[str]:
-    """Attributes and crossings: those measured, and others that the labels allow.
+    """Attributes and intersections: those measured, and others that the labels allow.
 
-    A correction by one attribute may do its harm in another, or in a crossing that nobody asked
+    A correction by one attribute may do its harm in another, or in a intersection that nobody asked
     about: so all are looked at whose groups are large enough.
     """
     keep = pc.and_(pc.equal(table["probe"], "ranking"), pc.equal(table["metric"], "c_asc"))

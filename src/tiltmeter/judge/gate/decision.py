@@ -87,7 +87,7 @@ def gate(
 
 
 def worse_in_words(comparison: Comparison) -> list[str]:
-    """One line for each attribute with something worse, and one for usefulness."""
+    """One line for each attribute with something worse, and one for utility."""
     worse: list[Row] = comparison.worse.to_pylist()
     told = []
     tilts = [row for row in worse if row["metric"] not in UTILITY]

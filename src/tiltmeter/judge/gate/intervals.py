@@ -78,7 +78,7 @@ def interval_tests(
 
 
 def judged(rows: list[Row]) -> list[Row]:
-    """Rows of words over all their templates, of all words, of usefulness and harm as a whole."""
+    """Rows of words over all their templates, of all words, of utility and harm as a whole."""
     found, _ = over_templates(
         row
         for row in rows

@@ -1,6 +1,6 @@
 """Limits that a run must keep: `max_skew@1000[gender] < 0.15`.
 
-    METRIC[@K][[ATTRIBUTE[, WORD]]] < NUMBER          also <=, and > or >= for usefulness
+    METRIC[@K][[ATTRIBUTE[, WORD]]] < NUMBER          also <=, and > or >= for utility
 
 Without a word the limit is on the mean over words; with `*` for the word, on every single one.
 Where a figure may be negative (C-ASC, skew), `<` is about its size. Every row that fits must keep

@@ -1,7 +1,7 @@
-"""Is the model as useful as before? The same pictures, asked twice.
+"""Is the model as useful as before? The same images, asked twice.
 
-`zero_shot` and `retrieval` keep what became of each picture: whether it was named right, or how
-many of its queries found what belongs to them. Differences picture by picture are tested.
+`zero_shot` and `retrieval` keep what became of each image: whether it was named right, or how
+many of its queries found what belongs to them. Differences image by image are tested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def usefulness_tests(before: Run, after: Run) -> dict[str, Any]:
-    """Changes of accuracy and recall, as far as both runs kept the same pictures' answers."""
+    """Changes of accuracy and recall, as far as both runs kept the same images' answers."""
     old = {_key(row): row for row in _rows(before)}
     found: list[dict[str, Any]] = []
     for row in _rows(after):
@@ -56,7 +56,7 @@ def _rows(run: Run) -> list[Row]:
 
 
 def _answers(before: Run, after: Run, row: Row) -> tuple[Floats, Floats] | None:
-    """What became of each picture in both runs; None where they are not the same pictures."""
+    """What became of each image in both runs; None where they are not the same images."""
     kept = [_of(run.instances.get(row["probe"]), row) for run in (before, after)]
     if any(not one for one in kept) or set(kept[0]) != set(kept[1]):
         return None

@@ -1,4 +1,4 @@
-"""Runs a model on factual and counterfactual pictures and texts, and keeps what it says.
+"""Runs a model on factual and counterfactual images and texts, and keeps what it says.
 
 `MaskedScores` holds log-probabilities of every instance, from which the rows of the probe
 `counterfactual` are made.
@@ -27,7 +27,7 @@ class MaskedQuery:
 
     swap: Swap
     targets: tuple[str, ...]
-    categories: tuple[str, ...]  # one a target
+    categories: tuple[str, ...]  # one per target
     templates: tuple[str, ...]  # {g} is the bias word, [MASK] the target
     labels: Mapping[str, int] = field(default_factory=dict)  # 1: human label of the first group
 
@@ -49,9 +49,9 @@ class MaskedQuery:
 
 @dataclass(frozen=True, eq=False)
 class MaskedScores:
-    """Log-probabilities of one source of counterfactuals, an instance for each picture with one.
+    """Log-probabilities of one source of counterfactuals, an instance for each image with one.
 
-    `targets` has four parts, by what picture and text show: both factual, the picture changed, the
+    `targets` has four parts, by what image and text show: both factual, the image changed, the
     text changed, both changed; each is instances x templates x targets. `bias` has two, factual
     and changed: instances x (own word, other word).
     """
@@ -68,13 +68,13 @@ class MaskedScores:
     noise_bias: Floats | None = None
 
     def odds(self, changed: int = 1, *, noise: bool = False) -> Floats:
-        """ln P(own word) / P(other word), of the factual picture (0) or the changed one (1)."""
+        """ln P(own word) / P(other word), of the factual image (0) or the changed one (1)."""
         found = self.noise_bias if noise else self.bias[changed]
         assert found is not None
         return np.asarray(found[:, 0] - found[:, 1])
 
     def shifts(self, *, noise: bool = False) -> Floats:
-        """Change of log P(target) by the picture, towards the first group; mean over templates."""
+        """Change of log P(target) by the image, towards the first group; mean over templates."""
         changed = self.noise_targets if noise else self.targets[1]
         assert changed is not None
         towards = np.where(self.first, -1.0, 1.0)[:, None]
@@ -123,7 +123,7 @@ def measure(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> MaskedScores:
-    """Runs the model on factual and counterfactual pictures and texts.
+    """Runs the model on factual and counterfactual images and texts.
 
     `noise` is the size of a random change that is measured beside it; 0 leaves it out.
     """
@@ -206,10 +206,10 @@ def targets_shown(data: Faces, targets: Sequence[str]) -> Ints | None:
 def text_bias(
     model: MaskedPredictor, asked: MaskedQuery, images: Any | None = None
 ) -> tuple[Floats, str]:
-    """log P(T | first word) - log P(T | second word) without a picture, templates x targets.
+    """log P(T | first word) - log P(T | second word) without an image, templates x targets.
 
     Equations 12 and 13: also for models that only read. The second value says what stood for no
-    picture: `text_only`, or `blank` (a white one, made like `images`) where a model must see.
+    image: `text_only`, or `blank` (a white one, made like `images`) where a model must see.
     """
     with_masked_head(model)
     spelled(model, asked.targets)

@@ -1,8 +1,8 @@
 """What does a word owe to who is seen, and to who is named? (CounterBias, Zhang et al. 2022)
 
-A target word is hidden beside a picture and a bias word: `The man is [MASK]`. How probable it is
-there is compared with a counterfactual in which picture, bias word or both show the other group:
-bias_V, bias_L and bias_VL of every instance, target and data set. Where the other pictures come
+A target word is hidden beside an image and a bias word: `The man is [MASK]`. How probable it is
+there is compared with a counterfactual in which image, bias word or both show the other group:
+bias_V, bias_L and bias_VL of every instance, target and dataset. Where the other images come
 from is a source of `tiltmeter.probes.counterfactual.sources`, so that the same table can be made
 with attacked and with true ones.
 """
@@ -155,12 +155,12 @@ OPTIONS: dict[str, Any] = {
     "sure": 0.9,
     "loss": "word",
     "random_start": False,
-    "starts": 3,  # the picture itself, then a lighter and a darker one where that fails
+    "starts": 3,  # the image itself, then a lighter and a darker one where that fails
     "quantise": False,
     "curve": (2.0, 4.0, 8.0, 16.0),  # further epsilons, for the flip rate; 0: none
     "truth": True,  # compare with true counterfactuals, where the data have them
-    "folder": "",  # of edited pictures, for the source folder
-    "store": "",  # a directory that keeps attacked pictures
+    "folder": "",  # of edited images, for the source folder
+    "store": "",  # a directory that keeps attacked images
     "images": 100,  # at most, evenly from both groups and all concepts; 0: all
     "batch": 32,
 }

@@ -1,6 +1,6 @@
 """Rows of the probe `counterfactual`: means over instances with their intervals and nulls.
 
-Instances of one scene are drawn together (a picture without a scene is a cluster of its own).
+Instances of one scene are drawn together (an image without a scene is a cluster of its own).
 Intervals resample clusters. The null turns the sign of each cluster at random: without bias, a
 target leans either way as easily. One set of draws serves all targets, so that `p_fwer` (maxT)
 keeps their dependence.
@@ -227,7 +227,7 @@ def _agreement(kind: str, lean: Floats, asked: MaskedQuery, constants: dict[str,
 
 
 def _quadrants(v: Floats, lang: Floats, asked: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
-    """How many targets lean where by picture and by word (Figure 7)."""
+    """How many targets lean where by image and by word (Figure 7)."""
     first, second = asked.swap.words
     sides = [(a, b) for a in (1, -1) for b in (1, -1)]
     names = list(dict.fromkeys(asked.categories))
@@ -253,7 +253,7 @@ def instances(
     found: MaskedScores, data: Faces, asked: MaskedQuery, biases: dict[str, Floats], reading: str,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """bias_VL, bias_V and bias_L of every picture and target, means over templates."""
+    """bias_VL, bias_V and bias_L of every image and target, means over templates."""
     groups = [
         [(name, some.names[some.codes[row]]) for name, some in data.groups.items()]
         for row in found.rows

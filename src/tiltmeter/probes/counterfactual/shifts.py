@@ -1,6 +1,6 @@
-"""More rows of the probe `counterfactual`: what a changed picture does, and what a text alone does.
+"""More rows of the probe `counterfactual`: what a changed image does, and what a text alone does.
 
-Flip rates, changes of log-probability beside those of noise, and attacked against true pictures.
+Flip rates, changes of log-probability beside those of noise, and attacked against true images.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNSURE = "true counterfactuals do not move the same words in both halves clearly
 def flip_row(
     before: Floats, after: Floats, experiment: str, note: str, constants: dict[str, Any]
 ) -> pa.Table:
-    """How often the more likely bias word flips among pictures read right; how far it moves."""
+    """How often the more likely bias word flips among images read right; how far it moves."""
     right = before > 0
     n, flipped = int(right.sum()), int((right & (after < 0)).sum())
     rate = columns(
@@ -69,7 +69,7 @@ def shift_table(
     found: MaskedScores, asked: MaskedQuery, resampling: Resampling, rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """Mean change of log P(target) by the picture, towards the first group; and its size."""
+    """Mean change of log P(target) by the image, towards the first group; and its size."""
     tables = []
     for noise in (False, True):
         if noise and found.noise_targets is None:
@@ -98,10 +98,10 @@ def shift_table(
 def halves(
     found: MaskedScores, data: Faces, asked: MaskedQuery
 ) -> tuple[Floats, Floats, tuple[str, str]]:
-    """Two sets of pictures that share none: by another attribute of two groups, else by turns.
+    """Two sets of images that share none: by another attribute of two groups, else by turns.
 
     A change under attack and a change to a true counterfactual both subtract the score of the
-    original: over the same pictures they would agree without any reason.
+    original: over the same images they would agree without any reason.
     """
     for name, groups in data.groups.items():
         codes = groups.codes[found.rows]
@@ -116,9 +116,9 @@ def comparison(
     attacked: MaskedScores, true: MaskedScores, data: Faces, asked: MaskedQuery,
     resampling: Resampling, rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """Do attacked pictures move the same words as true counterfactuals, and how much further?
+    """Do attacked images move the same words as true counterfactuals, and how much further?
 
-    Mean shifts of each word: of attacked pictures in one half against true ones in the other;
+    Mean shifts of each word: of attacked images in one half against true ones in the other;
     beside it noise (the floor) and true against true (the ceiling). Correlations are those of such
     samples, lowered by the noise of both means. The size factor is not: see `size_factor`.
     """

@@ -61,11 +61,11 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True, eq=False)
 class ExperimentInput:
-    """Pictures, or words in templates, with what is known of them."""
+    """Images, or words in templates, with what is known of them."""
 
     role: str
     ids: tuple[str, ...]
-    vectors: list[Array]  # pictures: one matrix; words: one a template
+    vectors: list[Array]  # images: one matrix; words: one per template
     valence: Floats | None = None
     groups: Groups | None = None
     dataset: str = ""
@@ -160,7 +160,7 @@ class ExperimentResult:
     queries: ExperimentInput
     items: ExperimentInput
     k: list[int]
-    intrinsic: Floats  # queries x ways x columns: valence, or one a group
+    intrinsic: Floats  # queries x ways x columns: valence, or one per group
     extrinsic: Floats  # queries x k x ways x columns
     reach: Floats  # k x query groups (or 1) x items: how much of the top k an item fills
     pull: Floats | None  # query groups x items of the group sets: how near these are, on average

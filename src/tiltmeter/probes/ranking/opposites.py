@@ -34,7 +34,7 @@ def opposites(
 ) -> pa.Table:
     """Effect sizes d for each group and template, and their means; no rows with too few pairs.
 
-    The null deals the words out anew to X and Y, alike in all templates and for all groups.
+    The null deals the words out again to X and Y, alike in all templates and for all groups.
     """
     at, templates = _places(prompts, pairs)  # templates x words, favourable ones first
     if not templates:

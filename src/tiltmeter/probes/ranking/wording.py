@@ -2,7 +2,7 @@
 
 Berg et al. (2022, App. C) ask how sensitive a measure is to the syntax of its prompts. Words that
 all stand in the same templates make a table, words x templates; the shares of its variance are rows
-of their own, one a factor.
+of their own, one per factor.
 """
 
 from __future__ import annotations

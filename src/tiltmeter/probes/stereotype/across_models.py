@@ -20,18 +20,18 @@ AGAINST, STEREOTYPE = KINDS[1], KINDS[0]
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """A picture, its captions and what a model makes of them (the paper's Figure 3)."""
+    """An image, its captions and what a model makes of them (the paper's Figure 3)."""
 
     model: str
     id: str
-    groups: dict[str, str]  # category, target, and which caption the picture shows
+    groups: dict[str, str]  # category, target, and which caption the image shows
     captions: dict[str, str]  # by kind
     probabilities: dict[str, float]
     pick: str
 
     @property
     def stereotyped(self) -> bool:
-        """Whether the stereotype was picked although the picture goes against it."""
+        """Whether the stereotype was picked although the image goes against it."""
         return self.groups.get("picture") == AGAINST and self.pick == STEREOTYPE
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCa
     """Single cases of a run, the surest stereotypes first.
 
     `reading` is an experiment of the run, such as `matching` or `cosine, white picture`. By default
-    only pictures that go against the stereotype and for which it was picked.
+    only images that go against the stereotype and for which it was picked.
     """
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in _instances(run):
@@ -76,7 +76,7 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCa
 
 
 class ModelComparison(NamedTuple):
-    """Two models on the same pictures against the stereotype."""
+    """Two models on the same images against the stereotype."""
 
     category: str | None  # None: all
     n: int
@@ -90,7 +90,7 @@ def compare_choices(
 ) -> list[ModelComparison]:
     """McNemar's test whether two models pick the stereotype equally often, by category.
 
-    Only pictures that both runs have. `other` is the reading of the second run, if it is another.
+    Only images that both runs have. `other` is the reading of the second run, if it is another.
     """
     one, two = (
         {case.id: case for case in cases(run, way, stereotyped=False)}

@@ -1,7 +1,7 @@
-"""How a model scores the three captions of a picture, and models whose choice is known beforehand.
+"""How a model scores the three captions of an image, and models whose choice is known beforehand.
 
-A matcher gives each pair of picture and caption a logit; a dual encoder gives it a cosine. The
-picture may be the right one, an all-white one, another one of the data, or none.
+A matcher gives each pair of image and caption a logit; a dual encoder gives it a cosine. The
+image may be the right one, an all-white one, another one of the data, or none.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tiltmeter.types import Array, DualEncoder, Floats, Groups, Ints, Matcher
 KINDS = ("stereotypical", "anti-stereotypical", "irrelevant")
 #: What a model is shown beside a caption.
 PICTURES = ("true", "white", "none", "wrong")
-BLOCK = 64  # pictures that are decoded at a time
+BLOCK = 64  # images that are decoded at a time
 WHITE_SIDE = 224  # pixels
 
 Captions = Sequence[Sequence[str]]  # one row a case
@@ -31,7 +31,7 @@ Captions = Sequence[Sequence[str]]  # one row a case
 
 @dataclass(frozen=True, eq=False)
 class CaptionCases:
-    """Pictures with three captions each, and what is known of them.
+    """Images with three captions each, and what is known of them.
 
     `neutral` are the first two captions without their target term, None where no neutral form is
     known or nothing changes. `best` is what a perfect model would score, where that is known.
@@ -42,7 +42,7 @@ class CaptionCases:
     neutral: tuple[tuple[str, ...] | None, ...]
     categories: Groups
     targets: tuple[str, ...]
-    against: Ints | None = None  # whether the picture goes against the stereotype
+    against: Ints | None = None  # whether the image goes against the stereotype
     images: Any = None
     name: str = "triplets"
     best: Floats | None = None
@@ -101,12 +101,12 @@ class CaptionCases:
 
 
 def some_of(images: Any, rows: Ints) -> Any:
-    """The pictures of some rows."""
+    """The images of some rows."""
     return [images[row] for row in rows] if isinstance(images, list | tuple) else images[rows]
 
 
 def white_picture() -> Any:
-    """A picture that is white all over."""
+    """An image that is white all over."""
     from PIL import Image
 
     return Image.new("RGB", (WHITE_SIDE, WHITE_SIDE), "white")
@@ -131,7 +131,7 @@ def other_rows(targets: Sequence[str], rng: np.random.Generator) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class CaptionScorer:
-    """One way to score captions: `score` takes the picture to show, and captions by case.
+    """One way to score captions: `score` takes the image to show, and captions by case.
 
     `together` does the same with the captions of a case side by side, where a model might care.
     """
@@ -142,7 +142,7 @@ class CaptionScorer:
     together: Callable[[str, Captions], Floats] | None = None
 
     def __call__(self, picture: str, captions: Captions) -> Floats | None:
-        """Cases x captions; None where the model has no answer with such a picture."""
+        """Cases x captions; None where the model has no answer with such an image."""
         return self.score(picture, captions)
 
 
@@ -195,12 +195,12 @@ class _Matching:
         return np.stack(found)
 
     def _shown(self, rows: Ints) -> Any:
-        """The pictures of some rows; files are decoded once for all captions."""
+        """The images of some rows; files are decoded once for all captions."""
         shown = some_of(self.cases.images, rows)
         return list(shown) if isinstance(shown, ImageFiles | GeneratedImages) else shown
 
     def _blind(self, picture: str, captions: Captions) -> Floats | None:
-        """With the same picture beside every caption, or none: each caption once."""
+        """With the same image beside every caption, or none: each caption once."""
         texts, at = _distinct(captions)
         if picture == "none" and not self._takes_no_picture(texts[0]):
             return None
@@ -232,7 +232,7 @@ class _Cosines:
     model: DualEncoder
     cases: CaptionCases
     other: Ints
-    vectors: Floats | None  # of the pictures, where they are there already
+    vectors: Floats | None  # of the images, where they are there already
 
     def __call__(self, picture: str, captions: Captions) -> Floats | None:
         if picture == "none":
@@ -263,7 +263,7 @@ class _Cosines:
 
     @cached_property
     def _known(self) -> dict[str, Floats]:
-        """Vectors of texts: each is encoded once, whatever picture stands beside it."""
+        """Vectors of texts: each is encoded once, whatever image stands beside it."""
         return {}
 
 
@@ -283,14 +283,14 @@ def _unit(vectors: Floats, name: str) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class LookupMatcher:
-    """A matcher that looks its answers up; a picture is known by what it holds.
+    """A matcher that looks its answers up; an image is known by what it holds.
 
-    `IDM` gives the caption that is right for the picture 1 and others 0, `BIM` the stereotypical
-    one, `RAM` everything a number between 0 and 1 that hangs on the picture, the text and the seed.
+    `IDM` gives the caption that is right for the image 1 and others 0, `BIM` the stereotypical
+    one, `RAM` everything a number between 0 and 1 that depends on the image, the text and the seed.
     """
 
     name: str
-    answer: Callable[[str, str], float]  # fingerprint of a picture, text -> logit
+    answer: Callable[[str, str], float]  # fingerprint of an image, text -> logit
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
         seen = [""] * len(texts) if images is None else [fingerprint(image) for image in images]
@@ -298,7 +298,7 @@ class LookupMatcher:
 
 
 def ideal(cases: CaptionCases) -> LookupMatcher:
-    """IDM: always picks the caption that is right for the picture."""
+    """IDM: always picks the caption that is right for the image."""
     if cases.images is None or cases.against is None:
         raise InputError("the ideal model needs pictures, and what they show")
     right = {
@@ -325,7 +325,7 @@ def at_random(seed: int = 0) -> LookupMatcher:
 
 
 def fingerprint(image: Any) -> str:
-    """A hash of all that a picture holds: pixels, or what a scene is drawn from."""
+    """A hash of all that an image holds: pixels, or what a scene is drawn from."""
     parts = [image] if hasattr(image, "tobytes") else list(vars(image).values())
     digest = hashlib.sha256(str(getattr(image, "size", "")).encode())
     for part in parts:

@@ -22,7 +22,7 @@ def length_rows(
     """How often a caption is picked than which none is shorter, and whether longer is likelier.
 
     Lengths are in characters, since the captions of a set mostly have as many words. The null deals
-    the lengths out anew among the sets of captions: what is picked stays.
+    the lengths out again among the sets of captions: what is picked stays.
     """
     first = np.unique(cases.sets, return_index=True)[1]
     length = np.array([[len(text) for text in cases.captions[at]] for at in first])

@@ -39,7 +39,7 @@ NONE_AGAINST = "no picture goes against the stereotype"
 
 @dataclass(frozen=True, eq=False)
 class CaptionScores:
-    """What one reading of a model scored, with each kind of picture.
+    """What one reading of a model scored, with each kind of image.
 
     Columns of `scores` are the three captions, then the first two without their target term.
     """
@@ -74,7 +74,7 @@ class CaptionScores:
                 yield name, mine
 
     def wrongly(self, scores: Floats) -> Floats:
-        """Share of each choice that falls to the other relevant caption than the picture's."""
+        """Share of each choice that falls to the other relevant caption than the image's."""
         picked = metrics.picks(scores[:, :3])
         return np.asarray(np.where(self.against, picked[:, 0], picked[:, 1]))
 
@@ -92,7 +92,7 @@ class CaptionScores:
             for category, part in self.parts():
                 best = self.cases.best if picture == "true" else None
                 for row in self._of_part(scores[:, :3], part, best):
-                    if picture == "true":  # nothing is ideal beside another picture
+                    if picture == "true":  # nothing is ideal beside another image
                         row["ideal"] = IDEAL[row["metric"]]
                     found.append({**row, "experiment": where, "category": category})
         return found
@@ -153,7 +153,7 @@ class CaptionScores:
         }
 
     def shifts(self, scale: float) -> Iterator[tuple[str, str, Floats, Floats]]:
-        """lmss and each vlss: name, picture, and both roles' values, one a case."""
+        """lmss and each vlss: name, image, and both roles' values, one per case."""
         shown = self.scores["true"]
         if shown is None:
             return
@@ -165,7 +165,7 @@ class CaptionScores:
                 yield "vlss", picture, *(metrics.vlss(neutral[:, s], blind[:, s]) for s in _ROLES)
 
     def shift_rows(self, scale: float, reading: str) -> list[dict[str, Any]]:
-        """lmss and vlss, mean and share above 0: of all pictures against the stereotype (`all`),
+        """lmss and vlss, mean and share above 0: of all images against the stereotype (`all`),
         and of those where the model picked it (`selected`, as in the paper)."""
         shown = self.scores["true"]
         if shown is None or self.lacking:
@@ -215,7 +215,7 @@ class CaptionScores:
         return found
 
     def cases_shifted(self, scale: float, reading: str) -> list[dict[str, Any]]:
-        """lmss and vlss of each picture against the stereotype: their distributions."""
+        """lmss and vlss of each image against the stereotype: their distributions."""
         found = []
         for metric, picture, value, _ in self.shifts(scale):
             where = experiment(reading, picture)
@@ -240,10 +240,10 @@ _ROLES = (slice(None), slice(None, None, -1))  # as they are, and the two captio
 
 
 def experiment(reading: str, picture: str) -> str:
-    """What a row of results calls a reading with a kind of picture.
+    """What a row of results calls a reading with a kind of image.
 
     >>> experiment("matching", "true"), experiment("cosine", "none")
-    ('matching', 'cosine, no picture')
+    ('matching', 'cosine, no image')
     """
     shown = {"true": "", "none": ", no picture"}
     return reading + shown.get(picture, f", {picture} picture")

@@ -1,8 +1,8 @@
-"""Does a model pick the stereotype where the picture denies it? (VLStereoSet, Zhou et al. 2022)
+"""Does a model pick the stereotype where the image denies it? (VLStereoSet, Zhou et al. 2022)
 
-A picture has three captions: one stereotypical, one against the stereotype, one beside the point.
-How often each is picked, with the picture, with a white one, another one, or none; and whether the
-tilt comes from the captions' words (lmss) or from the picture (vlss).
+An image has three captions: one stereotypical, one against the stereotype, one beside the point.
+How often each is picked, with the image, with a white one, another one, or none; and whether the
+tilt comes from the captions' words (lmss) or from the image (vlss).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def stereotype(
 ) -> tuple[pa.Table, pa.Table]:
     """Relevance, bias and ability of caption choice, their sources, and controls.
 
-    `vectors` are those of the pictures, where a dual encoder has made them already. Returns rows of
+    `vectors` are those of the images, where a dual encoder has made them already. Returns rows of
     RESULTS, and for each case the probabilities of its captions and its shifts (INSTANCES).
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)

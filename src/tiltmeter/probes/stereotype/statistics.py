@@ -72,13 +72,13 @@ class CaptionSets:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """sum of values / sum of weights over the pictures that go against the stereotype.
+    """sum of values / sum of weights over the images that go against the stereotype.
 
-    `value` and `weight` are given for all cases: those of a picture that fits the stereotype are
+    `value` and `weight` are given for all cases: those of an image that fits the stereotype are
     what they would be if its two captions changed roles.
     """
 
-    value: Floats  # one a case, already times its weight
+    value: Floats  # one per case, already times its weight
     weight: Floats
     against: Ints  # a mask
     rows: Ints  # a mask: the cases that this is about
@@ -86,7 +86,7 @@ class Ratio:
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """By set: values and weights of pictures against the stereotype, and of the others."""
+        """By set: values and weights of images against the stereotype, and of the others."""
         sides = (self.rows & self.against, self.rows & ~self.against)
         both = [(self.sets.sums(self.value, side), self.sets.sums(self.weight, side))
                 for side in sides]  # fmt: skip
@@ -99,7 +99,7 @@ class Ratio:
 
     @property
     def other_side(self) -> float:
-        """The same for the pictures that fit the stereotype, in the other roles."""
+        """The same for the images that fit the stereotype, in the other roles."""
         _, _, value, weight = self.parts
         return float(_divided(value.sum(), weight.sum()))
 

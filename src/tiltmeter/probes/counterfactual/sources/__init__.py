@@ -1,4 +1,4 @@
-"""Where pictures come from that show the other group: one file a source, one way to ask for them.
+"""Where images come from that show the other group: one file a source, one way to ask for them.
 
 A source takes a model, data, and the `Swap` to be made; it gives `ImagePairBlock`s: some images
 as they are, with their counterfactuals. Blocks come one at a time, so that no set of attacked
@@ -60,16 +60,16 @@ class Swap:
 
 @dataclass(frozen=True, eq=False)
 class ImagePairBlock:
-    """Some pictures and their counterfactuals, both as a model takes them."""
+    """Some images and their counterfactuals, both as a model takes them."""
 
-    rows: Ints  # of the data: which pictures these are
+    rows: Ints  # of the data: which images these are
     factual: Any
     counterfactual: Any
-    told: dict[str, Any] = field(default_factory=dict)  # one value a picture, such as steps taken
+    told: dict[str, Any] = field(default_factory=dict)  # one value an image, such as steps taken
 
 
 class Source(Protocol):
-    """Gives pictures with the other group."""
+    """Gives images with the other group."""
 
     @property
     def name(self) -> str: ...
@@ -85,7 +85,7 @@ def pixels_of(model: Any, images: Any) -> Any:
 
 
 def images_of(data: Faces) -> Any:
-    """The pictures of some data."""
+    """The images of some data."""
     if data.images is None:
         raise InputError(
             f"{data.name} has vectors and no pictures: a counterfactual takes pictures to change"

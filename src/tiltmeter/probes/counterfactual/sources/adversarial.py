@@ -1,12 +1,12 @@
-"""Counterfactual pictures by attack: a small change after which the model reads the other word.
+"""Counterfactual images by attack: a small change after which the model reads the other word.
 
 Projected gradient descent in pixel space (Zhang et al. 2022, equation 3): V + delta with
 max |delta| <= epsilon, all pixels from 0 to 1, so that the opposite bias word becomes probable at
-`a [MASK] is in the picture`. Each picture stops by itself once the model is sure. A model that is
-sure of what it sees gives little slope to follow: pictures that would not turn are tried again from
+`a [MASK] is in the picture`. Each image stops by itself once the model is sure. A model that is
+sure of what it sees gives little slope to follow: images that would not turn are tried again from
 one that is lighter all over, then from a darker one.
 
-What such a picture shows is what the model takes for the other group, no person of that group: the
+What such an image shows is what the model takes for the other group, no person of that group: the
 direction by target can be trusted, the size cannot (docs/probes/counterfactual.md).
 """
 
@@ -36,18 +36,18 @@ from tiltmeter.types import Faces, Ints, MaskedPredictor
 
 LOSSES = ("word", "pair")
 GREY = 255  # levels above black, in 8 bits
-STARTS = (0, 1, -1)  # what is added to a picture before the first step, in epsilons
-#: By how much a grey level may miss the ball: single precision, no pixel of a picture.
+STARTS = (0, 1, -1)  # what is added to an image before the first step, in epsilons
+#: By how much a grey level may miss the ball: single precision, no pixel of an image.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Attack:
-    """How a picture is attacked. The paper gives no settings; these are the house's.
+    """How an image is attacked. The paper gives no settings; these are the house's.
 
     `loss` is the cross-entropy of the opposite word over the vocabulary (`word`), or its log-odds
-    against the true one (`pair`). A picture is left alone once the opposite word has probability
-    `sure` within the pair; above 1, every step is taken. `starts` is how many of the picture
+    against the true one (`pair`). An image is left alone once the opposite word has probability
+    `sure` within the pair; above 1, every step is taken. `starts` is how many of the image
     itself, a lighter and a darker one are tried where the opposite word is still not read.
     """
 
@@ -99,12 +99,12 @@ def attack(
     settings: Attack = Attack(),  # noqa: B008
     rows: Ints | Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attacked pictures, and how many steps each took.
+    """Attacked images, and how many steps each took.
 
-    `pixels` are n x 3 x height x width from 0 to 1 (a fourth channel marks what is picture, and is
-    left as it is); `goal` is 0 or 1 for each, the word to be read there. `rows` number the pictures
-    for the random start, so that the same picture starts alike in any batch. On CUDA the passes are
-    in mixed precision; the pictures never are.
+    `pixels` are n x 3 x height x width from 0 to 1 (a fourth channel marks what is image, and is
+    left as it is); `goal` is 0 or 1 for each, the word to be read there. `rows` number the images
+    for the random start, so that the same image starts alike in any batch. On CUDA the passes are
+    in mixed precision; the images never are.
     """
     with_masked_head(model)
     spelled(model, words, "bias word")
@@ -120,7 +120,7 @@ def attack(
         first = x + settings.epsilon * (2 * _uniform(x, rows, settings.seed) - 1)
     best, taken = x.clone(), torch.zeros(len(x), dtype=torch.long, device=x.device)
     reached = torch.full((len(x),), -torch.inf, device=x.device)
-    left = torch.arange(len(x), device=x.device)  # pictures that are not read otherwise yet
+    left = torch.arange(len(x), device=x.device)  # images that are not read otherwise yet
     with only_pixels(model):
         for shift in STARTS[: settings.starts]:
             start = (first[left] + shift * settings.epsilon).clamp(low[left], high[left])
@@ -154,11 +154,11 @@ class _Climb:
         return wanted, wanted - found.gather(1, 1 - to)[:, 0]
 
     def up(self, now: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pictures, the steps that each took, and the odds that it came to."""
+        """Images, the steps that each took, and the odds that it came to."""
         now, how = now.clone(), self.settings
         taken = torch.zeros(len(now), dtype=torch.long, device=now.device)
         odds = torch.zeros(len(now), device=now.device)
-        left = torch.arange(len(now), device=now.device)  # pictures that are not there yet
+        left = torch.arange(len(now), device=now.device)  # images that are not there yet
         for _ in range(how.steps):
             there = now[left].requires_grad_()
             wanted, pair = self.read(there, left)
@@ -193,7 +193,7 @@ def noise(
 def ball(pixels: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     """The least and the greatest value of each pixel: within epsilon, to the last bit, and valid.
 
-    What is no picture (where a fourth channel is 0, and that channel itself) may not move.
+    What is no image (where a fourth channel is 0, and that channel itself) may not move.
     """
     edges = []
     for sign, wall in ((-1, 0.0), (1, 1.0)):
@@ -220,7 +220,7 @@ def eight_bits(pixels: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def check_pixels(model: Any, pixels: Tensor) -> None:
-    """Refuses what is no batch of pictures that the model could see."""
+    """Refuses what is no batch of images that the model could see."""
     shape = " x ".join(str(side) for side in pixels.shape)
     if pixels.ndim != 4 or pixels.shape[1] not in (3, 4) or not pixels.is_floating_point():
         raise InputError(
@@ -264,7 +264,7 @@ def patch_of(model: Any) -> int:
 
 @contextmanager
 def only_pixels(model: Any) -> Iterator[None]:
-    """Gradients for the pictures alone: none are worked out, or kept in memory, for weights."""
+    """Gradients for the images alone: none are worked out, or kept in memory, for weights."""
     weights = list(model.parameters()) if hasattr(model, "parameters") else []
     wanted = [weight.requires_grad for weight in weights]
     for weight in weights:
@@ -282,7 +282,7 @@ def _mixed(x: Tensor) -> torch.autocast:
 
 
 def _uniform(x: Tensor, rows: Ints | Sequence[int] | None, seed: int) -> Tensor:
-    """Numbers from 0 to 1 in the shape of x; those of a picture hang on its row and the seed."""
+    """Numbers from 0 to 1 in the shape of x; those of an image depend on its row and the seed."""
     rows = range(len(x)) if rows is None else rows
     drawn = [
         np.random.default_rng([seed, int(row)]).random(x.shape[1:], np.float32) for row in rows
@@ -292,7 +292,7 @@ def _uniform(x: Tensor, rows: Ints | Sequence[int] | None, seed: int) -> Tensor:
 
 @dataclass(frozen=True)
 class AdversarialAttack:
-    """Pictures attacked until the model reads the other word there; kept in a `store`, if given."""
+    """Images attacked until the model reads the other word there; kept in a `store`, if given."""
 
     settings: Attack = Attack()
     batch: int = 32
@@ -300,7 +300,7 @@ class AdversarialAttack:
     name: str = "adversarial"
 
     def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
-        """Every picture of the two groups, and what it becomes."""
+        """Every image of the two groups, and what it becomes."""
         with_masked_head(model)
         images, chosen = images_of(data), swap.rows(data)
         for start in range(0, len(chosen), self.batch):
@@ -319,7 +319,7 @@ class AdversarialAttack:
     def _kept(
         self, model: Any, pixels: Tensor, goal: Ints, rows: Ints, swap: Swap
     ) -> tuple[Tensor, Ints]:
-        """Attacked pictures from the store; those that are not there are made, and put there."""
+        """Attacked images from the store; those that are not there are made, and put there."""
 
         def make(at: Ints) -> tuple[Tensor, Ints]:
             changed, steps = attack(
@@ -330,7 +330,7 @@ class AdversarialAttack:
 
         if self.store is None:
             return make(np.arange(len(rows)))
-        # a space of its own for these settings: other ones would give other pictures
+        # a space of its own for these settings: other ones would give other images
         told = content_hash([asdict(self.settings), swap.words, swap.prompt])
         space = Store(self.store).space(model, f"attacked {told}")
         dice = rows if self.settings.random_start else np.zeros_like(rows)
@@ -344,6 +344,6 @@ class AdversarialAttack:
             changed, steps = make(new)
             flat = changed.flatten(1).numpy()
             space.add([items[at] for at in new], np.column_stack([steps, flat]))
-        # one at a time: pictures of two batches may differ in size
+        # one at a time: images of two batches may differ in size
         found = torch.as_tensor(np.concatenate([space.vectors([item]) for item in items]))
         return found[:, 1:].reshape(pixels.shape), found[:, 0].long().numpy()

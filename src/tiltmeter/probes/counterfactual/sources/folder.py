@@ -1,4 +1,4 @@
-"""Edited pictures from a folder: ID.png is the counterfactual of the picture with that id."""
+"""Edited images from a folder: ID.png is the counterfactual of the image with that id."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tiltmeter.types import Faces, Ints
 
 @dataclass(frozen=True)
 class EditedFolder:
-    """Whatever an editor made of the pictures; those without an edited one are left out."""
+    """Whatever an editor made of the images; those without an edited one are left out."""
 
     path: Path
     batch: int = 32
     name: str = "folder"
 
     def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
-        """Every picture of the two groups that has an edited one, and that."""
+        """Every image of the two groups that has an edited one, and that."""
         rows, edited = self.pairs(data, swap)
         images = images_of(data)
         for start in range(0, len(rows), self.batch):
@@ -34,7 +34,7 @@ class EditedFolder:
             )
 
     def pairs(self, data: Faces, swap: Swap) -> tuple[Ints, ImageFiles]:
-        """Rows that have an edited picture, and these."""
+        """Rows that have an edited image, and these."""
         root = Path(self.path)
         if not root.is_dir():
             raise InputError(f"{root} is no folder: expected edited pictures named by id, ID.png")
@@ -57,6 +57,6 @@ class EditedFolder:
 
 
 def _plain(name: str) -> str:
-    """A name without the ending of a picture's file."""
+    """A name without the ending of an image file."""
     path = Path(name)
     return name[: -len(path.suffix)] if path.suffix.lower() in SUFFIXES else name

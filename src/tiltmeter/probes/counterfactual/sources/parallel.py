@@ -23,7 +23,7 @@ class ParallelImages:
     name: str = "parallel"
 
     def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
-        """Every picture that has a counterpart, and that one."""
+        """Every image that has a counterpart, and that one."""
         rows, others = self.pairs(data, swap)
         images = images_of(data)
         for start in range(0, len(rows), self.batch):
