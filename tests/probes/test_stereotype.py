@@ -33,8 +33,8 @@ from tiltmeter.probes.stereotype.across_models import (
     relevance_and_bias,
 )
 from tiltmeter.probes.stereotype.caption_choice import (
+    IMAGE_KINDS,
     KINDS,
-    PICTURES,
     CaptionCases,
     LookupMatcher,
     at_random,
@@ -406,7 +406,9 @@ def test_images_that_share_captions_raise_no_alarm() -> None:
     p: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
     for seed in range(150):
         choice = by_chance(cases, 0.9, seed, 199, 0)
-        choice = replace(choice, scores={**dict.fromkeys(PICTURES), "true": choice.scores["true"]})
+        choice = replace(
+            choice, scores={**dict.fromkeys(IMAGE_KINDS), "true": choice.scores["true"]}
+        )
         for row in choice.rows():
             if row["metric"] in p and row["experiment"] == "matching" and row["category"] is None:
                 p[row["metric"]].append(row["p"])
@@ -637,7 +639,9 @@ def chosen(spec: str, cells: int, n: int = 160) -> dict[str, tuple[float, float,
     for name, way in readings(model, cases, np.arange(n)).items():
         scores = way("true", cases.captions)
         choice = CaptionScores(cases, sets, name, {"true": scores})
-        ratio = Ratio(choice.wrongly(scores), np.ones(n), cases.against, np.ones(n, bool), sets)
+        ratio = Ratio(
+            choice.error_shares(scores), np.ones(n), cases.against, np.ones(n, bool), sets
+        )
         found[name] = (100 * ratio.observed, 100 * (ratio.observed - ratio.other_side),
                        agreement(scores, data.best))  # fmt: skip
     return found

@@ -17,7 +17,7 @@ from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.counterfactual.measuring import MaskedQuery, _instances
 from tiltmeter.probes.counterfactual.probe import fewer
-from tiltmeter.probes.counterfactual.rows import beside, means
+from tiltmeter.probes.counterfactual.rows import means, statistics_of
 from tiltmeter.probes.counterfactual.sources import Swap
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.results import Run
@@ -165,14 +165,14 @@ def test_intervals_of_few_images_cover_the_mean(images):
     """2,000 words of so many images each, true mean 0; bare percentiles of 2 images cover half."""
     rng = np.random.default_rng(0)
     drawn = means(rng.normal(size=(images, 2000)), np.arange(images), Resampling(0, 400), rng)
-    told = beside(drawn, "two")
+    told = statistics_of(drawn, "two")
     covered = np.mean((told["ci_low"] <= 0) & (told["ci_high"] >= 0))
     assert 0.91 < covered < 0.98
 
 
 def test_one_image_has_no_interval():
     one = means(np.array([[1.0]]), np.arange(1), Resampling(9, 9), np.random.default_rng(0))
-    told = beside(one, "two")
+    told = statistics_of(one, "two")
     assert told["value"] == [1.0]
     assert np.isnan([told["ci_low"], told["ci_high"]]).all()
     assert told["ci_method"] == [None]

@@ -173,7 +173,7 @@ class _Audit:
             )
         self.options.probes.chosen  # noqa: B018  raises if the convention is unknown
         for name in self.options.probes.probes or ():
-            if problem := PROBES[name].refuses(self.engine):
+            if problem := PROBES[name].reason_not_on_engine(self.engine):
                 raise InputError(f"{name} {problem}")
 
     def _load_data(
@@ -371,9 +371,9 @@ def choose_probes(
                 f"no probe uses the data role {role!r}; those in use: {', '.join(sorted(roles))}"
             )
     lacking = {
-        name: probe.lacks(model, data)
-        or (probe.waits(name, data) if requested is None else None)
-        or probe.refuses(engine)
+        name: probe.reason_cannot_run(model, data)
+        or (probe.reason_left_out(name, data) if requested is None else None)
+        or probe.reason_not_on_engine(engine)
         for name, probe in known.items()
     }
     reasons = {name: problem for name, problem in lacking.items() if problem}

@@ -244,7 +244,7 @@ def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
     for one, two, three in zip(fresh, first, again, strict=True):
         assert torch.equal(one.counterfactual, two.counterfactual)
         assert torch.equal(two.counterfactual, three.counterfactual)
-        assert two.told["steps"].tolist() == three.told["steps"].tolist()
+        assert two.details["steps"].tolist() == three.details["steps"].tolist()
     other = dataclasses.replace(settings_, steps=1)  # other settings, other pictures
     with pytest.raises(pytest.fail.Exception):
         list(AdversarialAttack(other, batch=4, store=tmp_path).blocks(stream, some, SWAP))
