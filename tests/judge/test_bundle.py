@@ -31,7 +31,7 @@ from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError
 from tiltmeter.judge.bundle import verify as verifying
-from tiltmeter.judge.bundle.pack import bundle, described, headline, run_hash, sealed
+from tiltmeter.judge.bundle.pack import bundle, part_entry, headline, run_hash, seal
 from tiltmeter.judge.bundle.recompute import METRICS
 from tiltmeter.judge.bundle.verify import VerificationResult, verify
 from tiltmeter.judge.bundle.zip_file import packed, unpacked
@@ -79,8 +79,8 @@ def parts_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def resealed(path: Path, manifest: dict[str, Any], parts: dict[str, bytes], to: Path) -> Path:
     """A bundle whose manifest fits its parts, whoever changed them."""
-    manifest = {**manifest, "parts": {name: described(one) for name, one in parts.items()}}
-    to.write_bytes(sealed(manifest, parts)[0])
+    manifest = {**manifest, "parts": {name: part_entry(one) for name, one in parts.items()}}
+    to.write_bytes(seal(manifest, parts)[0])
     return to
 
 
@@ -324,9 +324,9 @@ def test_a_missing_part_and_an_extra_one(small: Path, tmp_path: Path) -> None:
     manifest, parts = parts_of(small)
     other = tmp_path / f"other{END}"
     fewer = {name: one for name, one in parts.items() if name != "results.parquet"}
-    other.write_bytes(sealed(manifest, fewer)[0])
+    other.write_bytes(seal(manifest, fewer)[0])
     assert ("results.parquet", "is missing") in verify(other).wrong
-    other.write_bytes(sealed(manifest, {**parts, "notes.txt": b"trust me"})[0])
+    other.write_bytes(seal(manifest, {**parts, "notes.txt": b"trust me"})[0])
     assert verify(other).wrong == [("notes.txt", "was added: the manifest does not list it")]
     with zipfile.ZipFile(other, "w") as archive:  # the same parts, by another program
         for name, one in {**parts, "manifest.json": json.dumps(manifest).encode()}.items():

@@ -20,7 +20,7 @@ from tiltmeter.judge.calibration.settings import (
     MetricReading,
     Readings,
     Setting,
-    leaning,
+    biased_words,
 )
 from tiltmeter.judge.calibration.verdict import FALSE_ALARMS, LEVEL, saturation
 from tiltmeter.metrics import METRICS
@@ -88,7 +88,7 @@ def test_a_correlation_over_words_cries_wolf_when_words_are_shuffled() -> None:
     """Why the setting deals labels out instead: all words meet the same images."""
     from scipy.stats import spearmanr
 
-    oracle, words, half = Oracle(World.plant(0.0)), leaning("shape", 400), np.arange(400) < 200
+    oracle, words, half = Oracle(World.plant(0.0)), biased_words("shape", 400), np.arange(400) < 200
     fired = 0
     for one in range(40):
         made = oracle.embeddings(400, rng(2, one), scale=SCALE)

@@ -17,7 +17,7 @@ from tiltmeter.debiasers.debiaser import VectorMap
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.judge.gate import Gate, compare, gate
 from tiltmeter.judge.gate import run_scores as evidence
-from tiltmeter.judge.gate.comparison import compared_by, verdicts
+from tiltmeter.judge.gate.comparison import attributes_to_compare, verdicts
 from tiltmeter.judge.gate.exchange import standard_ranks, swap_tests
 from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.metrics.arrays import unit
@@ -395,13 +395,13 @@ def test_usefulness_is_in_the_same_table() -> None:
     [row] = found.worse.to_pylist()
     assert row["metric"] == "accuracy"
     said = gate(useful(0.6), useful(0.9))
-    assert said.reasons == ("usefulness is worse: accuracy 0.900 to 0.600",)
+    assert said.reasons == ("utility is worse: accuracy 0.900 to 0.600",)
     assert gate(useful(0.9), useful(0.6))
 
 
 def test_crossings_that_are_too_small_are_left_out(runs: tuple[Run, Run]) -> None:
     pair = small()  # 120 images, 14 crossed groups
-    assert compared_by(pair, runs[0].table) == ["shape", "hue"]
+    assert attributes_to_compare(pair, runs[0].table) == ["shape", "hue"]
 
 
 def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:

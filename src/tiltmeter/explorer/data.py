@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.explorer.neutral import NeutralReference, chosen, neutral
 from tiltmeter.explorer.ranking import Order
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, seen
+from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, load_scores
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model

@@ -85,9 +85,9 @@ class ExperimentInput:
             if not (np.isfinite(v).all() and v.min() >= 0 and v.max() <= 1):
                 raise InputError(
                     f"{ROLES[self.role]}: valences range from {np.nanmin(v):g} to "
-                    f"{np.nanmax(v):g}, {int(np.isnan(v).sum())} are missing; expected 0 (unpleasant) to 1 "
-                    "(pleasant). Give the ends of their scale (lexicon:FILE?scale=LOW,HIGH), or "
-                    "rescale them to 0 to 1"
+                    f"{np.nanmax(v):g}, {int(np.isnan(v).sum())} are missing; expected 0 "
+                    "(unpleasant) to 1 (pleasant). Give the ends of their scale "
+                    "(lexicon:FILE?scale=LOW,HIGH), or rescale them to 0 to 1"
                 )
 
     def __len__(self) -> int:

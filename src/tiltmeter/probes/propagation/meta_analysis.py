@@ -179,10 +179,10 @@ def by_size(
             np.array([values[1][key] for key in both]),
             rng=np.random.default_rng(seed),
         )
-        method = f"mean increase over {len(both)} analyses, sign flips"
+        method = f"mean rise over {len(both)} analyses, sign flips"
         return SizeTrend(table, change.mean, change.p, method)
-    trend, p, method = _trend([entry["parameters"] for entry in table], [entry["mean"] for entry in table],
-                           np.random.default_rng(seed))  # fmt: skip
+    parameters, means = ([entry[name] for entry in table] for name in ("parameters", "mean"))
+    trend, p, method = _trend(parameters, means, np.random.default_rng(seed))
     return SizeTrend(table, trend, p, f"Spearman over {len(table)} models, {method}")
 
 

@@ -133,7 +133,7 @@ def attack(
     with_masked_head(model)
     spelled(model, words, "bias word")
     prompt = one_mask(prompt)
-    x = pixels.detach().goals(getattr(model, "device", pixels.device))
+    x = pixels.detach().to(getattr(model, "device", pixels.device))
     check_pixels(model, x)
     goals = torch.as_tensor(np.asarray(goal), device=x.device).long()
     if goals.shape != (len(x),) or not ((goals == 0) | (goals == 1)).all():
@@ -226,7 +226,7 @@ def ball(pixels: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
     edges = []
     for sign, wall in ((-1, 0.0), (1, 1.0)):
         exact = (pixels.double() + sign * epsilon).clamp(0, 1)
-        edge = exact.goals(pixels.dtype)
+        edge = exact.to(pixels.dtype)
         for _ in range(2):  # rounding may exceed epsilon by one or two ulps
             out = (edge.double() - pixels.double()).abs() > epsilon
             edge = torch.where(out, torch.nextafter(edge, pixels), edge)
@@ -243,7 +243,7 @@ def eight_bits(pixels: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """The nearest grey levels within the bounds."""
     level = (pixels * GREY).round()
     above, below = level / GREY > high + ROUNDING, level / GREY < low - ROUNDING
-    nearest = (level - above.goals(level) + below.goals(level)) / GREY
+    nearest = (level - above.to(level) + below.to(level)) / GREY
     return torch.where(low == high, pixels, nearest)  # padding is not changed
 
 
