@@ -31,7 +31,7 @@ from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError
 from tiltmeter.judge.bundle import verify as verifying
-from tiltmeter.judge.bundle.pack import bundle, part_entry, headline, run_hash, seal
+from tiltmeter.judge.bundle.pack import bundle, headline, part_entry, run_hash, seal
 from tiltmeter.judge.bundle.recompute import METRICS
 from tiltmeter.judge.bundle.verify import VerificationResult, verify
 from tiltmeter.judge.bundle.zip_file import packed, unpacked

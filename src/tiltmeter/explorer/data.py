@@ -215,7 +215,7 @@ def _same_rows(faces: Faces, data: Faces, spec: str, what: str) -> Faces:
 def _of_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], Floats]:
     """The images of a run, its words, and the vectors that it ranked."""
     try:
-        found = seen(run, store=store)
+        found = load_scores(run, store=store)
     except EmbeddingsUnavailableError as error:
         raise InputError(
             f"this run cannot be explored: {error}. Audit again, or name where the vectors are "

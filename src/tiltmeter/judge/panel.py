@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.errors import InputError
-from tiltmeter.judge.across_models import over_models
+from tiltmeter.judge.across_models import rows_across_models
 from tiltmeter.metrics.convention import same_convention
 from tiltmeter.results import Run, combined, over_templates, rows
 from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
@@ -71,7 +71,7 @@ def panel(runs: Sequence[Run], *, seed: int = 0) -> Run:
         *_spreads("wordings", _values(wordings, "template"), constants),
         *_ranks(words, np.random.default_rng(seed), constants),
         *_signs(words, constants),
-        *over_models(runs, constants, seed),
+        *rows_across_models(runs, constants, seed),
     ]
     instances = {
         name: pa.concat_tables([run.instances[name] for run in runs if name in run.instances])

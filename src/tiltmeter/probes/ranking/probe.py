@@ -22,7 +22,7 @@ import pyarrow as pa
 from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
 from tiltmeter.engine.ranking.parts import PartsRanking
-from tiltmeter.engine.ranking.reranked import noted, reordering_of
+from tiltmeter.engine.ranking.reranked import reordering_of, with_rerank_note
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.engine.ranking.whole import WholeRanking
 from tiltmeter.engine.vectors import InMemoryVectors, Vectors
@@ -145,7 +145,7 @@ def ranking(
         rows = estimate_rows(
             estimate, layout, prompts, planted, rng=estimate_rng, constants=constants
         )
-        return [noted(table, reorder) for table in rows]
+        return [with_rerank_note(table, reorder) for table in rows]
 
     tables: list[pa.Table] = []
     for batch in ranked.turns():
