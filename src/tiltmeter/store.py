@@ -159,7 +159,7 @@ class EmbeddingSpace:
         if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(items):
             raise DamagedError(
                 path,
-                f"has {vectors.dtype} of shape {vectors.shape}; expected {len(items):,} float32 rows",
+                f"has {vectors.dtype} of shape {vectors.shape}, not {len(items):,} float32 rows",
             )
         if _name(items, vectors) != shard:
             raise DamagedError(path, "or its .parquet was changed: their hash differs")

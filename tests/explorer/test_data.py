@@ -52,7 +52,7 @@ def test_the_page_shows_what_the_run_ranked(run: Path) -> None:
         text = f"a photo of thing {at}"
         mine = [row for row in kept if row["concept"] == f"thing {at}"]
         found = asker.ask(text, k=20)
-        assert [asker.scene.ids[row] for row in found.rows] == [row["id"] for row in mine]
+        assert [asker.data.ids[row] for row in found.rows] == [row["id"] for row in mine]
         assert found.scores.tolist() == pytest.approx([row["score"] for row in mine], abs=1e-6)
 
 

@@ -21,8 +21,8 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.store import EmbeddingSpace
 
-#: Chunks per part, by device. A GPU needs less than a second for one: meanwhile files of the next are
-#: read, and embeddings of the last written.
+#: Chunks per part, by device. A GPU needs less than a second for one: meanwhile files of the next
+#: are read, and embeddings of the last written.
 CHUNKS = {"cpu": 1, "cuda": 4}
 
 Part = tuple[int, ImageFiles | GeneratedImages]
