@@ -128,22 +128,26 @@ def _axis_masks(vocabulary: Vocabulary) -> Ints:
 
 
 @jit
-def _read(data: Ints, at: Any, start: Any, stop: Any) -> tuple[int, int]:
+def _read(data: Ints, position: Any, start: Any, stop: Any) -> tuple[int, int]:
     """Kind and width of a non-ASCII character; letters are read byte by byte."""
-    byte = data[at]
+    byte = data[position]
     if byte == 0xC2:  # symbols of Latin-1; no-break space and soft hyphen join words
-        joins = at + 1 < stop and (data[at + 1] == 0xA0 or data[at + 1] == 0xAD)
+        joins = position + 1 < stop and (data[position + 1] == 0xA0 or data[position + 1] == 0xAD)
         return (SOFT if joins else HARD), 2
-    if byte == 0xE2 and at + 2 < stop and data[at + 1] < 0xB0:  # punctuation, arrows, symbols
-        if data[at + 1] == 0x80 and data[at + 2] <= 0x91:  # spaces and hyphens
+    if (
+        byte == 0xE2 and position + 2 < stop and data[position + 1] < 0xB0
+    ):  # punctuation, arrows, symbols
+        if data[position + 1] == 0x80 and data[position + 2] <= 0x91:  # spaces and hyphens
             return SOFT, 3
-        quote = data[at + 1] == 0x80 and (data[at + 2] == 0x98 or data[at + 2] == 0x99)
+        quote = data[position + 1] == 0x80 and (
+            data[position + 2] == 0x98 or data[position + 2] == 0x99
+        )
         return (APOSTROPHE if quote else HARD), 3
-    if byte == 0xEF or (byte == 0xE3 and at + 1 < stop and data[at + 1] == 0x80):
+    if byte == 0xEF or (byte == 0xE3 and position + 1 < stop and data[position + 1] == 0x80):
         return HARD, 3  # full-width forms, byte order marks, CJK punctuation
     if byte >= 0xF0:
         return HARD, 4  # emoji
-    if at > start and data[at - 1] == 0xC3 and byte <= 0x9E and byte != 0x97:
+    if position > start and data[position - 1] == 0xC3 and byte <= 0x9E and byte != 0x97:
         return byte + 0x20, 1  # capitals of Latin-1
     return byte, 1
 
@@ -164,8 +168,8 @@ def _count(
 ) -> None:
     known, ids, edge_at, edges, item_at, items = tables
     terms, signs = holding.shape[0] - 1, holding.shape[1]
-    beside, person = terms + signs, terms + 2 * signs
-    seen = np.full(terms, -1, np.int64)
+    adjective_start, person = terms + signs, terms + 2 * signs
+    last_row = np.full(terms, -1, np.int64)
     hits = np.empty(terms + 1, np.int64)
     word_of = np.empty(
         LONGEST, np.int64
@@ -204,8 +208,8 @@ def _count(
                 continue
             after_apostrophe = False
             word = _word_number(value, known, ids)
-            here = place & (LONGEST - 1)
-            word_of[here], joined[here] = word, soft
+            slot = place & (LONGEST - 1)
+            word_of[slot], joined[slot] = word, soft
             if not soft:
                 pending, stage = -1, 0
             soft = True
@@ -217,14 +221,14 @@ def _count(
                 for n in range(item_at[node], item_at[node + 1]):
                     item = items[n]
                     if item < terms:
-                        if seen[item] != row:
-                            seen[item] = row
+                        if last_row[item] != row:
+                            last_row[item] = row
                             hits[count] = item
                             count += 1
-                    elif item < beside:
+                    elif item < adjective_start:
                         alone = item - terms  # the longest match wins: east asians are not asians
                     elif item < person:
-                        adjective = item - beside
+                        adjective = item - adjective_start
                         joins = back > 0 and joined[back & (LONGEST - 1)]
                         stage_before = stages[(back - 1) & (LONGEST - 1)] if joins else 0
                     else:
@@ -262,7 +266,7 @@ def _count(
                 stage += 1
             else:
                 stage = 0
-            stages[here] = stage
+            stages[slot] = stage
             place += 1
         if place == 0:
             continue  # no words

@@ -196,8 +196,9 @@ def _texts(captions: Any, path: File) -> pa.Array:
         captions = captions.dictionary_decode()
     while pa.types.is_list(captions.type) or pa.types.is_large_list(captions.type):
         captions = captions.flatten()
-    if not (pa.types.is_string(captions.type) or pa.types.is_large_string(captions.type)
-            or pa.types.is_string_view(captions.type) or pa.types.is_null(captions.type)):  # fmt: skip
+    types = pa.types
+    kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    if not any(is_kind(captions.type) for is_kind in kinds):
         raise BrokenFileError(
             f"{path}: the caption column is {captions.type}; expected text. Pass another --column"
         )

@@ -127,20 +127,20 @@ def gather(
         first, spec = _model_of(run, load_options)
     elif not specs:
         specs = [BUILT_IN]
-    others = [load_model(model_spec, **load_options) for model_spec in specs]
-    all_models = [*([] if first is None else [first]), *others]
+    further_models = [load_model(model_spec, **load_options) for model_spec in specs]
+    all_models = [*([] if first is None else [first]), *further_models]
     for model in all_models:
         _check_encodes_texts(model)
     embedder = _Embedder(store, strict, progress)
     if run is not None:
         faces, run_prompts, vectors = _from_run(run, store)
         embedded.append((first, vectors, faces.ids))
-        if show_images or others:
+        if show_images or further_models:
             embedder.owner = first.spec if isinstance(first, Debiased) else spec
             image_spec = images or _data_of(run, spec, first)
             faces = _same_rows(faces, load_data(image_spec, role="faces"), image_spec, "images")
     else:
-        own_spec = images or own_images(specs[0], others[0])
+        own_spec = images or own_images(specs[0], further_models[0])
         if own_spec is None:
             raise InputError(f"{specs[0]} has no images of its own: pass --images SPEC")
         faces = load_data(own_spec, role="faces")
@@ -148,7 +148,7 @@ def gather(
         raise InputError(
             f"{faces.name} has no images to show, only embeddings: leave out --show-images"
         )
-    for model_spec, model in zip(specs, others, strict=True):
+    for model_spec, model in zip(specs, further_models, strict=True):
         faces, vectors = embedder.embed(model, model_spec, faces)
         embedded.append((model, vectors, faces.ids))
     models_shown = [

@@ -62,6 +62,8 @@ def retrieval(
     image_rows, rng = np.arange(len(vectors)), np.random.default_rng(seed)
     even = np.full(len(vectors), 1 / len(vectors))
     weights = rng.multinomial(len(vectors), even, DRAWS).astype(np.float32)
+    names = [str(image_id) for image_id in (image_rows if ids is None else ids)]
+    constants = {"model": getattr(model, "name", type(model).__name__), "dataset": dataset}
     tables, instances = [], []
     for direction, queries, items, query_images, item_images in (
         ("text to image", encoded, vectors, of, image_rows),
@@ -69,48 +71,49 @@ def retrieval(
     ):
         ks = [k for k in K if k <= len(items)]
         hits = recall_hits(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
-        known = ~np.isnan(hits[:, 0])
-        # resampling an image resamples all of its queries: sum their hits first
-        hits_by_image = np.zeros((len(vectors), len(ks)))
-        np.add.at(hits_by_image, query_images[known], hits[known])
-        count = np.bincount(query_images[known], minlength=len(vectors))
-        means = (weights @ hits_by_image) / (weights @ count)[:, None]
-        tables.append(
-            rows(
-                len(ks),
-                probe="retrieval",
-                metric="recall",
-                model=getattr(model, "name", type(model).__name__),
-                dataset=dataset,
-                experiment=direction,
-                k=ks,
-                ideal=1.0,
-                null_mean=[_by_chance(item_images, k) for k in ks],
-                **columns(
-                    hits[known].mean(axis=0),
-                    interval=Interval(
-                        edges=np.percentile(means, [2.5, 97.5], axis=0),
-                        method="bootstrap over images",
-                    ),
-                ),
-                n=int(known.sum()),
-                n_undefined=int((~known).sum()),
-                seed=seed,
-            )
-        )
+        constants["experiment"] = direction
+        chance = [_by_chance(item_images, k) for k in ks]
+        table, by_image = _recall_rows(hits, query_images, weights, ks, chance)
+        tables.append(rows(len(ks), **constants, **table, probe="retrieval", seed=seed))
         instances.append(
             rows(
                 len(ks) * len(vectors),
                 INSTANCES,
-                model=getattr(model, "name", type(model).__name__),
-                dataset=dataset,
-                experiment=direction,
-                id=[str(image_id) for image_id in (image_rows if ids is None else ids) for _ in ks],
+                **constants,
+                id=[name for name in names for _ in ks],
                 rank=ks * len(vectors),
-                score=hits_by_image.ravel(),
+                score=by_image.ravel(),
             )
         )
     return combined(tables), combined(instances, INSTANCES)
+
+
+def _recall_rows(
+    hits: Floats, query_images: Ints, weights: Floats, ks: list[int], chance: list[float]
+) -> tuple[dict[str, Any], Floats]:
+    """Columns of recall at each k, and the hits of each image (images x k).
+
+    `hits` are queries x k, `weights` bootstrap resamples x images.
+    """
+    images = weights.shape[1]
+    known = ~np.isnan(hits[:, 0])
+    # resampling an image resamples all of its queries: sum their hits first
+    by_image = np.zeros((images, len(ks)))
+    np.add.at(by_image, query_images[known], hits[known])
+    count = np.bincount(query_images[known], minlength=images)
+    means = (weights @ by_image) / (weights @ count)[:, None]
+    interval = Interval(
+        edges=np.percentile(means, [2.5, 97.5], axis=0), method="bootstrap over images"
+    )
+    return {
+        **columns(hits[known].mean(axis=0), interval=interval),
+        "metric": "recall",
+        "k": ks,
+        "ideal": 1.0,
+        "null_mean": chance,
+        "n": int(known.sum()),
+        "n_undefined": int((~known).sum()),
+    }, by_image
 
 
 def _by_chance(item_images: Ints, k: int) -> float:
@@ -128,10 +131,10 @@ def _run(
 ) -> tuple[pa.Table, pa.Table]:
     captions = data["captions"]
     embedded = context.see(captions)
-    row_of = {row: at for at, row in enumerate(embedded.rows)}
-    known = [at for at, image in enumerate(captions.of.tolist()) if image in row_of]
-    texts = [captions.texts[at] for at in known]
-    of = np.array([row_of[int(captions.of[at])] for at in known], dtype=np.int64)
+    row_of = {row: index for index, row in enumerate(embedded.rows)}
+    known = [index for index, image in enumerate(captions.of.tolist()) if image in row_of]
+    texts = [captions.texts[index] for index in known]
+    of = np.array([row_of[int(captions.of[index])] for index in known], dtype=np.int64)
     ids = [captions.ids[row] for row in embedded.rows]
     return retrieval(
         model, texts, of, embedded.vectors, dataset=captions.name, ids=ids, seed=context.seed

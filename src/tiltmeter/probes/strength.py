@@ -90,7 +90,7 @@ def strength(
         progress("encoding frequent words", done / len(templates))
         with words_known():
             vectors = _encoded(model, frequent.texts(template), images.dtype)
-        at = [
+        prompt_rows = [
             row for row, prompt in enumerate(words) if frequent.bare or prompt.template == template
         ]
         experiment = f"{len(frequent.words):,} words of {frequent.source}, " + (
@@ -104,15 +104,15 @@ def strength(
             "seed": seed,
             "k": k,
             "experiment": experiment,
-            "target": [words[row].concept for row in at],
-            "category": [words[row].category or None for row in at],
-            "template": [words[row].template or None for row in at],
+            "target": [words[row].concept for row in prompt_rows],
+            "category": [words[row].category or None for row in prompt_rows],
+            "template": [words[row].template or None for row in prompt_rows],
         }
         for attribute, groups in parts.items():
             share = list(parts).index(attribute) / len(parts)
             progress("nearest images", (done + share) / len(templates))
             known = (
-                nearest_means(texts[at], images, groups, k),
+                nearest_means(texts[prompt_rows], images, groups, k),
                 nearest_means(vectors, images, groups, k),
             )
             tables += _tables(*known, attribute, groups, constants)

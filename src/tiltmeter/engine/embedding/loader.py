@@ -124,7 +124,7 @@ def embed(
     if pace.compiled and network is not None and network._compiled_call_impl is None:
         network.compile()
     current = Chunk(0)
-    seen: set[str] = set()
+    embedded: set[str] = set()
     ready = _prepared(prepare, _workers(prepare, device, pace), threads=pace.cores is not None)
     for row, (item, prepared, reason) in enumerate(ready):
         if row - current.start == chunk:
@@ -133,8 +133,8 @@ def embed(
         current.hashes.append(item)
         if reason is not None:
             current.unreadable[row] = reason
-        elif prepared is not None and item not in seen:
-            seen.add(str(item))
+        elif prepared is not None and item not in embedded:
+            embedded.add(str(item))
             current.new.append(row)
             encode.add(prepared)
     yield _finished(current, encode, prepare)
@@ -269,31 +269,31 @@ class _Prepare:
     known: Callable[[str], bool]
     keeps_size: KeepsSize | None  # if a GPU decodes: whether it may decode a size
 
-    def __call__(self, at: int) -> Prepared:
+    def __call__(self, row: int) -> Prepared:
         data, read = None, getattr(self.images, "read", None)
         try:
             if read is not None:
-                data = read(at)  # hash and decode the same bytes
-            item = self.images.hash(at) if data is None else hashlib.sha256(data).hexdigest()
+                data = read(row)  # hash and decode the same bytes
+            item = self.images.hash(row) if data is None else hashlib.sha256(data).hexdigest()
             if self.known(item):
                 return item, None, None
             if self.keeps_size is not None and data is not None:
                 size = jpeg.plain_size(data)
                 if size is not None and self.keeps_size(size):
                     return item, data, None
-            image = self.images[at] if data is None else decode(data)
+            image = self.images[row] if data is None else decode(data)
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
         except Unreadable as error:
-            return None, None, self.with_name(at, str(error))
+            return None, None, self.with_name(row, str(error))
         try:
             pixels = np.asarray(image) if self.pixels is None else _packed(self.pixels([image]))
         except Exception as error:  # a processor's error must not stop the run
-            return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
+            return None, None, f"{self._name(row)}: {type(error).__name__}: {error}"
         return item, pixels, None
 
     def block(self, start: int, stop: int) -> list[Prepared]:
-        return [self(at) for at in range(start, stop)]
+        return [self(row) for row in range(start, stop)]
 
     @property
     def fetches(self) -> bool:
@@ -302,17 +302,17 @@ class _Prepare:
 
     def reads_only(self, count: int) -> bool:
         """Whether the first `count` images are all decoded by the GPU."""
-        prepared = [self(at)[1] for at in range(min(count, len(self.images)))]
+        prepared = [self(row)[1] for row in range(min(count, len(self.images)))]
         return all(isinstance(data, bytes) for data in prepared)
 
-    def with_name(self, at: int, reason: str) -> str:
+    def with_name(self, row: int, reason: str) -> str:
         """The reason with the image's name, which raw bytes do not have."""
         kind, colon, rest = reason.partition(":")
-        return f"{self._name(at)}:{rest}" if colon and kind in ("picture", "image") else reason
+        return f"{self._name(row)}:{rest}" if colon and kind in ("picture", "image") else reason
 
-    def _name(self, at: int) -> str:
+    def _name(self, row: int) -> str:
         name = getattr(self.images, "name", None)
-        return str(name(at)) if name is not None else f"row {at}"
+        return str(name(row)) if name is not None else f"row {row}"
 
 
 def _packed(pixels: Any) -> Floats:

@@ -158,11 +158,11 @@ def _top_k_estimates(
     # drawn counts are integers: look their skews up in a table
     table = skew(np.repeat(np.arange(k + 1)[:, None] / k, len(q), axis=1))
 
-    def drawn_skew(whole: Ints) -> Floats:
-        return kernels.looked_up(table, whole)
+    def drawn_skew(counts: Ints) -> Floats:
+        return kernels.looked_up(table, counts)
 
-    def shares(whole: Ints) -> Floats:
-        return np.asarray(whole / np.float64(k))
+    def shares(counts: Ints) -> Floats:
+        return np.asarray(counts / np.float64(k))
 
     yield MetricEstimate(
         "skew",
@@ -191,9 +191,9 @@ def _top_k_estimates(
         values, drawn = combine(groupwise(counts / k)), combine(groupwise(random))
 
         def combined(
-            whole: Ints, combine: Any = combine, groupwise: Any = drawn_groupwise
+            counts: Ints, combine: Any = combine, groupwise: Any = drawn_groupwise
         ) -> Floats:
-            return np.asarray(combine(groupwise(whole)))[..., None]
+            return np.asarray(combine(groupwise(counts)))[..., None]
 
         yield MetricEstimate(
             name,

@@ -41,9 +41,9 @@ def samples_of(
 
 def balanced_rows(groups: Groups, rng: np.random.Generator) -> Ints:
     """Sorted rows of a random sample with as many items of each group as the smallest has."""
-    least = int(groups.counts.min())
+    smallest = int(groups.counts.min())
     chosen = [
-        rng.choice(np.flatnonzero(groups.codes == code), least, replace=False)
+        rng.choice(np.flatnonzero(groups.codes == code), smallest, replace=False)
         for code in range(len(groups.names))
     ]
     return np.sort(np.concatenate(chosen))

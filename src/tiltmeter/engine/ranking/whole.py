@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,6 +109,15 @@ def draw_sample(
     )
 
 
+class _Block(NamedTuple):
+    """A block of prompts: its start, its number of words, and how it is measured."""
+
+    start: int
+    n_words: int
+    ndkl_draws: int
+    convention: Convention
+
+
 class WholeRanking:
     """A ranking job in one piece."""
 
@@ -191,69 +200,33 @@ class WholeRanking:
     ) -> dict[MetricTask, PromptBlocks]:
         """Process the prompts in blocks; only one block of scores and rankings is in memory."""
         job, backend, convention = self.job, self.backend, self.job.convention
-        words, draws_by_attribute = job.words, _AttributeDraws.of_sample(sample, backend)
-        parts = {task: PromptBlocks(len(self.texts), words) for task in tasks}
+        draws = _AttributeDraws.of_sample(sample, backend)
+        parts = {task: PromptBlocks(len(self.texts), job.words) for task in tasks}
         chosen = self._images_of(sample)
         texts, images, shuffled = (backend.put(x) for x in (self.texts, chosen, sample.shuffled))
-        top_ids, top_scores = [], []
-        ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * words), FEWEST_DRAWS, 10**9))
+        tops: list[tuple[Ints, Floats]] = []
+        ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * job.words), FEWEST_DRAWS, 10**9))
         drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
+        c_asc_tasks = [task for task in tasks if not task.ranks]
         block = BLOCK if backend.device is None else BLOCK_OF_TENSORS
         for start in range(0, len(texts), block):
             progress("ranking images", 0.8 * start / len(texts))
             scores = texts[start : start + block] @ images.T
-            n_words = max(0, min(words - start, len(scores)))  # words come first
+            n_words = max(0, min(job.words - start, len(scores)))  # words come first
+            at = _Block(start, n_words, ndkl_draws, convention)
             if job.reorder is not None:
-                reranked = orders(job.reorder, scores, convention, sample.rows, images)
-                for task in tasks:
-                    groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
-                    labels, shares = (
-                        (sample.relabelled, of),
-                        target_shares(convention.target, groups),
-                    )
-                    add_reranked(
-                        parts[task],
-                        start,
-                        reranked,
-                        n_words,
-                        ndkl_draws,
-                        groups.codes,
-                        shares,
-                        labels,
-                    )
-                top_ids.append(reranked[max(reranked)][:n_words])
-                top_scores.append(backend.loops.take(scores[:n_words], top_ids[-1]))
+                tops.append(self._rerank(sample, parts, at, scores, images))
                 continue
-            c_asc_tasks = [task for task in tasks if not task.ranks]
             z = backend.kernels.standardized(scores) if drawing and c_asc_tasks else scores
             for task in c_asc_tasks:
-                _add_c_asc(parts[task], start, scores, z, draws_by_attribute[task.attribute])
+                _add_c_asc(parts[task], start, scores, z, draws[task.attribute])
             del z
-            if len(c_asc_tasks) == len(tasks):
-                continue
-            order = backend.loops.rank(scores)
-            top = order[:n_words, : max(convention.k)]
-            top_ids.append(np.array(to_numpy(top), np.int32))
-            top_scores.append(to_numpy(backend.loops.take(scores[:n_words], top)))
-            tied = to_numpy(backend.loops.tied_ranks(scores, order))
-            random_ties = order
-            if convention.ties == "expected" and tied.max() >= MANY_TIES and drawing:
-                # the order of tied images in a draw must not depend on the order of rows
-                mixed = scores[:, shuffled]
-                if backend.device is None:
-                    mixed = np.ascontiguousarray(mixed)
-                random_ties = shuffled[backend.loops.rank(mixed)]
-            for task in tasks:
-                if task.ranks:
-                    part, draws = parts[task], draws_by_attribute[task.attribute]
-                    part.add("tied", tied)
-                    _add_counts(part, start, scores, order, random_ties, top, draws, convention)
-                    _add_ndkl(
-                        part, start, order, random_ties, n_words, ndkl_draws, draws, convention
-                    )
-            del scores, order, random_ties  # before the next block is allocated
-        if top_ids:
-            summary.top = np.concatenate(top_ids), np.concatenate(top_scores)
+            if len(c_asc_tasks) < len(tasks):
+                tops.append(self._rank(parts, draws, at, scores, shuffled if drawing else None))
+            del scores  # before the next block is allocated
+        if tops:
+            ids, top_scores = zip(*tops, strict=True)
+            summary.top = np.concatenate(ids), np.concatenate(top_scores)
         for task, part in parts.items():
             if task.ranks:
                 counts = {k: part.values(f"top {k}") for k in sorted(convention.k)}
@@ -263,6 +236,57 @@ class WholeRanking:
                 moments = Moments(sizes, part.values("mean"), part.values("m2"))
                 summary.moments[task.attribute] = moments
         return parts
+
+    def _rerank(
+        self,
+        sample: RankedSample,
+        parts: dict[MetricTask, PromptBlocks],
+        at: _Block,
+        scores: Array,
+        images: Array,
+    ) -> tuple[Ints, Floats]:
+        """Add a block of prompts in the re-ranker's order; its top images and their scores."""
+        assert self.job.reorder is not None
+        reranked = orders(self.job.reorder, scores, at.convention, sample.rows, images)
+        for task, part in parts.items():
+            groups, group_of = sample.groups[task.attribute], sample.group_of[task.attribute]
+            shares, labels = (
+                target_shares(at.convention.target, groups),
+                (sample.relabelled, group_of),
+            )
+            add_reranked(
+                part, at.start, reranked, at.n_words, at.ndkl_draws, groups.codes, shares, labels
+            )
+        ids = reranked[max(reranked)][: at.n_words]
+        return ids, self.backend.loops.take(scores[: at.n_words], ids)
+
+    def _rank(
+        self,
+        parts: dict[MetricTask, PromptBlocks],
+        draws: dict[str, _AttributeDraws],
+        at: _Block,
+        scores: Array,
+        shuffled: Array | None,
+    ) -> tuple[Ints, Floats]:
+        """Add a block of prompts in the order of scores; its top images and their scores."""
+        backend, convention = self.backend, at.convention
+        order = backend.loops.rank(scores)
+        top = order[: at.n_words, : max(convention.k)]
+        tied = to_numpy(backend.loops.tied_ranks(scores, order))
+        random_ties = order
+        if convention.ties == "expected" and tied.max() >= MANY_TIES and shuffled is not None:
+            # the order of tied images in a draw must not depend on the order of rows
+            mixed = scores[:, shuffled]
+            if backend.device is None:
+                mixed = np.ascontiguousarray(mixed)
+            random_ties = shuffled[backend.loops.rank(mixed)]
+        for task, part in parts.items():
+            if task.ranks:
+                part.add("tied", tied)
+                _add_counts(part, at, scores, order, random_ties, draws[task.attribute])
+                _add_ndkl(part, at, order, random_ties, draws[task.attribute])
+        top_scores = to_numpy(backend.loops.take(scores[: at.n_words], top))
+        return np.array(to_numpy(top), np.int32), top_scores
 
 
 def gaps_of(
@@ -341,51 +365,44 @@ def _add_c_asc(
 
 def _add_counts(
     part: PromptBlocks,
-    start: int,
+    at: _Block,
     scores: Array,
     order: Array,
     random_ties: Array,
-    top: Array,
     draws: _AttributeDraws,
-    convention: Convention,
 ) -> None:
-    backend, ks = draws.backend, tuple(sorted(convention.k))
+    backend, ks = draws.backend, tuple(sorted(at.convention.k))
     top_items = TopItems.of(scores, draws.groups, max(ks), order=order)
     for k in ks:
-        part.add(f"top {k}", to_numpy(top_items.counts(k, convention.ties)))
+        part.add(f"top {k}", to_numpy(top_items.counts(k, at.convention.ties)))
         if len(draws.weights):
             counts = backend.kernels.weighted_top_counts(
                 random_ties, draws.codes, draws.weights, k, draws.size
             )
-            part.draw(f"top {k} boot", start, counts, np.min_scalar_type(k), words=False)
+            part.draw(f"top {k} boot", at.start, counts, np.min_scalar_type(k), words=False)
+    top = order[: at.n_words, : max(ks)]
     if len(draws.labels) and len(top):
         null_counts = backend.kernels.relabelled_top_counts(
             top, draws.labels, ks, draws.size, draws.of
         )
         for k, counts in zip(ks, null_counts, strict=True):
-            part.draw(f"top {k} null", start, counts, np.min_scalar_type(k), words=True)
+            part.draw(f"top {k} null", at.start, counts, np.min_scalar_type(k), words=True)
 
 
 def _add_ndkl(
-    part: PromptBlocks,
-    start: int,
-    order: Array,
-    random_ties: Array,
-    n_words: int,
-    ndkl_draws: int,
-    draws: _AttributeDraws,
-    convention: Convention,
+    part: PromptBlocks, at: _Block, order: Array, random_ties: Array, draws: _AttributeDraws
 ) -> None:
-    backend, shares = draws.backend, target_shares(convention.target, draws.groups)
+    backend, shares = draws.backend, target_shares(at.convention.target, draws.groups)
     values = backend.loops.ndkl(order, draws.codes, backend.put(log_shares(shares)))
     part.add("ndkl", to_numpy(values))
-    if n_words and len(draws.labels):
+    words, few = slice(at.n_words), slice(at.ndkl_draws)
+    if at.n_words and len(draws.labels):
         null_values = backend.kernels.relabelled_ndkl(
-            order[:n_words], draws.labels[:ndkl_draws], shares, draws.of
+            order[words], draws.labels[few], shares, draws.of
         )
-        part.draw("ndkl null", start, null_values, float, words=True)
-    if n_words and len(draws.weights):
-        null_values = backend.kernels.weighted_ndkl(
-            random_ties[:n_words], draws.codes, draws.weights[:ndkl_draws], shares
+        part.draw("ndkl null", at.start, null_values, float, words=True)
+    if at.n_words and len(draws.weights):
+        resampled = backend.kernels.weighted_ndkl(
+            random_ties[words], draws.codes, draws.weights[few], shares
         )
-        part.draw("ndkl boot", start, null_values, float, words=True)
+        part.draw("ndkl boot", at.start, resampled, float, words=True)

@@ -219,12 +219,12 @@ def _top_estimates(
 
 def _keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
     """Rows by key; rows with the same key are numbered."""
-    seen: Counter[tuple[Any, ...]] = Counter()
+    repeats: Counter[tuple[Any, ...]] = Counter()
     by_key = {}
     for row in rows:
         key = tuple(row[name] for name in KEY)
-        by_key[(*key, seen[key])] = row
-        seen[key] += 1
+        by_key[(*key, repeats[key])] = row
+        repeats[key] += 1
     return by_key
 
 

@@ -204,9 +204,11 @@ def _title(record: dict[str, Any]) -> str:
 def _table(data: bytes, name: str) -> pa.Table:
     """Read an untrusted table, unless it claims to be too large."""
     file = pq.ParquetFile(BytesIO(data))
-    groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
     size = sum(group.total_byte_size for group in groups)
-    cells = sum(group.column(at).num_values for group in groups for at in range(group.num_columns))
+    cells = sum(
+        group.column(index).num_values for group in groups for index in range(group.num_columns)
+    )
     if file.metadata.num_rows > MOST_ROWS or cells > MOST_CELLS or size > MOST_UNPACKED:
         raise InputError(f"{name} is too large: {file.metadata.num_rows:,} rows and {size:,} bytes")
     return file.read()

@@ -347,7 +347,7 @@ def _words_by_bias(attribute: str, among_targets: bool) -> Ints:
 def biased_words(attribute: str, count: int, *, among_targets: bool = False) -> Ints:
     """`count` words evenly spread over the sizes of their bias, the same at every dose.
 
-    >>> len(set(leaning("hue", 20).tolist()))
+    >>> len(set(biased_words("hue", 20).tolist()))
     20
     """
     words = _words_by_bias(attribute, among_targets)

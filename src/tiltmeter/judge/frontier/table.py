@@ -203,68 +203,40 @@ class Frontier:
 
     def _rows(self, result: CandidateResult) -> list[dict[str, Any]]:
         data = self.meta["data"]["faces"]["name"]
-        result_rows = []
-        for (metric, attribute), value in result.validation.items():
-            result_rows.append(
-                {
-                    "split": "validation",
-                    "dataset": data,
-                    "experiment": result.name,
-                    "metric": metric,
-                    "attribute": attribute,
-                    "value": value,
-                    "ideal": 0.0,
-                }
-            )
-        parts = {
-            ("test", data): result.test,
-            **{("test", name): x for name, x in result.others.items()},
-        }
-        for (split, name), estimates in parts.items():
-            for (metric, attribute), estimate in estimates.items():
-                result_rows.append(
-                    {
-                        "split": split,
-                        "dataset": name,
-                        "experiment": result.name,
-                        "metric": metric,
-                        "attribute": attribute,
-                        "ideal": 0.0,
-                        **_columns(estimate, estimate.verdict()),
-                    }
-                )
+        result_rows: list[dict[str, Any]] = [
+            {"split": "validation", "dataset": data, "metric": metric, "attribute": attribute,
+             "value": value, "ideal": 0.0}
+            for (metric, attribute), value in result.validation.items()
+        ]  # fmt: skip
+        for name, estimates in {data: result.test, **result.others}.items():
+            result_rows += [
+                {"split": "test", "dataset": name, "metric": metric, "attribute": attribute,
+                 "ideal": 0.0, **_columns(estimate, estimate.verdict())}
+                for (metric, attribute), estimate in estimates.items()
+            ]  # fmt: skip
         for name, estimate in result.useful.items():
             statistics = _columns(estimate, estimate.verdict(less_is_better=False))
-            result_rows.append(
-                {
-                    "split": "test",
-                    "experiment": result.name,
-                    "metric": name,
-                    "ideal": 1.0,
-                    **statistics,
-                }
-            )
+            result_rows.append({"split": "test", "metric": name, "ideal": 1.0, **statistics})
         for attribute, probes in result.leaks.items():
             for probe in PROBES:
-                leak = probes[probe]
+                labels = {"split": "test", "dataset": data, "attribute": attribute}
                 result_rows.append(
-                    {
-                        "split": "test",
-                        "dataset": data,
-                        "experiment": result.name,
-                        "metric": f"leakage_{probe}",
-                        "attribute": attribute,
-                        "value": leak.accuracy,
-                        "ideal": leak.majority,
-                        "null_mean": leak.majority,
-                        "ci_low": leak.low,
-                        "ci_high": leak.high,
-                        "ci_method": "Wilson",
-                        "n": leak.n,
-                        "verdict": "leaks" if leak.leaks else "no evidence",
-                    }
+                    {**labels, "metric": f"leakage_{probe}", **_leak_columns(probes[probe])}
                 )
-        return result_rows
+        return [{**row, "experiment": result.name} for row in result_rows]
+
+
+def _leak_columns(leak: LeakageResult) -> dict[str, Any]:
+    return {
+        "value": leak.accuracy,
+        "ideal": leak.majority,
+        "null_mean": leak.majority,
+        "ci_low": leak.low,
+        "ci_high": leak.high,
+        "ci_method": "Wilson",
+        "n": leak.n,
+        "verdict": "leaks" if leak.leaks else "no evidence",
+    }
 
 
 def _columns(estimate: CandidateEstimate, verdict: str | None) -> dict[str, Any]:

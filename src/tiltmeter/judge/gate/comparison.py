@@ -259,10 +259,10 @@ def attributes_to_compare(paired: PairedRuns, table: pa.Table) -> list[str]:
     keep = pc.and_(pc.equal(table["probe"], "ranking"), pc.equal(table["metric"], "c_asc"))
     measured = set(table.filter(keep)["attribute"].drop_null().to_pylist())
 
-    def least(groups: Groups) -> int:
+    def smallest_group(groups: Groups) -> int:
         return int(groups.counts.min()) if len(groups.names) > 1 else 0
 
-    attributes = [name for name, groups in paired.groups.items() if least(groups) > 1]
+    attributes = [name for name, groups in paired.groups.items() if smallest_group(groups) > 1]
     for attribute in sorted(measured - set(attributes)):
         if set(attribute.split("*")) <= set(attributes):
             attributes.append(attribute)
@@ -270,7 +270,7 @@ def attributes_to_compare(paired: PairedRuns, table: pa.Table) -> list[str]:
     single = [name for name in attributes if "*" not in name]
     for first, second in combinations(single, 2):
         intersection = paired.groups[first].cross(paired.groups[second])
-        if {first, second} not in included and least(intersection) >= FEWEST_CROSSED:
+        if {first, second} not in included and smallest_group(intersection) >= FEWEST_CROSSED:
             attributes.append(f"{first}*{second}")
     return attributes
 

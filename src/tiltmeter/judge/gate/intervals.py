@@ -117,9 +117,13 @@ def _folded(rows: list[Row]) -> tuple[Floats, Floats, Floats]:
     """Distance from the ideal, with its interval."""
     value, low, high = (_numbers(rows, name) for name in ("value", "ci_low", "ci_high"))
     ideal = _ideal(rows)
-    away = np.stack([np.abs(low - ideal), np.abs(high - ideal)])
+    distances = np.stack([np.abs(low - ideal), np.abs(high - ideal)])
     inside = (low <= ideal) & (ideal <= high)
-    return np.abs(value - ideal), np.where(inside, 0.0, away.min(axis=0)), away.max(axis=0)
+    return (
+        np.abs(value - ideal),
+        np.where(inside, 0.0, distances.min(axis=0)),
+        distances.max(axis=0),
+    )
 
 
 def _difference(

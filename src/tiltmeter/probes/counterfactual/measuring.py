@@ -87,12 +87,12 @@ class MaskedScores:
 
     def biases(self, query: MaskedQuery, reading: str, least_change: float) -> dict[str, Floats]:
         """bias_VL, bias_V and bias_L: instances x templates x targets, NaN where undefined."""
-        p, own = self._probabilities(query, reading)
-        zeros, ones = np.zeros_like(own[0]), np.ones_like(own[0])
+        p, own_word = self._probabilities(query, reading)
+        zeros, ones = np.zeros_like(own_word[0]), np.ones_like(own_word[0])
         # a text contains the bias word (1) or not (0); for both modalities, the mean
         changes = {
-            "VL": (3, (own[0] + ones) / 2, (own[1] + zeros) / 2),
-            "V": (1, own[0], own[1]),
+            "VL": (3, (own_word[0] + ones) / 2, (own_word[1] + zeros) / 2),
+            "V": (1, own_word[0], own_word[1]),
             "L": (2, ones, zeros),
         }
         biases = {}
@@ -108,13 +108,13 @@ class MaskedScores:
         """P(target), 4 x instances x templates x targets, and P(own bias word), 2 x instances."""
         if reading not in READINGS:
             raise UnknownNameError("softmax reading", reading, READINGS)
-        p, own = np.exp(self.targets), np.exp(self.bias)
+        p, bias_words = np.exp(self.targets), np.exp(self.bias)
         if reading == "vocabulary":
-            return p, own[..., 0]
+            return p, bias_words[..., 0]
         for kind in set(query.categories):  # among the words of the same list
             in_list = np.array([category == kind for category in query.categories])
             p[..., in_list] /= p[..., in_list].sum(axis=-1, keepdims=True)
-        return p, own[..., 0] / own.sum(axis=-1)
+        return p, bias_words[..., 0] / bias_words.sum(axis=-1)
 
 
 def measure(
@@ -144,7 +144,7 @@ def measure(
     if not parts:
         raise InputError(f"{data.name} has no image of {' or '.join(query.swap.groups)}")
     rows = np.concatenate([part[0] for part in parts])
-    targets, bias = (np.concatenate([part[at] for part in parts], axis=1) for at in (1, 2))
+    targets, bias = (np.concatenate([part[index] for part in parts], axis=1) for index in (1, 2))
     asked, clusters = _instances(data, query, rows)
     return MaskedScores(
         source.name,
@@ -180,9 +180,14 @@ def _read_block(
     swapped = [np.where(first[:, None], logprobs, logprobs[:, ::-1]) for logprobs in bias_words]
     by_template = []
     for template in query.templates:
-        own, other = query.texts(template, first), query.texts(template, ~first)
-        plan = [(images[0], own), (images[1], own), (images[0], other), (images[1], other)]
-        plan += [(image, own) for image in images[2:]]
+        own_texts, other_texts = query.texts(template, first), query.texts(template, ~first)
+        plan = [
+            (images[0], own_texts),
+            (images[1], own_texts),
+            (images[0], other_texts),
+            (images[1], other_texts),
+        ]
+        plan += [(image, own_texts) for image in images[2:]]
         by_template.append([read(model, image, texts, query.targets) for image, texts in plan])
     return np.stack(by_template, axis=2).astype(np.float64), np.stack(swapped)
 

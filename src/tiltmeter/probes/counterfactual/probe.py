@@ -251,8 +251,8 @@ def of_targets(data: Faces, targets: Sequence[str]) -> tuple[Faces, str]:
     counts = ", ".join(f"{name} {count:,}" for name, count in sorted(other_concepts.items()))
     known = target_words(OPTIONS["targets"])  # of VL-Bias
     if unknown := sorted(name for name in other_concepts if name.casefold() not in known):
-        near = difflib.get_close_matches(unknown[0].casefold(), sorted({*targets, *known}))
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        similar = difflib.get_close_matches(unknown[0].casefold(), sorted({*targets, *known}))
+        hint = f" (did you mean {similar[0]!r}?)" if similar else ""
         raise InputError(
             f"{data.name} has images of {', '.join(map(repr, unknown))}{hint}, but no target word "
             "of that name: rename the folder, or add the word to the targets "

@@ -212,13 +212,15 @@ def _spread(kind: str, values: Floats, query: MaskedQuery, constants: dict[str, 
     )
 
 
-def _agreement(kind: str, lean: Floats, query: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
+def _agreement(
+    kind: str, mean_bias: Floats, query: MaskedQuery, constants: dict[str, Any]
+) -> pa.Table:
     """Share of targets with a human label whose bias has the same sign."""
     from scipy.stats import binomtest
 
     label = np.array([query.labels.get(target, 0) for target in query.targets])
-    labelled = (label != 0) & ~np.isnan(lean)
-    n, agreeing = int(labelled.sum()), int((np.sign(lean) == label)[labelled].sum())
+    labelled = (label != 0) & ~np.isnan(mean_bias)
+    n, agreeing = int(labelled.sum()), int((np.sign(mean_bias) == label)[labelled].sum())
     return rows(
         1,
         **constants,

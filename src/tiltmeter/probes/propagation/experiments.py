@@ -127,9 +127,9 @@ class PropagationConfig:
                             ("templates", TEMPLATES), ("k_as", K_AS)):  # fmt: skip
             if getattr(self, name) not in known:
                 raise UnknownNameError(f"value of {name!r}", getattr(self, name), known)
-        for name, least in (("extremes", 1), ("members", 2)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}")
+        for name, minimum in (("extremes", 1), ("members", 2)):
+            if getattr(self, name) < minimum:
+                raise InputError(f"{name} must be at least {minimum}; got {getattr(self, name)}")
         if not self.k or min(self.k) < 1:
             raise InputError(f"k must be one or more integers of at least 1; got {self.k}")
 
@@ -358,11 +358,9 @@ def _group_sets(
     size = min(choices.members, int(groups.counts.min()))
     note = None
     if size < choices.members:
-        least = groups.names[int(groups.counts.argmin())]
-        note = (
-            f"sets of {size} {ROLES[items.role]} per group, not {choices.members}: {least!r} has "
-        )
-        note += f"{int(groups.counts.min())}"
+        smallest = groups.names[int(groups.counts.argmin())]
+        note = f"sets of {size} {ROLES[items.role]} per group, not {choices.members}: "
+        note += f"{smallest!r} has {int(groups.counts.min())}"
     if size < 1 or len(groups.names) < 2:
         raise CannotRunError(
             f"a group SC-EAT of {ROLES[items.role]} needs at least two groups with members; got "

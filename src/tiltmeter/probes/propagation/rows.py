@@ -298,49 +298,74 @@ def _extrinsic(measured: ExperimentResult, k_index: int, null_means: Floats) -> 
     return _units(measured, measured.extrinsic[:, k_index, 0], null_means, reach, slice(None))
 
 
+class GroupMeans(NamedTuple):
+    """Mean and squared standard error of each group, over its units."""
+
+    mean: Floats
+    error: Floats
+    count: Ints
+    undefined: int  # units without a value
+
+
 def _between(
     units: ResamplingUnits, metric: str, constants: dict[str, Any], note: str | None
 ) -> Iterator[pa.Table]:
     """Group means, the difference of each pair, and a test of any difference."""
     known = ~np.isnan(units.scores)
     scores, groups = units.scores[known], units.groups[known]
-    names, count, undefined = groups.names, groups.counts, int((~known).sum())
-    parts = [scores[groups.codes == code] for code in range(len(names))]
-    mean = np.array([part.mean() if len(part) else np.nan for part in parts])
-    error = np.array([part.var(ddof=1) / len(part) if len(part) > 1 else np.nan for part in parts])
-    pairs = list(itertools.combinations(range(len(names)), 2))
-    a, b = np.array(pairs).T
-
-    def statistics_of(
-        value: Floats,
-        own_variance: Floats,
-        other_variance: Floats,
-        freedom: Floats,
-        null: Floats,
-        **test: Any,
-    ) -> dict[str, Any]:
-        variances = np.column_stack([own_variance, other_variance])
-        limits = np.column_stack([freedom, np.full(len(value), units.freedom)])
-        low, high, p = student(value, variances, limits)
-        statistics = columns(value, null=null, p=p, **test, interval=Interval(edges=(low, high)))
-        return {**statistics, "ci_method": "Student, over queries and items"}
-
-    statistics = statistics_of(  # not tested: a group mean need not be 0
-        mean, error[:, None], np.diag(units.other_cov), (count - 1.0)[:, None], units.null_means
+    parts = [scores[groups.codes == code] for code in range(len(groups.names))]
+    means = GroupMeans(
+        np.array([part.mean() if len(part) else np.nan for part in parts]),
+        np.array([part.var(ddof=1) / len(part) if len(part) > 1 else np.nan for part in parts]),
+        groups.counts,
+        int((~known).sum()),
+    )
+    statistics = _student_columns(  # not tested: a group mean need not be 0
+        units,
+        means.mean,
+        means.error[:, None],
+        np.diag(units.other_cov),
+        (means.count - 1.0)[:, None],
+        units.null_means,
     )
     yield rows(
-        len(names),
+        len(groups.names),
         **constants,
         **statistics,
         metric=metric,
-        group=list(names),
+        group=list(groups.names),
         n=len(scores),
-        n_group=count,
-        n_undefined=undefined,
-        note=[note if np.isfinite(m) else "no unit of this group has a value" for m in mean],
+        n_group=means.count,
+        n_undefined=means.undefined,
+        note=[note if np.isfinite(m) else "no unit of this group has a value" for m in means.mean],
     )
+    yield _difference_rows(units, means, metric, constants, note)
+    yield rows(
+        1,
+        **constants,
+        metric=f"{metric}_range",
+        ideal=0.0,
+        **columns(np.ptp(means.mean), p=_p_of_any_difference(units, means), side="greater"),
+        n=len(scores),
+        n_undefined=means.undefined,
+        note=note if np.isfinite(means.mean).all() else "a group has no value",
+    )
+
+
+def _difference_rows(
+    units: ResamplingUnits,
+    means: GroupMeans,
+    metric: str,
+    constants: dict[str, Any],
+    note: str | None,
+) -> pa.Table:
+    """The difference of each pair of groups."""
+    names, (mean, error, count, _) = units.groups.names, means
+    pairs = list(itertools.combinations(range(len(names)), 2))
+    a, b = np.array(pairs).T
     diagonal = np.diag(units.other_cov)
-    statistics = statistics_of(
+    statistics = _student_columns(
+        units,
         mean[a] - mean[b],
         np.column_stack([error[a], error[b]]),
         diagonal[a] + diagonal[b] - 2 * units.other_cov[a, b],
@@ -349,7 +374,7 @@ def _between(
         side="two",
         family="holm",
     )
-    yield rows(
+    return rows(
         len(pairs),
         **constants,
         **statistics,
@@ -359,23 +384,33 @@ def _between(
         ideal=0.0,
         n=(count[a] + count[b]).tolist(),
         n_group=count[a].tolist(),
-        n_undefined=undefined,
+        n_undefined=means.undefined,
         note=[note if np.isfinite(v) else "a group has no value" for v in statistics["value"]],
     )
-    cov, p = np.diag(error) + units.other_cov, float("nan")
-    if np.isfinite(cov).all():
-        sizes = np.append(error, np.trace(units.other_cov) / len(names))
-        p = wald(mean, cov, _freedom(sizes, np.append(count - 1.0, units.freedom)))
-    yield rows(
-        1,
-        **constants,
-        metric=f"{metric}_range",
-        ideal=0.0,
-        **columns(np.ptp(mean), p=p, side="greater"),
-        n=len(scores),
-        n_undefined=undefined,
-        note=note if np.isfinite(mean).all() else "a group has no value",
-    )
+
+
+def _student_columns(
+    units: ResamplingUnits,
+    value: Floats,
+    own_variance: Floats,
+    other_variance: Floats,
+    freedom: Floats,
+    null: Floats,
+    **test: Any,
+) -> dict[str, Any]:
+    variances = np.column_stack([own_variance, other_variance])
+    limits = np.column_stack([freedom, np.full(len(value), units.freedom)])
+    low, high, p = student(value, variances, limits)
+    statistics = columns(value, null=null, p=p, **test, interval=Interval(edges=(low, high)))
+    return {**statistics, "ci_method": "Student, over queries and items"}
+
+
+def _p_of_any_difference(units: ResamplingUnits, means: GroupMeans) -> float:
+    cov = np.diag(means.error) + units.other_cov
+    if not np.isfinite(cov).all():
+        return float("nan")
+    sizes = np.append(means.error, np.trace(units.other_cov) / len(means.mean))
+    return wald(means.mean, cov, _freedom(sizes, np.append(means.count - 1.0, units.freedom)))
 
 
 def student(value: Floats, variances: Floats, freedom: Floats) -> tuple[Floats, Floats, Floats]:

@@ -67,7 +67,7 @@ class RankingBackend:
         """Number of images ranked by parts, and the parts that could not be read."""
         if self.engine.name == "local":
             return {}
-        not_read = {str(at): reason for at, (reason, _) in ranked.failed.items()}
+        not_read = {str(first): reason for first, (reason, _) in ranked.failed.items()}
         return {
             "images": images - sum(n for _, n in ranked.failed.values()),
             "parts_not_read": not_read,

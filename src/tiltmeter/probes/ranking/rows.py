@@ -136,6 +136,6 @@ def instances(
     return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
 
 
-def _chosen(names: Sequence[str], at: Ints) -> pa.Array:
+def _chosen(names: Sequence[str], positions: Ints) -> pa.Array:
     """Names at the given positions, without a Python string for each of millions."""
-    return pa.array(names, pa.string()).take(pa.array(at))
+    return pa.array(names, pa.string()).take(pa.array(positions))

@@ -54,19 +54,21 @@ def concepts(prompts: Sequence[Prompt]) -> Level:
         if prompt.role == "word":
             members.setdefault((prompt.concept, prompt.category, prompt.pos), []).append(row)
     return [
-        _unit(prompts, at, word, concept, category or None)
-        for word, ((concept, category, _), at) in enumerate(members.items())
+        _unit(prompts, prompt_rows, word, concept, category or None)
+        for word, ((concept, category, _), prompt_rows) in enumerate(members.items())
     ]
 
 
 def _unit(
-    prompts: Sequence[Prompt], at: list[int], word: int, concept: str, category: str | None
+    prompts: Sequence[Prompt], prompt_rows: list[int], word: int, concept: str, category: str | None
 ) -> RowUnit:
-    templates = [prompts[row].template for row in at]
-    template = templates[0] or None if len(at) == 1 else None
+    templates = [prompts[row].template for row in prompt_rows]
+    template = templates[0] or None if len(prompt_rows) == 1 else None
     # the same template has the same code everywhere
     codes = np.array([zlib.crc32(template.encode()) for template in templates])
-    return RowUnit(np.array(at), np.full(len(at), word), codes, concept, category, template)
+    return RowUnit(
+        np.array(prompt_rows), np.full(len(prompt_rows), word), codes, concept, category, template
+    )
 
 
 def _kind(unit: RowUnit, prompts: Sequence[Prompt]) -> Kind:
@@ -156,7 +158,7 @@ class RowLayout:
     grids: dict[Kind, Ints]
 
     @classmethod
-    def of(cls, prompts: Sequence[Prompt]) -> RowLayout:
+    def unit_kinds(cls, prompts: Sequence[Prompt]) -> RowLayout:
         words = concepts(prompts)
         # single prompts get rows only where a concept has several
         single = [
@@ -176,16 +178,20 @@ class RowLayout:
         kinds = [
             [_kind(unit, prompts) for unit in level] if level[0].concept else [] for level in levels
         ]
-        placebos = {kind: placebos_of(kind, prompts) for of in kinds for kind in dict.fromkeys(of)}
-        alike: dict[Kind, Level] = {}
+        placebos = {
+            kind: placebos_of(kind, prompts)
+            for unit_kinds in kinds
+            for kind in dict.fromkeys(unit_kinds)
+        }
+        by_kind: dict[Kind, Level] = {}
         for unit in words:
-            alike.setdefault(_kind(unit, prompts), []).append(unit)
+            by_kind.setdefault(_kind(unit, prompts), []).append(unit)
         grids = {
             kind: np.stack([unit.prompts[np.argsort(unit.templates)] for unit in units])
-            for kind, units in alike.items()
+            for kind, units in by_kind.items()
             if len(kind[1]) > 1
         }
-        return cls(levels, placebos, kinds, list(alike), grids)
+        return cls(levels, placebos, kinds, list(by_kind), grids)
 
 
 def tabulate(

@@ -67,10 +67,10 @@ class CaptionCases:
     def __post_init__(self) -> None:
         if not self.ids:
             raise InputError(f"{self.name} has no captions to choose from")
-        for at, three in enumerate(self.captions):
+        for row, three in enumerate(self.captions):
             if len(three) != len(KINDS) or len(set(three)) < len(three):
                 raise InputError(
-                    f"{self.name}, {self.ids[at]}: expected three different captions "
+                    f"{self.name}, {self.ids[row]}: expected three different captions "
                     f"({', '.join(KINDS)}); got {' / '.join(three)}"
                 )
 

@@ -368,11 +368,11 @@ class AdversarialAttack:
             for image, goal_word, row in zip(pixels, goal, start_rows, strict=True)
         ]
         space.discard_damaged(items)
-        new = np.array([at for at, item in enumerate(items) if item not in space], dtype=int)
+        new = np.array([index for index, item in enumerate(items) if item not in space], dtype=int)
         if len(new):
             changed, steps = make(new)
             flat = changed.flatten(1).numpy()
-            space.add([items[at] for at in new], np.column_stack([steps, flat]))
+            space.add([items[index] for index in new], np.column_stack([steps, flat]))
         # one at a time: images of different batches may differ in size
         stored = torch.as_tensor(np.concatenate([space.vectors([item]) for item in items]))
         return stored[:, 1:].reshape(pixels.shape), stored[:, 0].long().numpy()
