@@ -108,7 +108,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("given", ["workers", "workers=two", "gpus=-1"])
     def test_must_be_numbers(self, given: str) -> None:
-        with pytest.raises(InputError, match="takes a number"):
+        with pytest.raises(InputError, match="needs a number"):
             engine_of(f"ray:{given}")
 
     def test_a_cluster_that_is_not_there_is_said_at_once(self) -> None:
@@ -365,7 +365,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         "spec, root, store, engine = sys.argv[1:]\n"
         "load = partial(load_model, spec); faces = album(Path(root), 300)\n"
         "done = embed(load(), faces.images, faces.ids, store=Store(Path(store)),\n"
-        "             pace=Pace(batch=4, chunk=10), workers=Workers(engine_of(engine), load))\n"
+        "             pace=LoaderConfig(batch=4, chunk=10), workers=Workers(engine_of(engine), load))\n"
         "print(done.new)"
     )
     store = tmp_path / "ray"

@@ -228,7 +228,7 @@ def test_only_this_machine_is_listened_to() -> None:
     with serving.bind_port(None) as taken:
         assert taken.getsockname()[0] == "127.0.0.1"
         taken.listen()
-        with pytest.raises(InputError, match="name another --port"):
+        with pytest.raises(InputError, match="another --port"):
             serving.bind_port(taken.getsockname()[1])
 
 

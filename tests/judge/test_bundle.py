@@ -175,7 +175,7 @@ def test_several_models_in_one_run(tmp_path: Path) -> None:
     # without them it says so
     alone = Run(both.table, both.meta, both.instances)
     bare = bundle(alone.save(tmp_path / "bare"), tmp_path / f"bare{END}")
-    assert "holds several audits" in bare.manifest["counts"]["why_not"]
+    assert "combines several audits" in bare.manifest["counts"]["why_not"]
     assert verify(bare.path).ok
 
 
@@ -424,7 +424,7 @@ def test_half_a_forgery_is_named(whole: Path, tmp_path: Path) -> None:
     _, other = parts_of(path)
     mixed = {**parts, "results.parquet": other["results.parquet"]}
     found = verify(resealed(path, manifest, mixed, tmp_path / f"b{END}"))
-    assert ("results.parquet", "is not what the audit wrote: run.json has another SHA-256"
+    assert ("results.parquet", "is not what the audit wrote: run.json has a different SHA-256"
             ) in found.wrong  # fmt: skip
     record = {**json.loads(parts["run.json"]), "seed": 99}
     mixed = {**parts, "run.json": json.dumps(record).encode()}
@@ -482,7 +482,7 @@ def test_other_hostile_files_are_refused(small: Path, tmp_path: Path) -> None:
         assert "manifest.json" in {name for name, _ in found.wrong}
     manifest, parts = parts_of(small)
     later = resealed(small, {**manifest, "bundle": 99}, parts, tmp_path / "later.zip")
-    with pytest.raises(InputError, match="install a later one"):
+    with pytest.raises(InputError, match="install a later version"):
         verify(later)
 
 
@@ -579,7 +579,7 @@ def test_a_run_whose_vectors_are_gone(saved: Path, tmp_path: Path) -> None:
     found = verify(done.path)
     assert found.ok
     assert found.recomputed is None
-    assert "its counts are gone" in str(found.not_recomputed)
+    assert "has no vectors/counts.parquet" in str(found.not_recomputed)
     # deleted to save room, although the record has them: the counts are enough
     light = shutil.copytree(saved, tmp_path / "light")
     for name in ("texts", "faces"):
@@ -595,7 +595,7 @@ def test_a_run_whose_vectors_are_gone(saved: Path, tmp_path: Path) -> None:
 def test_a_run_without_ranking_and_one_with_fewer_columns(small: Path, tmp_path: Path) -> None:
     found = verify(small)
     assert found.ok
-    assert "it ranked nothing" in str(found.not_recomputed)
+    assert "without the probe ranking" in str(found.not_recomputed)
     place = tmp_path / "run"
     table = rows(1, probe="harms", metric="gaps", value=[0.25], ideal=0.0)
     Run(table, {}).save(place)
@@ -609,7 +609,7 @@ def test_a_run_without_ranking_and_one_with_fewer_columns(small: Path, tmp_path:
 
 
 def test_what_cannot_be_packed(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"name ends with \.tiltmeter\.zip"):
+    with pytest.raises(InputError, match=r"must end with \.tiltmeter\.zip"):
         bundle(saved, tmp_path / "x.zip")
     with pytest.raises(InputError, match="is not a run"):
         bundle(tmp_path, tmp_path / f"x{END}")

@@ -333,7 +333,7 @@ def test_labels_that_differ_are_refused(runs: tuple[Run, Run]) -> None:
     labels = faces["label gender"].to_pylist()
     labels[0] = "man" if labels[0] == "woman" else "woman"
     wrong = {**second.vectors, "faces": faces.set_column(at, "label gender", pa.array(labels))}
-    with pytest.raises(InputError, match="1 images have another label of 'gender'"):
+    with pytest.raises(InputError, match="1 images have different labels of 'gender'"):
         compare(first, Run(second.table, second.meta, {}, wrong), **FEW)
 
 
@@ -349,7 +349,7 @@ def test_unpaired_where_vectors_are_gone(tmp_path: Path) -> None:
     ]
     bare = [Run(run.table, run.meta) for run in made]
     found = compare(*bare)
-    assert "the run before: it keeps no vectors" in found.unpaired
+    assert "the run before: it has no embeddings" in found.unpaired
     assert set(found.tests["method"].to_pylist()) == {"unpaired"}
     worse = found.worse.to_pylist()
     assert {row["concept"] for row in worse} == {"thing 0"}
@@ -431,7 +431,7 @@ def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:
     assert found.unpaired is None
     assert found.images == 40
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    assert "vectors are gone" in compare(*made, **FEW).unpaired
+    assert "embeddings are missing" in compare(*made, **FEW).unpaired
     assert compare(*made, store=tmp_path / "elsewhere", **FEW).unpaired is None
 
 

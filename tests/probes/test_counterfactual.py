@@ -226,7 +226,7 @@ def test_an_attack_flips_what_noise_does_not(attacked):
     assert rate["noise"] < 0.1
     assert rate["adversarial, epsilon 4/255"] < rate["adversarial"]
     [row] = attacked.where(metric="flip_rate", experiment="adversarial")
-    assert row["note"].startswith("PGD, epsilon 16/255, 20 steps of 4/255 from the picture itself")
+    assert row["note"].startswith("PGD, epsilon 16/255, 20 steps of 4/255 from the image itself")
 
 
 def test_attacked_and_true_pictures_move_the_same_words(attacked):
@@ -414,21 +414,21 @@ def test_bad_input_is_told(figures):
                  "templates": TEMPLATES} | how  # fmt: skip
         return MaskedQuery(**given)
 
-    with pytest.raises(InputError, match=r"hides no word: put \[MASK\]"):
+    with pytest.raises(InputError, match=r"has no mask: put \[MASK\]"):
         ask(templates=("The {g} is tall",))
-    with pytest.raises(InputError, match=r"hides 2 words: put one \[MASK\]"):
+    with pytest.raises(InputError, match=r"has 2 masks: put one \[MASK\]"):
         ask(templates=("The {g} is [MASK] [MASK]",))
-    with pytest.raises(InputError, match="does not name the bias word"):
+    with pytest.raises(InputError, match="has no bias word"):
         ask(templates=("The figure is [MASK]",))
-    with pytest.raises(InputError, match=r"hides no word"):
+    with pytest.raises(InputError, match=r"has no mask"):
         ask(swap=replace(SHAPE, prompt="a figure"))
     model = load_model("testbed:stream")
     with pytest.raises(InputError, match=r"'zebra' is not in the vocabulary"):
         measure(model, figures, ask(targets=("zebra",)), RedrawnScenes())
-    with pytest.raises(InputError, match=r"no masked head.*use a model that guesses words"):
+    with pytest.raises(InputError, match=r"no masked head.*predicts masked words"):
         counterfactual(load_model("testbed:dual"), figures, query=ask(), convention=CONVENTION,
                        sources=CounterfactualSources(RedrawnScenes()))  # fmt: skip
-    with pytest.raises(InputError, match="guesses hidden words"):
+    with pytest.raises(InputError, match="predicts masked words"):
         tm.audit("testbed:dual", figures, probes=["counterfactual"])
 
 

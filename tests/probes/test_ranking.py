@@ -241,7 +241,7 @@ def test_too_few_placebos_establish_nothing(tmp_path: Path) -> None:
 
 def test_only_placebos_is_no_audit(tmp_path: Path) -> None:
     none = brought_embeddings(tmp_path / "none", words=0)
-    with pytest.raises(InputError, match="every prompt is a placebo"):
+    with pytest.raises(InputError, match="every prompt is a neutral word"):
         tm.audit(f"embeddings:{none}", **SMALL)
 
 
@@ -255,7 +255,7 @@ def test_absent_groups_under_nan_leave_the_rest_defined(tmp_path: Path) -> None:
     rows = [row for row in rows if row["concept"] and row["category"] != "placebo"]
     assert all(row["null_mean"] is not None and row["p_fwer"] is not None for row in rows)
     undefined = [row for row in run.where(metric="skew") if row["value"] is None]
-    assert {row["note"] for row in undefined} <= {"the group is absent from the top k"}
+    assert {row["note"] for row in undefined} <= {"the group is not in the top k"}
 
 
 def test_intervals_do_not_hang_on_the_order_of_tied_rows(tmp_path: Path) -> None:

@@ -347,7 +347,9 @@ def test_noise_is_that_of_the_whole_matrix(
         for key in keys:  # means over prompts are on the safe side: as if all moved alike
             if key[5] is None and whole[key]["p"] is not None:
                 mine, row = parts[key], whole[key]
-                assert mine["note"].startswith("null and interval as if all prompts moved alike")
+                assert mine["note"].startswith(
+                    "null and interval assume that all prompts vary together"
+                )
                 assert mine["p"] >= row["p"] - 0.02 or row["p"] > 0.2
                 assert mine["null_hi"] > row["null_hi"]
                 assert mine["ci_high"] - mine["ci_low"] > 0.8 * (row["ci_high"] - row["ci_low"])

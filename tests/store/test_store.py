@@ -175,7 +175,7 @@ def test_a_module_itself_is_a_model() -> None:
 
 
 def test_a_model_without_weights_is_refused() -> None:
-    with pytest.raises(InputError, match="does not tell which weights"):
+    with pytest.raises(InputError, match="does not say which weights"):
         identity(object.__new__(type("Bare", (), {"name": "bare"})))
 
 
@@ -218,5 +218,5 @@ def test_settings_tell_checkpoints_of_equal_weights_apart(tmp_path: Path) -> Non
 def test_no_store_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no store at"):
         Store(tmp_path / "nothing").spaces()
-    with pytest.raises(InputError, match="is no store"):
+    with pytest.raises(InputError, match="is not a store"):
         Store(tmp_path).spaces()

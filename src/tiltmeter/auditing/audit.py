@@ -319,8 +319,8 @@ def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
     for role, dataset in data.items():
         if hasattr(dataset, "ids") and (rows := model.fitted_on(dataset)):
             raise InputError(
-                f"{len(rows):,} of the {len(dataset.ids):,} rows of {role} were used to "
-                "fit the debiaser: audit on other rows"
+                f"{len(rows):,} of the {len(dataset.ids):,} rows of {role} are among those "
+                "that the debiaser was fitted on: audit on other rows"
             )
 
 

@@ -23,7 +23,7 @@ def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
     """
     texts = np.asarray(to_numpy(model.encode_texts([prompt.text for prompt in prompts])))
     if len(texts) != len(prompts):
-        raise InputError(f"the model returned {len(texts)} vectors for {len(prompts)} texts")
+        raise InputError(f"the model gave {len(texts)} vectors for {len(prompts)} texts")
     return texts
 
 

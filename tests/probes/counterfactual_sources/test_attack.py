@@ -281,7 +281,7 @@ def test_wrong_pixels_are_refused(stream, tmp_path):
     tiny_fused.vilt(tmp_path)
     with pytest.raises(InputError, match="smaller than one patch of .*8 x 8"):
         strike_at(load_model(f"hf:{tmp_path}"), torch.zeros(1, 3, 4, 9), ("man", "woman"))
-    with pytest.raises(InputError, match="goal of 0 or 1"):
+    with pytest.raises(InputError, match="goal must be 0 or 1"):
         attack(stream, torch.zeros(2, 3, 32, 32), [0, 2], words=SWAP.words, prompt=PROMPT)
 
 

@@ -53,7 +53,7 @@ def checked(groups: Groups) -> Groups:
     """Return the groups; raise `InputError` unless there are two, each with two images."""
     if len(groups.names) < 2:
         raise InputError(
-            f"{groups.attribute!r} has only one group ({groups.names[0]!r}): bias is a "
+            f"{groups.attribute!r} has one group only ({groups.names[0]!r}): bias is a "
             "difference between at least two groups"
         )
     for name, count in zip(groups.names, groups.counts, strict=True):

@@ -205,7 +205,7 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
     shared = [row for row in new if row in old]
     if not shared:
         raise InputError(
-            "the two runs share no result: audit both on the same dataset, by the same "
+            "the two runs share no measurement: audit both on the same dataset, by the same "
             "attributes, with the same words and probes"
         )
     a, b, ideal = (

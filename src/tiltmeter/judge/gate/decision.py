@@ -88,7 +88,7 @@ def gate(
         raise InputError(
             "a gate needs a run to compare with, or limits: run.gate(before, max=[...])"
         )
-    reasons = [line for limit in limits for line in limit.broken(run)]
+    reasons = [line for limit in limits for line in limit.violations(run)]
     comparison, untested = None, False
     if before is not None:
         if isinstance(before, Comparison):

@@ -158,7 +158,7 @@ class RowLayout:
     grids: dict[Kind, Ints]
 
     @classmethod
-    def unit_kinds(cls, prompts: Sequence[Prompt]) -> RowLayout:
+    def of(cls, prompts: Sequence[Prompt]) -> RowLayout:
         words = concepts(prompts)
         # single prompts get rows only where a concept has several
         single = [
