@@ -365,7 +365,8 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         "spec, root, store, engine = sys.argv[1:]\n"
         "load = partial(load_model, spec); faces = album(Path(root), 300)\n"
         "done = embed(load(), faces.images, faces.ids, store=Store(Path(store)),\n"
-        "             pace=LoaderConfig(batch=4, chunk=10), workers=Workers(engine_of(engine), load))\n"
+        "             pace=LoaderConfig(batch=4, chunk=10),\n"
+        "             workers=Workers(engine_of(engine), load))\n"
         "print(done.new)"
     )
     store = tmp_path / "ray"

@@ -146,7 +146,7 @@ def by_size(
     InputError
         If a size is unknown, or if there are fewer than two runs.
     """
-    table = []
+    table: list[dict[str, Any]] = []
     values: list[dict[tuple[Any, ...], float]] = []
     for run in runs:
         analyses = analyses_of([run], k)
@@ -164,7 +164,7 @@ def by_size(
                 "mean": overall.mean,
                 "sd": overall.sd,
                 "analyses": overall.analyses,
-                **{experiment: part.mean for experiment, part in by_experiment.items()},
+                **{str(name): pooled_rho.mean for name, pooled_rho in by_experiment.items()},
             }
         )
         values.append({(row["experiment"], row["group"]): row["value"] for row in analyses})

@@ -303,7 +303,7 @@ class GroupMeans(NamedTuple):
 
     mean: Floats
     error: Floats
-    count: Ints
+    sizes: Ints
     undefined: int  # units without a value
 
 
@@ -325,7 +325,7 @@ def _between(
         means.mean,
         means.error[:, None],
         np.diag(units.other_cov),
-        (means.count - 1.0)[:, None],
+        (means.sizes - 1.0)[:, None],
         units.null_means,
     )
     yield rows(
@@ -335,7 +335,7 @@ def _between(
         metric=metric,
         group=list(groups.names),
         n=len(scores),
-        n_group=means.count,
+        n_group=means.sizes,
         n_undefined=means.undefined,
         note=[note if np.isfinite(m) else "no unit of this group has a value" for m in means.mean],
     )
@@ -409,8 +409,8 @@ def _p_of_any_difference(units: ResamplingUnits, means: GroupMeans) -> float:
     cov = np.diag(means.error) + units.other_cov
     if not np.isfinite(cov).all():
         return float("nan")
-    sizes = np.append(means.error, np.trace(units.other_cov) / len(means.mean))
-    return wald(means.mean, cov, _freedom(sizes, np.append(means.count - 1.0, units.freedom)))
+    variances = np.append(means.error, np.trace(units.other_cov) / len(means.mean))
+    return wald(means.mean, cov, _freedom(variances, np.append(means.sizes - 1.0, units.freedom)))
 
 
 def student(value: Floats, variances: Floats, freedom: Floats) -> tuple[Floats, Floats, Floats]:
