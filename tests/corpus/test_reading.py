@@ -147,7 +147,7 @@ def test_spoilt_files(name: str, content: bytes, message: str, tmp_path: Path) -
 
 def test_numbers_are_no_captions(tmp_path: Path) -> None:
     pq.write_table(pa.table({"caption": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="holds int64, expected text"):
+    with pytest.raises(InputError, match="int64; expected text"):
         audit_captions(tmp_path / "a.parquet")
 
 

@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
         embedded(Colours(), faces, strict=True)
     for path in faces.images.paths:
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="none of the 12 pictures"):
+    with pytest.raises(InputError, match="none of the 12 images"):
         embedded(Colours(), faces)
 
 

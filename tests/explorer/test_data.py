@@ -150,7 +150,7 @@ def test_what_cannot_be_shown_is_said(run: Path, brought: Path, tmp_path: Path, 
         gather(run, images=album, show_images=True)
     with pytest.raises(UnknownNameError):
         gather(run, convention="nobody's")
-    with pytest.raises(InputError, match="name the vectors of the same images"):
+    with pytest.raises(InputError, match="pass embeddings of the same images"):
         gather(None, [f"embeddings:{brought}"], album)
 
 

@@ -614,13 +614,13 @@ def test_what_cannot_be_packed(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run"):
         bundle(tmp_path, tmp_path / f"x{END}")
     (tmp_path / f"there{END}").write_bytes(b"mine")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         bundle(saved, tmp_path / f"there{END}")
     spoilt = shutil.copytree(saved, tmp_path / "spoilt")
     data = bytearray((spoilt / "results.parquet").read_bytes())
     data[1000] ^= 1
     (spoilt / "results.parquet").write_bytes(data)
-    with pytest.raises(InputError, match="was changed since"):
+    with pytest.raises(InputError, match="was changed after"):
         bundle(spoilt, tmp_path / f"x{END}")
     newer = shutil.copytree(saved, tmp_path / "newer")
     record = {**json.loads((newer / "run.json").read_text()), "format": 99}

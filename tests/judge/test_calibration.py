@@ -218,7 +218,7 @@ def test_a_metric_without_a_setting_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match="ndkl has no setting"):
         calibrate(**FEW)
     monkeypatch.setitem(SETTINGS, "ndkl", SETTINGS["weat"])
-    with pytest.raises(InputError, match="vectors gives no ndkl"):
+    with pytest.raises(InputError, match="vectors has no reading of ndkl"):
         calibrate(["ndkl"], **FEW)
 
 

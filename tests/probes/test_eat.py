@@ -212,7 +212,7 @@ def test_sets_that_are_too_small_or_all_alike() -> None:
 
 
 def test_names_that_are_not_there() -> None:
-    with pytest.raises(UnknownNameError, match="unknown set of words 'Z'"):
+    with pytest.raises(UnknownNameError, match="unknown word set 'Z'"):
         measured(Leaning(), tests=[("test", "Z", "Y", "A", "B")])
     with pytest.raises(UnknownNameError, match="unknown ddof 'sample'"):
         measured(Leaning(), ddof="sample")

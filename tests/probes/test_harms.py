@@ -346,5 +346,5 @@ def test_classes_need_people_and_harm(kinds: dict[str, str], said: str) -> None:
 def test_a_class_has_one_category() -> None:
     model, faces = hand_made()
     twice = [*classes(KINDS), Prompt("a thief", "thief", "a {}", "non-human")]
-    with pytest.raises(InputError, match="'thief' stands in two categories"):
+    with pytest.raises(InputError, match="'thief' is in two categories"):
         measured(model, faces, twice)

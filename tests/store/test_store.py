@@ -45,7 +45,7 @@ def test_what_was_put_in_comes_out(space: EmbeddingSpace) -> None:
     assert np.array_equal(space.vectors(asked), np.concatenate([first, second])[[6, 0, 7, 0]])
     assert items(1)[0] in space
     assert items(1, 99)[0] not in space
-    with pytest.raises(InputError, match="1 of 2 pictures are not in"):
+    with pytest.raises(InputError, match="1 of 2 images are not in"):
         space.vectors([items(1)[0], "other"])
     assert space.vectors([]).shape == (0, 0)
 

@@ -210,7 +210,7 @@ class _Embedder:
         if own_spec is not None and own_spec.startswith(
             "embeddings:"
         ):  # the model is its embeddings
-            own_faces = _same_rows(faces, load_data(own_spec, role="faces"), own_spec, "vectors")
+            own_faces = _same_rows(faces, load_data(own_spec, role="faces"), own_spec, "embeddings")
             return faces, _corrected(model, own_faces)
         if faces.vectors is not None:
             base_spec = model.spec if isinstance(model, Debiased) else spec

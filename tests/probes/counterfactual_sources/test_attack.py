@@ -259,7 +259,7 @@ def test_wrong_settings_are_refused():
             Attack(**how)
     with pytest.raises(UnknownNameError, match="loss"):
         Attack(loss="words")
-    with pytest.raises(InputError, match="1 to 3; got 4"):
+    with pytest.raises(InputError, match="1 to 3 starts; got 4"):
         Attack(starts=4)
     with pytest.raises(InputError, match="less than one grey level"):
         Attack(epsilon=0.5 / 255, quantise=True)
