@@ -1,14 +1,14 @@
-"""Vectors on disk: content-addressed, atomic, checksummed, mergeable; NumPy and pyarrow read them.
+"""Embeddings on disk: content-addressed, atomic, checksummed and mergeable.
 
-    STORE/SPACE/space.json        the model's name, weights, preprocessing: their hash names SPACE
-    STORE/SPACE/SHARD.npy         vectors, one row per item; the hash of vectors and items is SHARD
-    STORE/SPACE/SHARD.parquet     the column `item` (SHA-256 of the image file), row for row;
+    STORE/SPACE/space.json        the model's name, weights and preprocessing; their hash is SPACE
+    STORE/SPACE/SHARD.npy         embeddings, one row per item; their hash, with the items, is SHARD
+    STORE/SPACE/SHARD.parquet     the column `item` (SHA-256 of the image file), in the same order;
                                   metadata: the hashes of SHARD.npy and of this file itself
 
-A shard counts from the moment its .parquet is there; that comes last and in one step, so a writer
-that is killed leaves nothing half written. A changed picture has another hash, changed weights
-another space: neither is ever served from what was stored before. A process recomputes a shard's
-name when it first reads it: damaged embeddings raise DamagedError, they are never used.
+A shard exists once its .parquet file exists, which is written last and atomically: a killed writer
+leaves no half-written shard. A changed image has a different hash, changed weights a different
+space, so neither gets stale embeddings. A process verifies a shard when it first reads it: damaged
+embeddings raise `DamagedError` and are never used.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import Floats
 
 ABOUT = "space"
-SPACE_FILE, SHA256 = f"{ABOUT}.json", "sha256 of this record"  # the key there of its own hash
-#: Keys in a shard's metadata: the hashes of its .npy file and, in place of BLANK, of the .parquet.
+SPACE_FILE, SHA256 = f"{ABOUT}.json", "sha256 of this record"  # key of the record's own hash
+#: Metadata keys of a shard: the hash of its .npy file, and that of the .parquet file (over BLANK).
 CHECKSUM, SEAL = b"vectors", b"file"
 BLANK = b"-" * 64
-STALE = 3600.0  # seconds after which a half-written file has no writer any more
+STALE = 3600.0  # seconds after which a partial file is considered abandoned
 
-_SOUND: set[tuple[object, ...]] = set()  # shards that this process has checked, as they were then
+_SOUND: set[tuple[object, ...]] = set()  # shards that this process has verified, with their state
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingSpace:
-    """The vectors of one model: one set of weights, one way to make pixels."""
+    """The embeddings of one model: one set of weights and one preprocessing."""
 
     path: Path
 
     def __post_init__(self) -> None:
-        # in a relative path, pyarrow takes what is before a colon for the kind of a file system
+        # pyarrow reads the part of a relative path before a colon as a file system
         object.__setattr__(self, "path", self.path.absolute())
 
     def shards(self) -> list[str]:
@@ -60,12 +60,12 @@ class EmbeddingSpace:
 
     @cached_property
     def _rows(self) -> dict[str, tuple[str, int]]:
-        """Where each item is: shard and row. An item in two shards is read from the first."""
-        found: dict[str, tuple[str, int]] = {}
+        """Shard and row of each item; the first shard if there are two."""
+        rows: dict[str, tuple[str, int]] = {}
         for shard in self.shards():
             for row, item in enumerate(self.items(shard)):
-                found.setdefault(item, (shard, row))
-        return found
+                rows.setdefault(item, (shard, row))
+        return rows
 
     def items(self, shard: str) -> list[str]:
         return self._table(shard)[0]
@@ -76,7 +76,7 @@ class EmbeddingSpace:
         data = _content(path)
         try:
             return _unsealed(data)
-        except Exception as error:  # damaged bytes make pyarrow raise anything
+        except Exception as error:  # pyarrow may raise anything on damaged bytes
             raise DamagedError(path, f"cannot be read ({_first_line(error)})") from error
 
     def __contains__(self, item: object) -> bool:
@@ -89,73 +89,81 @@ class EmbeddingSpace:
         return len(self._rows)
 
     def vectors(self, items: Sequence[str]) -> Floats:
-        """The vectors of items, in their order; read by memory map."""
+        """The embeddings of items, in their order.
+
+        Raises
+        ------
+        InputError
+            If an item is not in the space.
+        DamagedError
+            If a shard is damaged.
+        """
         by_shard: dict[str, tuple[list[int], list[int]]] = {}
         for place, (shard, row) in enumerate(self.places(items)):
             places, rows = by_shard.setdefault(shard, ([], []))
             places.append(place)
             rows.append(row)
-        return self.gather(len(items), ((shard, *at) for shard, at in by_shard.items()))
+        return self.gather(len(items), ((shard, *rows) for shard, rows in by_shard.items()))
 
     def gather(self, count: int, parts: Iterable[tuple[str, Any, Any]]) -> Floats:
-        """`count` vectors from several shards: of each its name, the places to fill, its rows."""
+        """`count` embeddings from shards, each given as name, rows to fill, and its own rows."""
         out = np.empty((0, 0), np.float32)
         for shard, places, rows in parts:
             stored = self.array(shard)
             if not out.size:
                 out = np.empty((count, stored.shape[1]), np.float32)
-            if stored.shape[1] != out.shape[1]:  # NumPy would repeat a single column
+            if stored.shape[1] != out.shape[1]:  # NumPy would broadcast a single column
                 raise InputError(
-                    f"{self.path / shard}.npy has {stored.shape[1]} dimensions, other shards "
-                    f"{out.shape[1]}: they are not of one model"
+                    f"{self.path / shard}.npy has {stored.shape[1]} dimensions, but other "
+                    f"shards have {out.shape[1]}: they are of different models"
                 )
             out[places] = stored[rows]
         return out
 
     def places(self, items: Sequence[str]) -> list[tuple[str, int]]:
         """The shard and row of each item."""
-        found = [self._rows[item] for item in items if item in self._rows]
-        if len(found) < len(items):
+        places = [self._rows[item] for item in items if item in self._rows]
+        if len(places) < len(items):
             raise InputError(
-                f"{len(items) - len(found):,} of {len(items):,} pictures are not in {self.path}: "
-                "embed them"
+                f"{len(items) - len(places):,} of {len(items):,} images are not in {self.path}: "
+                "run tiltmeter embed first"
             )
-        return found
+        return places
 
     def shards_of(self, items: Sequence[str]) -> list[str]:
-        """The shards that hold some items."""
+        """The shards that contain the items."""
         return sorted({shard for shard, _ in self.places(items)})
 
     def array(self, shard: str) -> Floats:
-        """The vectors of a shard, by memory map; checked when this process first reads them."""
+        """The embeddings of a shard as a memory map, verified on the first read of this process."""
         files = [self.path / f"{shard}{suffix}" for suffix in (".npy", ".parquet")]
         try:
             stats = [file.stat() for file in files]
         except OSError:
-            return self._check(shard)  # which says what is wrong
+            return self._check(shard)  # raises with the reason
         state = (
             str(self.path),
             shard,
-            *((one.st_ino, one.st_mtime_ns, one.st_size) for one in stats),
+            *((stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats),
         )
         if state in _SOUND:
             return self._mapped(shard)
-        found = self._check(shard)
+        vectors = self._check(shard)
         _SOUND.add(state)
-        return found
+        return vectors
 
     def _check(self, shard: str) -> Floats:
-        """The vectors of a shard that has the name of its content; DamagedError if it has not."""
-        items, found = self.items(shard), self._mapped(shard)
+        """The embeddings of a shard, verified against its name; raises `DamagedError`."""
+        items, vectors = self.items(shard), self._mapped(shard)
         path = self.path / f"{shard}.npy"
-        if found.dtype != np.float32 or found.ndim != 2 or len(found) != len(items):
+        if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(items):
             raise DamagedError(
                 path,
-                f"holds {found.dtype} of shape {found.shape}, not float32 of {len(items):,} rows",
+                f"has {vectors.dtype} of shape {vectors.shape}, not {len(items):,} float32 rows",
             )
-        if _name(items, found) != shard:
-            raise DamagedError(path, "or its .parquet is not what was written: their hash differs")
-        return found
+        if _name(items, vectors) != shard:
+            raise DamagedError(path, "or its .parquet was changed: their hash differs")
+        return vectors
 
     def _mapped(self, shard: str) -> Floats:
         path = self.path / f"{shard}.npy"
@@ -163,45 +171,45 @@ class EmbeddingSpace:
             return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False))
         except FileNotFoundError as error:
             raise DamagedError(path, "is missing") from error
-        except OSError as error:  # no permission, too many open files: it may be sound
+        except OSError as error:  # such as no permission: it may be intact
             raise InputError(f"{path} cannot be read: {error}") from error
-        except Exception as error:  # a damaged header makes NumPy raise anything
+        except Exception as error:  # NumPy may raise anything on a damaged header
             raise DamagedError(path, f"cannot be read ({_first_line(error)})") from error
 
     def discard_damaged(self, items: Iterable[str] = ()) -> dict[str, str]:
-        """Removes damaged shards, so that their images are embedded again; says so in a warning.
+        """Remove damaged shards, with a warning, so that their images are embedded again.
 
-        All item tables are checked, vectors where the shard contains some of `items`. Returns what
-        was wrong, by shard.
+        All item tables are verified; embeddings only of shards that contain some of `items`.
+        Returns the problems by shard.
         """
-        lost: dict[str, str] = {}
+        damaged: dict[str, str] = {}
         try:
-            known = self._rows
+            rows = self._rows
         except DamagedError:
-            lost = self._discard(self.shards(), self.items)
-            known = self._rows
-        used = sorted({known[item][0] for item in items if item in known})
-        return lost | self._discard(used, self.array)
+            damaged = self._discard(self.shards(), self.items)
+            rows = self._rows
+        used = sorted({rows[item][0] for item in items if item in rows})
+        return damaged | self._discard(used, self.array)
 
     def _discard(self, shards: Sequence[str], check: Callable[[str], object]) -> dict[str, str]:
-        lost: dict[str, str] = {}
+        damaged: dict[str, str] = {}
         for shard in shards:
             try:
                 check(shard)
             except DamagedError as error:
                 try:
                     self.remove(shard)
-                except OSError:  # a store that may only be read
+                except OSError:  # a read-only store
                     raise error from None
-                lost[shard] = f"{error.path} {error.reason}"
-        for what in lost.values():
-            warn_of_damage(what)
-        return lost
+                damaged[shard] = f"{error.path} {error.reason}"
+        for problem in damaged.values():
+            warn_of_damage(problem)
+        return damaged
 
     def add(self, items: Sequence[str], vectors: Floats) -> str:
-        """Keeps the vectors of some items as a shard, whose name is its content."""
+        """Save embeddings as a shard, and return its name, a hash of its content."""
         if len(items) != len(vectors):
-            raise InputError(f"{len(vectors)} vectors for {len(items)} items")
+            raise InputError(f"{len(vectors)} embeddings for {len(items)} items; expected one each")
         vectors = np.ascontiguousarray(vectors, np.float32)
         shard = _name(items, vectors)
         place = self.path / f"{shard}.npy"
@@ -212,7 +220,7 @@ class EmbeddingSpace:
         return shard
 
     def info(self) -> dict[str, Any]:
-        """Whose vectors these are, and how many."""
+        """Model, name, size and dimensions of the space."""
         shards = self.shards()
         first = self.array(shards[0]) if shards else np.empty((0, 0))
         return {
@@ -224,25 +232,25 @@ class EmbeddingSpace:
         }
 
     def about(self) -> dict[str, Any]:
-        """Whose vectors these are; DamagedError where that is not what was written."""
+        """The record of the model; raises `DamagedError` if it was changed."""
         path = self.path / SPACE_FILE
         data = _content(path)
         try:
             about: dict[str, Any] = json.loads(data)
-            told = about.pop(SHA256, None)
-            if told is None:  # of an older version: all but the model's name is in the folder's
-                rest = {key: value for key, value in about.items() if key != "model"}
-                sound = self.path.name in (_folder(rest), _folder(about))
+            checksum = about.pop(SHA256, None)
+            if checksum is None:  # of an early version: the folder's name is a hash of the rest
+                unnamed = {key: value for key, value in about.items() if key != "model"}
+                sound = self.path.name in (_folder(unnamed), _folder(about))
             else:
-                sound = told == content_hash(about)
-        except Exception as error:  # a parser's, or of JSON that is no object
+                sound = checksum == content_hash(about)
+        except Exception as error:  # invalid JSON, or not an object
             raise DamagedError(path, f"cannot be read ({_first_line(error)})") from error
         if not sound:
-            raise DamagedError(path, "is not what was written: its checksum differs")
+            raise DamagedError(path, "was changed: its checksum differs")
         return about
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Whatever is wrong with the files of this space: their name, and what it is."""
+        """Damaged files of this space: name and problem."""
         for name in (ABOUT, *self.shards()):
             try:
                 if name == ABOUT:
@@ -253,30 +261,61 @@ class EmbeddingSpace:
                 yield name, f"{error.path.name} {error.reason}"
 
     def _verify(self, shard: str) -> None:
-        """Every byte of a shard, also those that no reader looks at; DamagedError."""
+        """Verify every byte of a shard; raises `DamagedError`."""
         place, (_, checksum) = self.path / f"{shard}.npy", self._table(shard)
         if place.is_file() and file_hash(place) != checksum:
-            raise DamagedError(place, "is not what was written: its checksum differs")
+            raise DamagedError(place, "was changed: its checksum differs")
         self._check(shard)
 
     def remove(self, name: str) -> None:
-        """Forgets a shard, whose images will be embedded again; or a damaged `space.json`."""
-        for suffix in (".parquet", ".npy", ".json"):  # in the order in which they stop to count
+        """Remove a shard, whose images will be embedded again, or a damaged `space.json`."""
+        for suffix in (
+            ".parquet",
+            ".npy",
+            ".json",
+        ):  # the file that makes the shard exist comes first
             (self.path / f"{name}{suffix}").unlink(missing_ok=True)
         self.__dict__.pop("_rows", None)
 
 
 @dataclass(frozen=True)
 class Store:
-    """A directory of spaces."""
+    """A directory of embedding spaces.
+
+    Parameters
+    ----------
+    root : Path
+        The directory; created on first use.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from tiltmeter import load_model
+    >>> space = Store(Path(tempfile.mkdtemp())).space(load_model("testbed:dual"))
+    >>> shard = space.add(["hash of an image"], np.ones((1, 4)))
+    >>> space.vectors(["hash of an image"]).shape
+    (1, 4)
+    """
 
     root: Path
 
     def space(
         self, model: Any, precision: str = "float32", decoder: str = "pillow"
     ) -> EmbeddingSpace:
-        """The space of a model's vectors, computed in some precision from pictures that were
-        decoded in some way; made if it is not there.
+        """The space of a model's embeddings, created if missing.
+
+        Parameters
+        ----------
+        model : object
+            A model with an identity: its weights must be known.
+        precision, decoder : str
+            How embeddings are computed and images decoded; each choice has its own space.
+
+        Raises
+        ------
+        InputError
+            If the model does not say which weights it has.
         """
         about = {
             **identity(model),
@@ -292,57 +331,68 @@ class Store:
             if error.path.exists():
                 warn_of_damage(f"{error.path} {error.reason}")
             about = json.loads(json.dumps(about, sort_keys=True, default=str))
-            told = {"model": getattr(model, "name", ""), **about}
-            text = json.dumps({**told, SHA256: content_hash(told)}, indent=2) + "\n"
+            record = {"model": getattr(model, "name", ""), **about}
+            text = json.dumps({**record, SHA256: content_hash(record)}, indent=2) + "\n"
             _atomically(error.path, lambda to: to.write_text(text, encoding="utf-8"))
         return space
 
     def spaces(self) -> list[EmbeddingSpace]:
         if not self.root.is_dir():
-            raise InputError(f"no store at {self.root}: tiltmeter embed makes one")
-        found = [EmbeddingSpace(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
-        if not found:
-            raise InputError(f"{self.root} is no store: no {SPACE_FILE} is in any folder of it")
-        return found
+            raise InputError(f"no store at {self.root}: create one with tiltmeter embed")
+        spaces = [EmbeddingSpace(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
+        if not spaces:
+            raise InputError(f"{self.root} is not a store: none of its folders has a {SPACE_FILE}")
+        return spaces
 
     def merge(self, other: Store) -> int:
-        """Takes over the shards of another store; the number of those that were new."""
+        """Copy the shards of another store, and return the number of new ones.
+
+        Raises
+        ------
+        InputError
+            If the other store is damaged; nothing is copied from a damaged space.
+        """
         count = 0
-        for theirs in other.spaces():
-            for _, problem in theirs.problems():
-                raise InputError(f"{theirs.path}: {problem}; nothing was merged from it")
-            mine = EmbeddingSpace(self.root / theirs.path.name)
-            mine.path.mkdir(parents=True, exist_ok=True)
-            lacking = {name for name, _ in mine.problems()}
-            had = set(mine.shards()) - lacking
-            for shard in theirs.shards():
-                if shard not in had:
-                    for suffix in (".npy", ".parquet"):  # in the order in which they count
-                        _copy(theirs.path / f"{shard}{suffix}", mine.path / f"{shard}{suffix}")
+        for source in other.spaces():
+            for _, problem in source.problems():
+                raise InputError(f"{source.path}: {problem}; nothing was merged from it")
+            target = EmbeddingSpace(self.root / source.path.name)
+            target.path.mkdir(parents=True, exist_ok=True)
+            damaged = {name for name, _ in target.problems()}
+            intact = set(target.shards()) - damaged
+            for shard in source.shards():
+                if shard not in intact:
+                    for suffix in (
+                        ".npy",
+                        ".parquet",
+                    ):  # the file that makes the shard exist comes last
+                        _copy(source.path / f"{shard}{suffix}", target.path / f"{shard}{suffix}")
                     count += 1
-            if ABOUT in lacking:
-                _copy(theirs.path / SPACE_FILE, mine.path / SPACE_FILE)
+            if ABOUT in damaged:
+                _copy(source.path / SPACE_FILE, target.path / SPACE_FILE)
         return count
 
     def gc(self, *, older: float = STALE) -> list[Path]:
-        """Removes what no reader uses: leftovers of killed writers, shards that others cover.
+        """Remove partial files of killed writers, and shards that others cover.
 
-        A leftover is one that nobody has touched for `older` seconds: a younger one may belong to a
-        writer at work.
+        Partial files must be older than `older` seconds: younger ones may belong to a running
+        writer. Returns the removed files.
         """
         removed, now = [], time.time()
         for space in self.spaces():
-            kept: set[str] = set()
+            covered: set[str] = set()
             shards, damaged = space.shards(), {shard for shard, _ in space.problems()}
-            sound = [shard for shard in shards if shard not in damaged]  # only they can cover
+            sound = [
+                shard for shard in shards if shard not in damaged
+            ]  # only intact shards can cover others
             for shard in sorted(sound, key=lambda name: (-len(space.items(name)), name)):
                 items = set(space.items(shard))
-                if items <= kept:
+                if items <= covered:
                     removed += [space.path / f"{shard}.parquet", space.path / f"{shard}.npy"]
-                kept |= items
-            whole = set(shards)
+                covered |= items
+            complete = set(shards)
             for path in sorted(space.path.iterdir()):
-                orphan = path.suffix == ".npy" and path.stem not in whole
+                orphan = path.suffix == ".npy" and path.stem not in complete
                 if orphan or path.name.endswith(".part"):
                     removed += [path] * (now - path.stat().st_mtime >= older)
         for path in removed:
@@ -351,20 +401,20 @@ class Store:
 
 
 def identity(model: Any) -> dict[str, Any]:
-    """What tells a model from all others that would give other vectors."""
+    """The identity of a model: what determines its embeddings."""
     known = getattr(model, "identity", None) or {"weights": learned(model)}
     if not known["weights"]:
         raise InputError(
-            f"{getattr(model, 'name', type(model).__name__)} does not tell which weights it has, "
-            "so nothing can be stored for it: give it an attribute `fingerprint` (a string that "
-            "changes when its weights do)"
+            f"{getattr(model, 'name', type(model).__name__)} does not say which weights it has, "
+            "so its embeddings cannot be stored: give it an attribute `fingerprint` (a string "
+            "that changes with its weights)"
         )
     return dict(known)
 
 
-def warn_of_damage(what: str) -> None:
-    """Says that a file was damaged and is made again."""
-    warnings.warn(f"{what}; it is removed and made again", stacklevel=2)
+def warn_of_damage(problem: str) -> None:
+    """Warn that a damaged file is removed and made again."""
+    warnings.warn(f"{problem}; it is removed and made again", stacklevel=2)
 
 
 def _name(items: Sequence[str], vectors: Floats) -> str:
@@ -387,13 +437,15 @@ def _sealed(items: Sequence[str], checksum: str) -> bytes:
 
 
 def _unsealed(data: bytes) -> tuple[list[str], str]:
-    """Items and checksum from such a file, or from one of an older version, without its own hash;
-    ValueError, or whatever pyarrow raises, where it is damaged."""
+    """Items and checksum of a sealed file, or of one of an early version without its own hash.
+
+    Raises `ValueError`, or anything that pyarrow raises, if it is damaged.
+    """
     table = pq.ParquetFile(pa.BufferReader(data)).read()
-    told = dict(table.schema.metadata or {})
-    checksum, seal = told.pop(CHECKSUM), told.pop(SEAL, None)
-    if told:
-        raise ValueError(f"unknown metadata {sorted(told)}")
+    metadata = dict(table.schema.metadata or {})
+    checksum, seal = metadata.pop(CHECKSUM), metadata.pop(SEAL, None)
+    if metadata:
+        raise ValueError(f"unknown metadata {sorted(metadata)}")
     if seal is not None:
         head, _, tail = data.rpartition(seal)
         if hashlib.sha256(head + BLANK + tail).hexdigest().encode() != seal:
@@ -424,15 +476,15 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """All of the file or nothing, even if the machine goes down; the last writer of a name wins."""
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    """Write a file atomically, even if the machine crashes; the last writer of a name wins."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        write(part)
-        with part.open("rb+") as file:
+        write(temporary)
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        part.replace(path)
+        temporary.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

@@ -224,5 +224,5 @@ def test_missing_and_empty_captions_count_as_none() -> None:
 
 
 def test_counts_of_other_words_are_not_added() -> None:
-    with pytest.raises(InputError, match="different words"):
+    with pytest.raises(InputError, match="different vocabularies"):
         CaptionCounts(Vocabulary.of(["nurse"])).add(CaptionCounts(Vocabulary.of(["pilot"])))

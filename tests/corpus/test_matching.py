@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tiltmeter.corpus import Vocabulary, count
-from tiltmeter.corpus.estimates import own_signs
+from tiltmeter.corpus.estimates import contained_signs
 from tiltmeter.corpus.forms import forms, plurals
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load
@@ -140,7 +140,7 @@ def test_race_counts_only_beside_a_person(text: str, groups: set[str]) -> None:
 
 def test_a_word_that_holds_a_group_word_is_known() -> None:
     vocabulary = Vocabulary.of(load("sobit").words)
-    own = own_signs(vocabulary)
+    own = contained_signs(vocabulary)
     holding = {vocabulary.terms[at] for at in range(len(own)) if own[at].any()}
     assert holding == {"delivery man"}
 
@@ -155,7 +155,7 @@ def test_plurals() -> None:
 def test_words_that_cannot_be_counted_are_refused() -> None:
     with pytest.raises(InputError, match="no letter or digit"):
         Vocabulary.of(["--"])
-    with pytest.raises(InputError, match="too long"):
+    with pytest.raises(InputError, match="more than 16 words"):
         Vocabulary.of(["a " * 20])
     with pytest.raises(InputError, match="at least one"):
         Vocabulary.of([])

@@ -120,7 +120,7 @@ def test_a_wrong_column_is_an_error_at_once(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'caption'"):
         audit_captions(path, column="captoin")
     (tmp_path / "b.csv").write_text("x,y\n1,2\n")
-    with pytest.raises(InputError, match="no column of captions among x, y: name it with --column"):
+    with pytest.raises(InputError, match="no known caption column among x, y: pass --column"):
         audit_captions(tmp_path / "b.csv")
 
 
@@ -132,7 +132,7 @@ def test_a_wrong_column_is_an_error_at_once(tmp_path: Path) -> None:
         ("a.csv", b"caption,x\na,b\na\n", "a.csv cannot be read"),
         ("a.jsonl", b'{"caption": "a"}\n{"caption": \n', "a.jsonl cannot be read"),
         ("a.jsonl", b'{"caption": "a"}\n{"caption": 7}\n', "a.jsonl cannot be read"),
-        ("a.json", b"{}", "COCO's layout"),
+        ("a.json", b"{}", "not a COCO file"),
         ("a.json", b"[", "is not JSON"),
         ("a.parquet", b"", "a.parquet cannot be read"),
         ("a.csv", b"caption\n", "no caption could be read"),
@@ -147,7 +147,7 @@ def test_spoilt_files(name: str, content: bytes, message: str, tmp_path: Path) -
 
 def test_numbers_are_no_captions(tmp_path: Path) -> None:
     pq.write_table(pa.table({"caption": [1, 2]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="holds int64, expected text"):
+    with pytest.raises(InputError, match="int64; expected text"):
         audit_captions(tmp_path / "a.parquet")
 
 

@@ -69,7 +69,7 @@ def test_what_is_undefined_says_why(nurses: Path) -> None:
     man = only(run, concept="delivery man", metric="log_odds", experiment="noun")
     assert "itself names a group" in str(man["note"])
     never = only(run, concept="geologist", metric="named", experiment="noun")
-    assert never["note"] == "no caption holds the word"
+    assert never["note"] == "no caption contains the word"
     assert only(run, concept="geologist", metric="frequency")["value"] == 0
 
 
@@ -125,7 +125,7 @@ def test_a_model_that_follows_the_data_is_found_out(tmp_path: Path) -> None:
     none = only(audit_captions(corpus, against=close), metric="spearman",
                 experiment="pronoun log_odds ~ c_asc")  # fmt: skip
     assert none["value"] is None
-    assert str(none["note"]).endswith("in the captions and in the run; there are 0")
+    assert str(none["note"]).endswith("in the captions and in the run; got 0")
 
 
 def test_a_run_without_groups_that_captions_name_is_refused(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_what_cannot_be_read_is_left_out_and_named(tmp_path: Path) -> None:
         embedded(Colours(), faces, strict=True)
     for path in faces.images.paths:
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="none of the 12 pictures"):
+    with pytest.raises(InputError, match="none of the 12 images"):
         embedded(Colours(), faces)
 
 
@@ -230,7 +230,7 @@ def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
 
             os._exit(1)
 
-    with pytest.raises(InputError, match="a process that decodes pictures died"):
+    with pytest.raises(InputError, match="a process that decodes images died"):
         embedded(Deadly(), album(tmp_path / "a", 40), pace=LoaderConfig(workers=1))
 
 
@@ -482,7 +482,7 @@ def test_a_worker_decodes_as_its_space_is_named_or_not_at_all(tmp_path: Path, mo
     assert work(engine=gpu, pace=LoaderConfig(decode="cpu")).record["decoder"] == "pillow"
     plain = embedded(Colours(), faces, store=Store(tmp_path / "store"), load=Colours, engine=gpu)
     assert plain.record["decoder"] == "pillow"  # it takes no tensors
-    with pytest.raises(InputError, match="where workers are: --decode cpu"):
+    with pytest.raises(InputError, match="on the workers; or use --decode cpu"):
         work(engine=gpu)  # whose worker finds its model on no GPU
     monkeypatch.setattr(local, "can_decode", lambda device: True)
     monkeypatch.setattr(jpeg, "decode", nothing)

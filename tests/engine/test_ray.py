@@ -108,7 +108,7 @@ class TestSettings:
 
     @pytest.mark.parametrize("given", ["workers", "workers=two", "gpus=-1"])
     def test_must_be_numbers(self, given: str) -> None:
-        with pytest.raises(InputError, match="takes a number"):
+        with pytest.raises(InputError, match="needs a number"):
             engine_of(f"ray:{given}")
 
     def test_a_cluster_that_is_not_there_is_said_at_once(self) -> None:

@@ -45,11 +45,11 @@ def served(scene: ExplorerData) -> Iterator[str]:
 
     from tiltmeter.explorer import server as serving
 
-    taken = serving.bound(None)
+    taken = serving.bind_port(None)
     port, token = taken.getsockname()[1], "token-of-the-test"
     ready = threading.Event()
     app = serving.application(scene, token=token, port=port)
-    server = serving.Server(serving.configured(app), ready.set)
+    server = serving.Server(serving.server_config(app), ready.set)
     assert isinstance(server, uvicorn.Server)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [taken]}, daemon=True)
     thread.start()

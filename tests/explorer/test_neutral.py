@@ -33,7 +33,7 @@ def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
     for text in texts:
         vector = (said[text][0] / np.linalg.norm(said[text][0])).astype(np.float32)
         singly.append(answer(tower.vectors @ vector, groups, k=30, convention=HOUSE))
-    told = found.beside(mine, groups, HOUSE)
+    told = found.compare(mine, groups, HOUSE)
     assert told["words"] == len(texts)
     assert told["max_skew"]["as_far"] == sum(
         one.max_skew.value >= mine.max_skew.value - 1e-9 for one in singly
@@ -49,12 +49,12 @@ def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: ExplorerDa
     assert known is not None
     assert len(known) == MOST_WORDS
     leaning = [
-        known.beside(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
+        known.compare(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
         for text in ("a photo of a nurse", "a photo of a doctor", "a photo of a homemaker")
     ]
     assert min(leaning) <= 0.1 * MOST_WORDS
     neutral_ones = [
-        known.beside(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
+        known.compare(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
         for text in ("a photo of a chair", "a photo of a table", "a photo of a lamp")
     ]
     assert max(neutral_ones) > 0.1 * MOST_WORDS

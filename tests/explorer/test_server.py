@@ -225,11 +225,11 @@ def test_tokens_cannot_be_guessed() -> None:
 
 
 def test_only_this_machine_is_listened_to() -> None:
-    with serving.bound(None) as taken:
+    with serving.bind_port(None) as taken:
         assert taken.getsockname()[0] == "127.0.0.1"
         taken.listen()
-        with pytest.raises(InputError, match="name another --port"):
-            serving.bound(taken.getsockname()[1])
+        with pytest.raises(InputError, match="another --port"):
+            serving.bind_port(taken.getsockname()[1])
 
 
 # --- what is asked ------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_a_hundred_at_once(scene: ExplorerData) -> None:
 
     with served(busy) as address:
         assert asyncio.run(all_of(address)) == [200] * 100
-        assert threading.active_count() <= threads + 2 + serving.AT_ONCE
+        assert threading.active_count() <= threads + 2 + serving.MAX_PARALLEL
     assert most == 1  # a model is asked by one thread at a time
 
 

@@ -31,7 +31,7 @@ from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError
 from tiltmeter.judge.bundle import verify as verifying
-from tiltmeter.judge.bundle.pack import bundle, described, headline, run_hash, sealed
+from tiltmeter.judge.bundle.pack import bundle, headline, part_entry, run_hash, seal
 from tiltmeter.judge.bundle.recompute import METRICS
 from tiltmeter.judge.bundle.verify import VerificationResult, verify
 from tiltmeter.judge.bundle.zip_file import packed, unpacked
@@ -79,8 +79,8 @@ def parts_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 def resealed(path: Path, manifest: dict[str, Any], parts: dict[str, bytes], to: Path) -> Path:
     """A bundle whose manifest fits its parts, whoever changed them."""
-    manifest = {**manifest, "parts": {name: described(one) for name, one in parts.items()}}
-    to.write_bytes(sealed(manifest, parts)[0])
+    manifest = {**manifest, "parts": {name: part_entry(one) for name, one in parts.items()}}
+    to.write_bytes(seal(manifest, parts)[0])
     return to
 
 
@@ -175,7 +175,7 @@ def test_several_models_in_one_run(tmp_path: Path) -> None:
     # without them it says so
     alone = Run(both.table, both.meta, both.instances)
     bare = bundle(alone.save(tmp_path / "bare"), tmp_path / f"bare{END}")
-    assert "holds several audits" in bare.manifest["counts"]["why_not"]
+    assert "combines several audits" in bare.manifest["counts"]["why_not"]
     assert verify(bare.path).ok
 
 
@@ -324,9 +324,9 @@ def test_a_missing_part_and_an_extra_one(small: Path, tmp_path: Path) -> None:
     manifest, parts = parts_of(small)
     other = tmp_path / f"other{END}"
     fewer = {name: one for name, one in parts.items() if name != "results.parquet"}
-    other.write_bytes(sealed(manifest, fewer)[0])
+    other.write_bytes(seal(manifest, fewer)[0])
     assert ("results.parquet", "is missing") in verify(other).wrong
-    other.write_bytes(sealed(manifest, {**parts, "notes.txt": b"trust me"})[0])
+    other.write_bytes(seal(manifest, {**parts, "notes.txt": b"trust me"})[0])
     assert verify(other).wrong == [("notes.txt", "was added: the manifest does not list it")]
     with zipfile.ZipFile(other, "w") as archive:  # the same parts, by another program
         for name, one in {**parts, "manifest.json": json.dumps(manifest).encode()}.items():
@@ -424,7 +424,7 @@ def test_half_a_forgery_is_named(whole: Path, tmp_path: Path) -> None:
     _, other = parts_of(path)
     mixed = {**parts, "results.parquet": other["results.parquet"]}
     found = verify(resealed(path, manifest, mixed, tmp_path / f"b{END}"))
-    assert ("results.parquet", "is not what the audit wrote: run.json has another SHA-256"
+    assert ("results.parquet", "is not what the audit wrote: run.json has a different SHA-256"
             ) in found.wrong  # fmt: skip
     record = {**json.loads(parts["run.json"]), "seed": 99}
     mixed = {**parts, "run.json": json.dumps(record).encode()}
@@ -482,7 +482,7 @@ def test_other_hostile_files_are_refused(small: Path, tmp_path: Path) -> None:
         assert "manifest.json" in {name for name, _ in found.wrong}
     manifest, parts = parts_of(small)
     later = resealed(small, {**manifest, "bundle": 99}, parts, tmp_path / "later.zip")
-    with pytest.raises(InputError, match="install a later one"):
+    with pytest.raises(InputError, match="install a later version"):
         verify(later)
 
 
@@ -579,7 +579,7 @@ def test_a_run_whose_vectors_are_gone(saved: Path, tmp_path: Path) -> None:
     found = verify(done.path)
     assert found.ok
     assert found.recomputed is None
-    assert "its counts are gone" in str(found.not_recomputed)
+    assert "has no vectors/counts.parquet" in str(found.not_recomputed)
     # deleted to save room, although the record has them: the counts are enough
     light = shutil.copytree(saved, tmp_path / "light")
     for name in ("texts", "faces"):
@@ -595,7 +595,7 @@ def test_a_run_whose_vectors_are_gone(saved: Path, tmp_path: Path) -> None:
 def test_a_run_without_ranking_and_one_with_fewer_columns(small: Path, tmp_path: Path) -> None:
     found = verify(small)
     assert found.ok
-    assert "it ranked nothing" in str(found.not_recomputed)
+    assert "without the probe ranking" in str(found.not_recomputed)
     place = tmp_path / "run"
     table = rows(1, probe="harms", metric="gaps", value=[0.25], ideal=0.0)
     Run(table, {}).save(place)
@@ -609,18 +609,18 @@ def test_a_run_without_ranking_and_one_with_fewer_columns(small: Path, tmp_path:
 
 
 def test_what_cannot_be_packed(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"name ends with \.tiltmeter\.zip"):
+    with pytest.raises(InputError, match=r"must end with \.tiltmeter\.zip"):
         bundle(saved, tmp_path / "x.zip")
     with pytest.raises(InputError, match="is not a run"):
         bundle(tmp_path, tmp_path / f"x{END}")
     (tmp_path / f"there{END}").write_bytes(b"mine")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         bundle(saved, tmp_path / f"there{END}")
     spoilt = shutil.copytree(saved, tmp_path / "spoilt")
     data = bytearray((spoilt / "results.parquet").read_bytes())
     data[1000] ^= 1
     (spoilt / "results.parquet").write_bytes(data)
-    with pytest.raises(InputError, match="was changed since"):
+    with pytest.raises(InputError, match="was changed after"):
         bundle(spoilt, tmp_path / f"x{END}")
     newer = shutil.copytree(saved, tmp_path / "newer")
     record = {**json.loads((newer / "run.json").read_text()), "format": 99}

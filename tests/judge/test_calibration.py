@@ -20,7 +20,7 @@ from tiltmeter.judge.calibration.settings import (
     MetricReading,
     Readings,
     Setting,
-    leaning,
+    biased_words,
 )
 from tiltmeter.judge.calibration.verdict import FALSE_ALARMS, LEVEL, saturation
 from tiltmeter.metrics import METRICS
@@ -88,7 +88,7 @@ def test_a_correlation_over_words_cries_wolf_when_words_are_shuffled() -> None:
     """Why the setting deals labels out instead: all words meet the same images."""
     from scipy.stats import spearmanr
 
-    oracle, words, half = Oracle(World.plant(0.0)), leaning("shape", 400), np.arange(400) < 200
+    oracle, words, half = Oracle(World.plant(0.0)), biased_words("shape", 400), np.arange(400) < 200
     fired = 0
     for one in range(40):
         made = oracle.embeddings(400, rng(2, one), scale=SCALE)
@@ -129,7 +129,7 @@ def test_standardised_metrics_are_blind_to_size_and_probabilities_are_not() -> N
     for name in ("counterfactual_bias", "vlss"):
         assert quiet[name] < 0.01
     verdicts = {one.metric: one.verdict for one in found.summaries}
-    assert "cries wolf in a quiet model" in verdicts["c_asc"]
+    assert "misleading at low noise" in verdicts["c_asc"]
     assert "quiet" not in verdicts["vlss"]
 
 
@@ -172,15 +172,15 @@ def verdict(
 def test_a_sound_metric_is_called_sound(monkeypatch: pytest.MonkeyPatch) -> None:
     said = verdict(monkeypatch, lambda one: one)
     assert said.startswith("recovers the order (over words, Spearman 1.00); grows over all doses; ")
-    assert "its test holds at zero" in said
-    assert "finds 80% of tilts at dose 1 with about 1" in said  # 1.96 / .2 squared is 96
+    assert "at zero bias" in said
+    assert "80% power at dose 1 with about 1" in said  # 1.96 / .2 squared is 96
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda one: one._replace(p=one.p / 4), "cries wolf: its test fires at zero"),
-        (lambda one: one._replace(values=one.values + 3), "cries wolf without its null"),
+        (lambda one: one._replace(p=one.p / 4), "inflated false-positive rate"),
+        (lambda one: one._replace(values=one.values + 3), "misleading without its null"),
         (lambda one: one._replace(truth=np.roll(TRUTH, 20)), "does not recover the order"),
         (lambda one: one._replace(values=np.tanh(3 * one.values)), "saturates above dose 0.5"),
         (lambda one: one._replace(values=2 + 0 * one.values), "does not grow with the dose"),
@@ -188,8 +188,8 @@ def test_a_sound_metric_is_called_sound(monkeypatch: pytest.MonkeyPatch) -> None
             lambda one: one._replace(values=one.values * np.exp(-(one.values**2))),
             "rises to dose 1 and falls again",
         ),
-        (lambda one: one._replace(p=None), "has no test of its own"),
-        (lambda one: one._replace(p=1 + 0 * one.p), "0% of tilts at dose 1 with 300 images, and"),
+        (lambda one: one._replace(p=None), "has no test"),
+        (lambda one: one._replace(p=1 + 0 * one.p), "0% power at dose 1 with 300 images, and"),
     ],
 )
 def test_a_broken_one_is_called_what_it_is(
@@ -218,7 +218,7 @@ def test_a_metric_without_a_setting_is_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(InputError, match="ndkl has no setting"):
         calibrate(**FEW)
     monkeypatch.setitem(SETTINGS, "ndkl", SETTINGS["weat"])
-    with pytest.raises(InputError, match="vectors gives no ndkl"):
+    with pytest.raises(InputError, match="vectors has no reading of ndkl"):
         calibrate(["ndkl"], **FEW)
 
 
@@ -239,7 +239,7 @@ def test_undefined_is_null_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> N
         ({"sizes": (10,)}, "100 or more"),
         ({"sizes": ()}, "100 or more"),
         ({"images": 50}, "100 or more"),
-        ({"replicates": 1}, "at least 2 replicates"),
+        ({"replicates": 1}, "replicates must be at least 2"),
         ({"seed": -1}, "seed"),
     ],
 )
@@ -350,7 +350,7 @@ def test_the_command(tmp_path: Path) -> None:
         (("--metric", "waet"), "unknown metric 'waet'; did you mean 'weat'?"),
         (("--doses", "0,one"), "--doses takes numbers with commas between; got '0,one'"),
         (("--doses", "0,2,3"), "with 0 and 1 among them"),
-        (("--replicates", "1"), "at least 2 replicates"),
+        (("--replicates", "1"), "replicates must be at least 2"),
     ],
 )
 def test_the_command_says_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:

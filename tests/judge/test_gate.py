@@ -17,7 +17,7 @@ from tiltmeter.debiasers.debiaser import VectorMap
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.judge.gate import Gate, compare, gate
 from tiltmeter.judge.gate import run_scores as evidence
-from tiltmeter.judge.gate.comparison import compared_by, verdicts
+from tiltmeter.judge.gate.comparison import attributes_to_compare, verdicts
 from tiltmeter.judge.gate.exchange import standard_ranks, swap_tests
 from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.metrics.arrays import unit
@@ -333,7 +333,7 @@ def test_labels_that_differ_are_refused(runs: tuple[Run, Run]) -> None:
     labels = faces["label gender"].to_pylist()
     labels[0] = "man" if labels[0] == "woman" else "woman"
     wrong = {**second.vectors, "faces": faces.set_column(at, "label gender", pa.array(labels))}
-    with pytest.raises(InputError, match="1 images have another label of 'gender'"):
+    with pytest.raises(InputError, match="1 images have different labels of 'gender'"):
         compare(first, Run(second.table, second.meta, {}, wrong), **FEW)
 
 
@@ -349,7 +349,7 @@ def test_unpaired_where_vectors_are_gone(tmp_path: Path) -> None:
     ]
     bare = [Run(run.table, run.meta) for run in made]
     found = compare(*bare)
-    assert "the run before: it keeps no vectors" in found.unpaired
+    assert "the run before: it has no embeddings" in found.unpaired
     assert set(found.tests["method"].to_pylist()) == {"unpaired"}
     worse = found.worse.to_pylist()
     assert {row["concept"] for row in worse} == {"thing 0"}
@@ -395,13 +395,13 @@ def test_usefulness_is_in_the_same_table() -> None:
     [row] = found.worse.to_pylist()
     assert row["metric"] == "accuracy"
     said = gate(useful(0.6), useful(0.9))
-    assert said.reasons == ("usefulness is worse: accuracy 0.900 to 0.600",)
+    assert said.reasons == ("utility is worse: accuracy 0.900 to 0.600",)
     assert gate(useful(0.9), useful(0.6))
 
 
 def test_crossings_that_are_too_small_are_left_out(runs: tuple[Run, Run]) -> None:
     pair = small()  # 120 images, 14 crossed groups
-    assert compared_by(pair, runs[0].table) == ["shape", "hue"]
+    assert attributes_to_compare(pair, runs[0].table) == ["shape", "hue"]
 
 
 def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:
     assert found.unpaired is None
     assert found.images == 40
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    assert "vectors are gone" in compare(*made, **FEW).unpaired
+    assert "embeddings are missing" in compare(*made, **FEW).unpaired
     assert compare(*made, store=tmp_path / "elsewhere", **FEW).unpaired is None
 
 

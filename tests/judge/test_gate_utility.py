@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.judge.gate import compare
-from tiltmeter.judge.gate.utility import usefulness_tests
+from tiltmeter.judge.gate.utility import utility_tests
 from tiltmeter.probes.retrieval import retrieval
 from tiltmeter.probes.zero_shot import zero_shot
 from tiltmeter.results import Run
@@ -62,7 +62,7 @@ def test_what_became_of_each_picture_adds_up_to_the_figure() -> None:
 
 def test_a_loss_of_accuracy_is_mcnemars() -> None:
     before, after = named(0.0), named(0.15)
-    told = usefulness_tests(before, after)
+    told = utility_tests(before, after)
     hits = [np.array(run.instances["zero_shot"]["score"].to_pylist()) for run in (before, after)]
     by_hand = mcnemar(*hits)
     assert by_hand.only_first > by_hand.only_second > 0
@@ -73,7 +73,7 @@ def test_a_loss_of_accuracy_is_mcnemars() -> None:
 def test_recall_by_a_sign_flip_of_pictures() -> None:
     """Student's p is near that of flipping the sign of every picture's change."""
     before, after = found(0.0), found(0.6)
-    told = usefulness_tests(before, after)
+    told = utility_tests(before, after)
     assert len(told["p"]) == 6
     for at, (way, k) in enumerate(zip(told["experiment"], told["k"], strict=True)):
         scores = [
@@ -101,9 +101,9 @@ def test_pairing_sees_what_two_intervals_hide() -> None:
 def test_other_pictures_are_not_paired() -> None:
     before, after = named(0.0), named(0.1)
     few = Run(after.table, {}, {"zero_shot": after.instances["zero_shot"].slice(1)})
-    assert len(usefulness_tests(before, few)["p"]) == 0
+    assert len(utility_tests(before, few)["p"]) == 0
 
 
 def test_noise_alone_seldom_cries_wolf() -> None:
-    p = [usefulness_tests(named(0.1, seed), named(0.1, seed + 500))["p"][0] for seed in range(200)]
+    p = [utility_tests(named(0.1, seed), named(0.1, seed + 500))["p"][0] for seed in range(200)]
     assert np.mean(np.array(p) <= 0.05) <= 0.09  # exact tests are careful: 5% at the most

@@ -152,10 +152,10 @@ def test_means_are_resampled_by_cluster():
     values = np.array([[1.0], [1.0], [5.0], [5.0]])
     whole = means(values, np.array([0, 0, 1, 1]), Resampling(99, 300), np.random.default_rng(0))
     assert whole.value == 3
-    assert set(whole.again.ravel()) == {1.0, 3.0, 5.0}  # scenes go together
-    assert set(np.abs(whole.turned.ravel())) == {2.0, 3.0}
+    assert set(whole.resampled.ravel()) == {1.0, 3.0, 5.0}  # scenes go together
+    assert set(np.abs(whole.sign_flipped.ravel())) == {2.0, 3.0}
     single = means(values, np.arange(4), Resampling(99, 300), np.random.default_rng(0))
-    assert len(set(single.again.ravel())) == 5
+    assert len(set(single.resampled.ravel())) == 5
 
 
 def test_other_order_of_groups_other_sign(figures, asked):
@@ -226,7 +226,7 @@ def test_an_attack_flips_what_noise_does_not(attacked):
     assert rate["noise"] < 0.1
     assert rate["adversarial, epsilon 4/255"] < rate["adversarial"]
     [row] = attacked.where(metric="flip_rate", experiment="adversarial")
-    assert row["note"].startswith("PGD, epsilon 16/255, 20 steps of 4/255 from the picture itself")
+    assert row["note"].startswith("PGD, epsilon 16/255, 20 steps of 4/255 from the image itself")
 
 
 def test_attacked_and_true_pictures_move_the_same_words(attacked):
@@ -300,7 +300,7 @@ def test_any_two_concepts_in_templates_of_their_own(figures):
         ("x", "x"),
         ("A photo of a {g} who is [MASK]",),
     )
-    table, _ = counterfactual(model, figures.only(range(12)), asked=asked, convention=CONVENTION,
+    table, _ = counterfactual(model, figures.only(range(12)), query=asked, convention=CONVENTION,
                               sources=CounterfactualSources(RedrawnScenes()), resampling=QUICK,
                               reading=ProbabilityReading(["candidates"]))  # fmt: skip
     listed = table.to_pylist()
@@ -348,10 +348,10 @@ def test_texts_alone(tmp_path, asked):
     table, instances = counterfactual(
         bert,
         None,
-        asked=few,
+        query=few,
         convention=CONVENTION,
         resampling=QUICK,
-        reading=ProbabilityReading(beside=[bert]),
+        reading=ProbabilityReading(text_models=[bert]),
     )
     assert table.num_rows == 2 * 3
     assert set(table["metric"].to_pylist()) == {"text_bias", "abs_text_bias"}
@@ -401,7 +401,7 @@ def test_a_picture_that_cannot_be_read_is_left_out(tmp_path):
     fewer = measured()
     assert pictures(fewer) == fewer.meta["data"]["faces"]["images"] == 5
     assert fewer.meta["data"]["faces"]["unreadable"] == {"count": 1, "first": ["man/1.png"]}
-    with pytest.raises(InputError, match=r"cannot be read: .*man/1\.png: not a picture"):
+    with pytest.raises(InputError, match=r"unreadable image: .*man/1\.png"):
         measured(strict=True)
 
 
@@ -414,21 +414,21 @@ def test_bad_input_is_told(figures):
                  "templates": TEMPLATES} | how  # fmt: skip
         return MaskedQuery(**given)
 
-    with pytest.raises(InputError, match=r"hides no word: put \[MASK\]"):
+    with pytest.raises(InputError, match=r"has no mask: put \[MASK\]"):
         ask(templates=("The {g} is tall",))
-    with pytest.raises(InputError, match=r"hides 2 words: put one \[MASK\]"):
+    with pytest.raises(InputError, match=r"has 2 masks: put one \[MASK\]"):
         ask(templates=("The {g} is [MASK] [MASK]",))
-    with pytest.raises(InputError, match="does not name the bias word"):
+    with pytest.raises(InputError, match="has no bias word"):
         ask(templates=("The figure is [MASK]",))
-    with pytest.raises(InputError, match=r"hides no word"):
+    with pytest.raises(InputError, match=r"has no mask"):
         ask(swap=replace(SHAPE, prompt="a figure"))
     model = load_model("testbed:stream")
     with pytest.raises(InputError, match=r"'zebra' is not in the vocabulary"):
         measure(model, figures, ask(targets=("zebra",)), RedrawnScenes())
-    with pytest.raises(InputError, match=r"no masked head.*use a model that guesses words"):
-        counterfactual(load_model("testbed:dual"), figures, asked=ask(), convention=CONVENTION,
+    with pytest.raises(InputError, match=r"no masked head.*predicts masked words"):
+        counterfactual(load_model("testbed:dual"), figures, query=ask(), convention=CONVENTION,
                        sources=CounterfactualSources(RedrawnScenes()))  # fmt: skip
-    with pytest.raises(InputError, match="guesses hidden words"):
+    with pytest.raises(InputError, match="predicts masked words"):
         tm.audit("testbed:dual", figures, probes=["counterfactual"])
 
 

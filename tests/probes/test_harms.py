@@ -179,7 +179,7 @@ def test_nobody_is_taken_for_it() -> None:
     run = measured(model, replace(faces, vectors=np.eye(5)[[0] * 10] + 0.1), classes(KINDS))
     for row in run.table.to_pylist():
         assert (row["value"], row["p"], row["note"]) == (
-            0, 1, "no image of any group was taken for this"
+            0, 1, "no image of any group was assigned to this class"
         )  # fmt: skip
     assert run.where(metric="group_rates", group="a")[0]["ci_high"] > 0.4  # of 4 images
     assert {row["ci_low"] for row in run.where(metric="gaps", experiment=None)} == {None}
@@ -324,7 +324,7 @@ def test_the_testbed_has_its_own_people() -> None:
 
 def test_words_that_a_model_does_not_know(embeddings: Path) -> None:
     run = tm.audit(f"embeddings:{embeddings}", k=[20], permutations=9, bootstraps=0)
-    assert "does not know all of its words: unknown text" in run.meta["not_run"]["harms"]
+    assert "not know all words: unknown text" in run.meta["not_run"]["harms"]
     with pytest.raises(CannotRunError, match="does not know"):
         tm.audit(f"embeddings:{embeddings}", probes=["harms"])
 
@@ -333,8 +333,8 @@ def test_words_that_a_model_does_not_know(embeddings: Path) -> None:
     ("kinds", "said"),
     [
         ({"thief": "crime"}, "a category 'person'"),
-        ({"man": "person"}, "at least one other"),
-        ({"man": "person", "thief": ""}, "at least one other"),
+        ({"man": "person"}, "at least one harmful"),
+        ({"man": "person", "thief": ""}, "at least one harmful"),
     ],
 )
 def test_classes_need_people_and_harm(kinds: dict[str, str], said: str) -> None:
@@ -346,5 +346,5 @@ def test_classes_need_people_and_harm(kinds: dict[str, str], said: str) -> None:
 def test_a_class_has_one_category() -> None:
     model, faces = hand_made()
     twice = [*classes(KINDS), Prompt("a thief", "thief", "a {}", "non-human")]
-    with pytest.raises(InputError, match="'thief' stands in two categories"):
+    with pytest.raises(InputError, match="'thief' is in two categories"):
         measured(model, faces, twice)

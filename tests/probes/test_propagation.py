@@ -268,7 +268,7 @@ def test_references_are_the_same_however_many_are_held_at_a_time(monkeypatch: An
     sides = scattered(2)
     true = measure("1-a", sides["faces"], sides["lexicon"], SMALL, np.random.default_rng(0))
     whole = references(true, SMALL, 5, np.random.default_rng(1))
-    monkeypatch.setattr(propagation_experiments, "_PERMUTED", 120)
+    monkeypatch.setattr(propagation_experiments, "_MAX_PERMUTED", 120)
     parts = [one.intrinsic.shape[1] for one in permuted(true, SMALL, 5, np.random.default_rng(1))]
     assert parts == [2, 2, 1]
     for one, two in zip(whole, references(true, SMALL, 5, np.random.default_rng(1)), strict=True):

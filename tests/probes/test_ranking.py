@@ -241,7 +241,7 @@ def test_too_few_placebos_establish_nothing(tmp_path: Path) -> None:
 
 def test_only_placebos_is_no_audit(tmp_path: Path) -> None:
     none = brought_embeddings(tmp_path / "none", words=0)
-    with pytest.raises(InputError, match="every prompt is a placebo"):
+    with pytest.raises(InputError, match="every prompt is a neutral word"):
         tm.audit(f"embeddings:{none}", **SMALL)
 
 
@@ -255,7 +255,7 @@ def test_absent_groups_under_nan_leave_the_rest_defined(tmp_path: Path) -> None:
     rows = [row for row in rows if row["concept"] and row["category"] != "placebo"]
     assert all(row["null_mean"] is not None and row["p_fwer"] is not None for row in rows)
     undefined = [row for row in run.where(metric="skew") if row["value"] is None]
-    assert {row["note"] for row in undefined} <= {"the group is absent from the top k"}
+    assert {row["note"] for row in undefined} <= {"the group is not in the top k"}
 
 
 def test_intervals_do_not_hang_on_the_order_of_tied_rows(tmp_path: Path) -> None:
@@ -320,10 +320,10 @@ def test_little_memory_gives_the_same_bytes(
     """Statistics a few numbers at a time, and a walk over the prompts for each attribute."""
     groups = tm.load_data(f"embeddings:{place}").groups
     kind = CONVENTIONS["tiltmeter"].with_(k=(20, 50))
-    together = ranking_estimates.passes(groups, 51, 6, kind, Resampling(199, 100))
+    together = ranking_estimates.plan_passes(groups, 51, 6, kind, Resampling(199, 100))
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 1)
     monkeypatch.setattr(null, "AT_ONCE", 500)
-    alone = ranking_estimates.passes(groups, 51, 6, kind, Resampling(199, 100))
+    alone = ranking_estimates.plan_passes(groups, 51, 6, kind, Resampling(199, 100))
     assert (len(together), len(alone)) == (1, 2 * len(groups))
     again = tm.audit(f"embeddings:{place}", cross=["gender*age"], **SMALL)
     assert again.table.equals(run.table)
@@ -339,7 +339,7 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
     c_asc = 4 * 8 * (10 + 7)  # bytes a group: 8 prompts, 10 relabellings and 7 resamples
     counts = 3 * (5 * 10 + 8 * 7)  # 5 of the prompts are words
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 5 * (c_asc + counts))
-    found = ranking_estimates.passes(groups, 8, 5, kind, Resampling(10, 7))
+    found = ranking_estimates.plan_passes(groups, 8, 5, kind, Resampling(10, 7))
     walks = [[(task.attribute, task.ranks) for task in tasks] for tasks in found]
     assert walks == [
         [("a", False), ("a", True), ("b", False), ("b", True)],
@@ -347,7 +347,7 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
         [("d", False), ("d", True)],
     ]
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 4 * max(c_asc, counts))
-    found = ranking_estimates.passes({"c": groups["c"]}, 8, 5, kind, Resampling(10, 7))
+    found = ranking_estimates.plan_passes({"c": groups["c"]}, 8, 5, kind, Resampling(10, 7))
     assert found == [[("c", False)], [("c", True)]]
 
 

@@ -15,7 +15,7 @@ from tiltmeter.engine.ranking import parts as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
 from tiltmeter.engine.vectors import FileVectors, InMemoryVectors, StoreVectors, sample, vectors_of
 from tiltmeter.errors import InputError
-from tiltmeter.judge.gate.run_scores import seen
+from tiltmeter.judge.gate.run_scores import load_scores
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
@@ -235,7 +235,7 @@ def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> Non
     stored = {**run.meta, "environment": {"store": "somewhere"}}  # image files need one
     assert str(command(stored)).endswith("--store store")
     whole = audit(brought, probes=["ranking"], k=[50], permutations=20)
-    here, there = seen(whole), seen(run)
+    here, there = load_scores(whole), load_scores(run)
     np.testing.assert_array_equal(there.images, here.images)
     np.testing.assert_array_equal(there.texts, here.texts)
 
@@ -347,7 +347,9 @@ def test_noise_is_that_of_the_whole_matrix(
         for key in keys:  # means over prompts are on the safe side: as if all moved alike
             if key[5] is None and whole[key]["p"] is not None:
                 mine, row = parts[key], whole[key]
-                assert mine["note"].startswith("null and interval as if all prompts moved alike")
+                assert mine["note"].startswith(
+                    "null and interval assume that all prompts vary together"
+                )
                 assert mine["p"] >= row["p"] - 0.02 or row["p"] > 0.2
                 assert mine["null_hi"] > row["null_hi"]
                 assert mine["ci_high"] - mine["ci_low"] > 0.8 * (row["ci_high"] - row["ci_low"])

@@ -117,7 +117,7 @@ def test_no_interval_of_a_comparison_lies_beside_its_value(seed):
         if row["value"] is None:
             assert row["metric"] == "shift_slope"
             assert (row["ci_low"], row["ci_high"], row["ci_method"]) == (None, None, None)
-            assert "do not move the same words" in row["note"]
+            assert "do not shift the same words" in row["note"]
         else:
             assert row["ci_low"] <= row["value"] <= row["ci_high"]
     # true against true would be 1 by definition

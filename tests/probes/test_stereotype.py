@@ -33,8 +33,8 @@ from tiltmeter.probes.stereotype.across_models import (
     relevance_and_bias,
 )
 from tiltmeter.probes.stereotype.caption_choice import (
+    IMAGE_KINDS,
     KINDS,
-    PICTURES,
     CaptionCases,
     LookupMatcher,
     at_random,
@@ -164,7 +164,7 @@ def test_the_three_probabilities_are_kept() -> None:
     assert list(case.probabilities.values()) == pytest.approx(e / e.sum())
     assert case.captions["stereotypical"] == "s 0"
     assert case.groups == {"category": "first", "target": "t0", "picture": "anti-stereotypical"}
-    assert "<- the picture" in str(case).splitlines()[2]
+    assert "<- the image" in str(case).splitlines()[2]
     every = {case.id: case for case in single_cases(run, "matching", stereotyped=False)}
     assert every["c3"].pick == "stereotypical / anti-stereotypical"
     rows = run.instances["stereotype"].to_pylist()
@@ -256,7 +256,7 @@ def test_the_ideal_model_needs_to_see() -> None:
     run = measured(ideal(cases), cases)
     for shown in ("white picture", "no picture", "wrong picture"):
         assert one(run, "vlbs", f"matching, {shown}")["value"] == pytest.approx(100 / 3)
-    with pytest.raises(InputError, match="needs pictures"):
+    with pytest.raises(InputError, match="needs images"):
         ideal(replace(cases, images=None))
 
 
@@ -406,7 +406,9 @@ def test_images_that_share_captions_raise_no_alarm() -> None:
     p: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
     for seed in range(150):
         choice = by_chance(cases, 0.9, seed, 199, 0)
-        choice = replace(choice, scores={**dict.fromkeys(PICTURES), "true": choice.scores["true"]})
+        choice = replace(
+            choice, scores={**dict.fromkeys(IMAGE_KINDS), "true": choice.scores["true"]}
+        )
         for row in choice.rows():
             if row["metric"] in p and row["experiment"] == "matching" and row["category"] is None:
                 p[row["metric"]].append(row["p"])
@@ -542,7 +544,9 @@ def test_cosines_at_both_scales() -> None:
     shares = [one(run, "lmss_above_zero", way, split="all")["value"]
               for way in ("cosine", "cosine x logit scale")]  # fmt: skip
     assert shares[0] == shares[1]
-    assert one(run, "vlbs", "cosine, no picture")["note"].startswith("this model scores no caption")
+    assert one(run, "vlbs", "cosine, no picture")["note"].startswith(
+        "this model cannot score captions"
+    )
     assert not run.where(experiment="matching")
 
 
@@ -567,7 +571,7 @@ def test_vectors_brought_along_are_used() -> None:
 
 
 def test_a_model_that_can_do_neither() -> None:
-    with pytest.raises(InputError, match="neither match"):
+    with pytest.raises(InputError, match="expected match"):
         readings(object(), made(4), np.arange(4))
 
 
@@ -637,7 +641,9 @@ def chosen(spec: str, cells: int, n: int = 160) -> dict[str, tuple[float, float,
     for name, way in readings(model, cases, np.arange(n)).items():
         scores = way("true", cases.captions)
         choice = CaptionScores(cases, sets, name, {"true": scores})
-        ratio = Ratio(choice.wrongly(scores), np.ones(n), cases.against, np.ones(n, bool), sets)
+        ratio = Ratio(
+            choice.error_shares(scores), np.ones(n), cases.against, np.ones(n, bool), sets
+        )
         found[name] = (100 * ratio.observed, 100 * (ratio.observed - ratio.other_side),
                        agreement(scores, data.best))  # fmt: skip
     return found
@@ -777,7 +783,7 @@ def test_a_matcher_on_photographs(
 
 def test_words_that_a_model_does_not_know(shared: Callable[[str], Path]) -> None:
     path = shared("data/vlstereoset/VLStereoSet.csv")
-    with pytest.raises(CannotRunError, match="does not know all of its words"):
+    with pytest.raises(CannotRunError, match="not know all words"):
         tm.audit("testbed:dual", data={"triplets": f"vlstereo:{path}"}, probes=["stereotype"])
 
 
@@ -841,9 +847,9 @@ def test_what_nobody_labelled_is_undefined() -> None:
     assert one(run, "vlrs")["value"] is not None
     for metric in ("vlbs", "ivlas", "vlbs_excess"):
         assert one(run, metric)["value"] is None
-        assert "nobody says" in one(run, metric)["note"]
+        assert "do not say" in one(run, metric)["note"]
     fits = replace(made(20), against=np.zeros(20, bool))
-    assert "no picture goes against" in one(measured(at_random(0), fits), "vlbs")["note"]
+    assert "no image goes against" in one(measured(at_random(0), fits), "vlbs")["note"]
     against = replace(made(20), against=np.ones(20, bool))
     row = one(measured(at_random(0), against), "vlbs")
     assert (row["value"] is not None, row["null_mean"]) == (True, None)

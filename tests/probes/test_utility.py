@@ -110,11 +110,11 @@ def test_unreadable_pictures_take_their_captions_along(folder: Path) -> None:
 def test_what_is_asked_for_must_be_there(folder: Path) -> None:
     with pytest.raises(InputError, match="retrieval: needs data: --data captions=SPEC"):
         tm.audit(Painter(), data={"utility": f"imagefolder:{folder}"}, probes=["retrieval"])
-    with pytest.raises(UnknownNameError, match="unknown role of data 'caption'"):
+    with pytest.raises(UnknownNameError, match="unknown data role 'caption'"):
         tm.audit(Painter(), data={"caption": "coco:x"})
     with pytest.raises(InputError, match="needs data: --images SPEC"):
         tm.audit(Painter())
     with pytest.raises(InputError, match="utility"):
         tm.audit(Painter(), data={"utility": "testbed:"})
-    with pytest.raises(InputError, match="needs a model that gives vectors"):
+    with pytest.raises(InputError, match="needs a model that gives embeddings"):
         tm.audit("testbed:stream")

@@ -17,7 +17,7 @@ from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.counterfactual.measuring import MaskedQuery, _instances
 from tiltmeter.probes.counterfactual.probe import fewer
-from tiltmeter.probes.counterfactual.rows import beside, means
+from tiltmeter.probes.counterfactual.rows import means, statistics_of
 from tiltmeter.probes.counterfactual.sources import Swap
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.results import Run
@@ -74,7 +74,7 @@ def test_the_default_command(tmp_path):
     assert {t: r["n"] + r["n_undefined"] for t, r in row.items() if r["n"] + r["n_undefined"]} == {
         "cooking": 20, "nurse": 18
     }  # fmt: skip
-    assert (row["sewing"]["value"], row["sewing"]["note"]) == (None, "no image shows it")
+    assert (row["sewing"]["value"], row["sewing"]["note"]) == (None, "no image shows this target")
     shift = {r["target"]: r for r in run.where(metric="log_shift", experiment="adversarial")}
     assert (shift["cooking"]["n"], shift["cooking"]["n_undefined"]) == (20, 0)
 
@@ -83,7 +83,7 @@ def test_concepts_that_are_not_asked_for_are_left_out_and_named(tmp_path):
     place = write_images(tmp_path / "data", cooking=2, nurse=2)
     done = audit(place, tmp_path / "run", targets="activities")
     assert done.returncode == 0, done.stderr
-    assert "left out, no target words: nurse 4" in " ".join(done.stdout.split())
+    assert "left out (no target words): nurse 4" in " ".join(done.stdout.split())
     assert {concept for _, concept in instances(tmp_path / "run")} == {"cooking"}
     assert len(instances(tmp_path / "run")) == 4
     none = audit(place / "occupations", tmp_path / "none", targets="activities")
@@ -108,7 +108,7 @@ def test_a_misspelt_folder_is_an_error_before_the_attack(tmp_path, monkeypatch):
         path.rename(path.with_name("latino_man.png"))
     for path in pairs.rglob("white_man.png"):
         path.unlink()
-    with pytest.raises(InputError, match="nothing is parallel"):
+    with pytest.raises(InputError, match="differ in nothing else"):
         _audit(f"pairs:{pairs}")
 
 
@@ -165,14 +165,14 @@ def test_intervals_of_few_images_cover_the_mean(images):
     """2,000 words of so many images each, true mean 0; bare percentiles of 2 images cover half."""
     rng = np.random.default_rng(0)
     drawn = means(rng.normal(size=(images, 2000)), np.arange(images), Resampling(0, 400), rng)
-    told = beside(drawn, "two")
+    told = statistics_of(drawn, "two")
     covered = np.mean((told["ci_low"] <= 0) & (told["ci_high"] >= 0))
     assert 0.91 < covered < 0.98
 
 
 def test_one_image_has_no_interval():
     one = means(np.array([[1.0]]), np.arange(1), Resampling(9, 9), np.random.default_rng(0))
-    told = beside(one, "two")
+    told = statistics_of(one, "two")
     assert told["value"] == [1.0]
     assert np.isnan([told["ci_low"], told["ci_high"]]).all()
     assert told["ci_method"] == [None]

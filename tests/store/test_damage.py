@@ -215,7 +215,7 @@ def test_shards_of_two_widths_are_refused(tmp_path: Path) -> None:
     space.add(items(2), vectors(2))
     space.add(items(2, 2), vectors(2)[:, :1])
     for read in (lambda: space.vectors(items(4)), StoreVectors.of(space, items(4)).read):
-        with pytest.raises(errors.InputError, match="not of one model"):
+        with pytest.raises(errors.InputError, match="of different models"):
             read()
 
 

@@ -45,7 +45,7 @@ def test_what_was_put_in_comes_out(space: EmbeddingSpace) -> None:
     assert np.array_equal(space.vectors(asked), np.concatenate([first, second])[[6, 0, 7, 0]])
     assert items(1)[0] in space
     assert items(1, 99)[0] not in space
-    with pytest.raises(InputError, match="1 of 2 pictures are not in"):
+    with pytest.raises(InputError, match="1 of 2 images are not in"):
         space.vectors([items(1)[0], "other"])
     assert space.vectors([]).shape == (0, 0)
 
@@ -175,7 +175,7 @@ def test_a_module_itself_is_a_model() -> None:
 
 
 def test_a_model_without_weights_is_refused() -> None:
-    with pytest.raises(InputError, match="does not tell which weights"):
+    with pytest.raises(InputError, match="does not say which weights"):
         identity(object.__new__(type("Bare", (), {"name": "bare"})))
 
 
@@ -218,5 +218,5 @@ def test_settings_tell_checkpoints_of_equal_weights_apart(tmp_path: Path) -> Non
 def test_no_store_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no store at"):
         Store(tmp_path / "nothing").spaces()
-    with pytest.raises(InputError, match="is no store"):
+    with pytest.raises(InputError, match="is not a store"):
         Store(tmp_path).spaces()

@@ -1,4 +1,4 @@
-"""One audit: load, check, embed, run probes, record. The same way on every engine."""
+"""One audit: check, load, embed, run probes, record. The same path on every engine."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def audit(
     progress: Progress | None = None,
     **options: Unpack[AuditKeywords],
 ) -> Run:
-    """Measures a model on images with groups, and returns the run.
+    """Audit a model on images with group labels.
 
     Parameters
     ----------
     model : str or TextEncoder
-        A model, or its spec. `embeddings:DIR` comes with its own images, and a model of the testbed
-        is shown images of the world that it was trained in.
+        A model, or its spec, such as `hf:openai/clip-vit-base-patch32`.
     faces : str or Faces, optional
-        Images with groups, or their spec.
+        Images with group labels, or their spec, such as `fairface:DIR?split=val`. Defaults to the
+        images that belong to the model: those of `embeddings:DIR`, or those of the testbed.
     progress : callable, optional
-        Called with what is being done and the share that is done, from 0 to 1.
+        Called as `progress(what, share)`; `share` is the fraction done, from 0 to 1.
     **options
-        As keywords, by topic: `data`, `attributes`, `cross`, `strict` (`DataOptions`); `words`,
+        Keyword options, by topic: `data`, `attributes`, `cross`, `strict` (`DataOptions`); `words`,
         `placebo`, `templates`, `classes` (`WordOptions`); `probes`, `options`, `convention`, `k`
         (`ProbeOptions`); `permutations`, `bootstraps`, `seed` (`Resampling`); `engine`, `store`,
         `device`, `precision`, `trust_remote_code` (`ComputeOptions`); `keep_vectors`
@@ -69,28 +69,34 @@ def audit(
     Returns
     -------
     Run
-        Rows of results, with all that is needed to make them again. Probes that could not run are
-        named in `run.meta["not_run"]`.
+        The results table, with everything needed to reproduce it. `run.meta["not_run"]` lists the
+        probes that could not run, with the reason.
 
     Raises
     ------
     InputError
-        If data, model and options do not go together, or if the first probe fails.
+        If data, model and options do not fit together, or if the first probe fails.
     ProbeFailedError
-        If a probe fails after others have finished: `.run` has their results.
+        If a probe fails after others have finished: its `.run` has their results.
+
+    Examples
+    --------
+    >>> run = audit("testbed:dual", probes=["ranking"], permutations=0, bootstraps=0)
+    >>> run.table.num_rows > 0
+    True
     """
     return _Audit(model, faces, AuditOptions.of(**options), progress).run()
 
 
 @dataclass(eq=False)
 class _Audit:
-    """One audit under way."""
+    """The state of one audit; what is expensive is made on first use."""
 
     given_model: str | TextEncoder
     given_faces: str | Faces | None
     options: AuditOptions
     progress: Progress | None
-    embedded: dict[int, EmbeddingResult] = field(default_factory=dict)  # two probes' images: once
+    embedded: dict[int, EmbeddingResult] = field(default_factory=dict)  # by id(): probes share them
 
     @cached_property
     def engine(self) -> Engine:
@@ -103,7 +109,7 @@ class _Audit:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Callable[[], Any]]:
-        """The model, and how a worker elsewhere gets it."""
+        """The model, and a function that loads it in a worker process."""
         compute = self.options.compute
         if isinstance(self.given_model, str):
             return load_for(
@@ -127,32 +133,32 @@ class _Audit:
 
     def run(self) -> Run:
         self._check()
-        given = self.given_faces
-        given = own_images(self.spec, self.model) if given is None else given
-        given_data = {"faces": given, **self.options.data.data}
+        faces = self.given_faces
+        faces = own_images(self.spec, self.model) if faces is None else faces
+        data_by_role = {"faces": faces, **self.options.data.data}
         probes, not_run = choose_probes(
-            self.options.probes.probes, self.model, given_data, self.engine
+            self.options.probes.probes, self.model, data_by_role, self.engine
         )
-        configured = {  # a mistyped option is found before any probe runs
+        configured = {  # a mistyped option fails before any probe runs
             name: probe.options_with(name, self.options.probes.options.get(name, {}))
             for name, probe in probes.items()
         }
-        shown = self._load_data(given_data, probes)
-        setting = self._setting(shown)
+        data = self._load_data(data_by_role, probes)
+        context = self._context(data)
         results: dict[str, ProbeResult] = {}
         failures: dict[str, Exception] = {}
         for name, probe in probes.items():
-            own = replace(setting, options=configured[name])
+            probe_context = replace(context, options=configured[name])
             try:
-                results[name] = ProbeResult(*probe.run(self.model, shown, own))
-            except Exception as error:  # not even a bug may cost what the others measured
+                results[name] = ProbeResult(*probe.run(self.model, data, probe_context))
+            except Exception as error:  # even a bug must not lose the other probes' results
                 if self.options.probes.probes is None and isinstance(error, CannotRunError):
                     not_run[name] = str(error)
                     continue
-                if not results:  # nothing to keep: a mistake that all probes share is told at once
+                if not results:  # nothing to keep: fail at once
                     raise
                 failures[name] = error
-        run = self._recorded(results, shown, setting, not_run)
+        run = self._record(results, data, context, not_run)
         if not failures:
             return run
         run.meta["failed"] = {name: reason(error) for name, error in failures.items()}
@@ -160,34 +166,40 @@ class _Audit:
         raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
 
     def _check(self) -> None:
-        """What can be told before a model is loaded."""
+        """Check what can be checked before the model is loaded."""
         if self.given_faces is not None and "faces" in self.options.data.data:
-            raise InputError("faces are given twice: by --images, and by --data faces=")
-        self.options.probes.chosen  # noqa: B018  an unknown convention is named
+            raise InputError(
+                "faces are given twice, by --images and by --data faces=; use one of them"
+            )
+        self.options.probes.chosen  # noqa: B018  raises if the convention is unknown
         for name in self.options.probes.probes or ():
-            if why := PROBES[name].refuses(self.engine):
-                raise InputError(f"{name} {why}")
+            if problem := PROBES[name].reason_not_on_engine(self.engine):
+                raise InputError(f"{name} {problem}")
 
-    def _load_data(self, given: Mapping[str, Any], probes: Mapping[str, Probe]) -> dict[str, Any]:
-        """The data that the probes use; not the rows that a debiaser was fitted on."""
-        used = {role for one in probes.values() for role in (*one.needs, *one.takes)}
-        wanted, labels = self.options.data, self.options.probes.chosen.labels
-        load = partial(load_data, attributes=wanted.attributes, cross=wanted.cross, optional=labels)
-        shown: dict[str, Any] = {
-            role: load(one, role=role) if isinstance(one, str) else one
-            for role, one in given.items()
-            if one is not None and role in used
+    def _load_data(
+        self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
+    ) -> dict[str, Any]:
+        """Load the data that the probes use; refuse rows that a debiaser was fitted on."""
+        used = {role for probe in probes.values() for role in (*probe.needs, *probe.takes)}
+        options, labels = self.options.data, self.options.probes.chosen.labels
+        load = partial(
+            load_data, attributes=options.attributes, cross=options.cross, optional=labels
+        )
+        data: dict[str, Any] = {
+            role: load(source, role=role) if isinstance(source, str) else source
+            for role, source in data_by_role.items()
+            if source is not None and role in used
         }
         if isinstance(self.model, Debiased):
-            refuse_fitted_rows(self.model, shown)
-            if "faces" in shown and self.engine.name == "local":
-                shown["faces"] = self.model.corrected(shown["faces"])
-        return shown
+            refuse_fitted_rows(self.model, data)
+            if "faces" in data and self.engine.name == "local":
+                data["faces"] = self.model.corrected(data["faces"])
+        return data
 
-    def _setting(self, shown: Mapping[str, Any]) -> AuditContext:
+    def _context(self, data: Mapping[str, Any]) -> AuditContext:
         options, convention = self.options, self.options.probes.chosen
-        if "faces" in shown:
-            convention = convention.on(shown["faces"].name, shown["faces"].groups)
+        if "faces" in data:
+            convention = convention.on(data["faces"].name, data["faces"].groups)
         return AuditContext(
             convention,
             self._embed,
@@ -204,7 +216,7 @@ class _Audit:
         )
 
     def _embed(self, data: Any) -> EmbeddingResult:
-        """Embeddings of image files, made or found in the store once."""
+        """Embed image files once, or read their embeddings from the store."""
         if id(data) not in self.embedded:
             model, load = self._loaded
             in_memory = self.engine.name == "local" or self.store is None
@@ -221,53 +233,53 @@ class _Audit:
         return self.embedded[id(data)]
 
     def _embed_faces(self, faces: Faces) -> EmbeddedFaces:
-        """Faces that can be ranked on the engine, and where their embeddings are."""
+        """Embed faces for the engine, and say where their embeddings are."""
         if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
-            found = self._embed(faces)
-            items = None if found.kept is None else found.items
+            embedded = self._embed(faces)
+            items = None if embedded.kept is None else embedded.items
             if self.engine.name == "local" or self.store is None:
-                faces = found.of(faces)
-                return EmbeddedFaces(faces, InMemoryVectors(found.vectors), items)
-            assert found.kept is not None
-            space = EmbeddingSpace(self.store.root / found.kept["space"])
-            told = {**faces.provenance, **found.record}
-            kept = replace(faces.only(found.rows), provenance=told)
-            return EmbeddedFaces(kept, StoreVectors.of(space, found.items), items)
+                faces = embedded.of(faces)
+                return EmbeddedFaces(faces, InMemoryVectors(embedded.vectors), items)
+            assert embedded.kept is not None
+            space = EmbeddingSpace(self.store.root / embedded.kept["space"])
+            provenance = {**faces.provenance, **embedded.record}
+            readable = replace(faces.only(embedded.rows), provenance=provenance)
+            return EmbeddedFaces(readable, StoreVectors.of(space, embedded.items), items)
         if faces.vectors is None:
             return EmbeddedFaces(faces, InMemoryVectors(image_embeddings(self.model, faces)))
         images: Vectors = vectors_of(faces.vectors)
-        change = getattr(self.model, "map_images", None)
-        if change is not None and self.engine.name != "local":  # corrected where they are read
-            images = TransformedVectors(images, change)
+        map_images = getattr(self.model, "map_images", None)
+        if map_images is not None and self.engine.name != "local":  # corrected on reading
+            images = TransformedVectors(images, map_images)
         return EmbeddedFaces(faces, images)
 
-    def _recorded(
+    def _record(
         self,
         results: Mapping[str, ProbeResult],
-        shown: Mapping[str, Any],
-        setting: AuditContext,
+        data: Mapping[str, Any],
+        context: AuditContext,
         not_run: dict[str, str],
     ) -> Run:
         options, prompts = self.options, self.__dict__.get("prompts", [])
-        data = {
+        data_record = {
             role: {
-                "name": one.name,
-                **_images(one, setting.unreadable.get(role), self.embedded.get(id(one))),
+                "name": loaded.name,
+                **_images(loaded, context.unreadable.get(role), self.embedded.get(id(loaded))),
             }
-            for role, one in shown.items()
+            for role, loaded in data.items()
         }
         vectors: dict[str, Any] = {}
         for result in results.values():
             vectors |= result.kept
             if result.record:
-                data["faces"] |= result.record
+                data_record["faces"] |= result.record
         store = options.compute.store
         meta = run_record(
             model=self.model,
             spec=self.spec,
-            data=data,
+            data=data_record,
             seed=options.resampling.seed,
-            convention=setting.convention.as_dict(),
+            convention=context.convention.as_dict(),
             prompts=prompt_record(prompts),
             environment={
                 "device": str(getattr(self.model, "device", "cpu")),
@@ -287,33 +299,33 @@ def _itself(model: Any) -> Any:
 
 
 def _images(
-    data: Any, unreadable: list[str] | None, seen: EmbeddingResult | None
+    data: Any, unreadable: list[str] | None, embedded: EmbeddingResult | None
 ) -> dict[str, Any]:
     """Image provenance: count, source, unreadable files and embedding shards."""
-    found: dict[str, Any] = {}
-    if seen is not None:
-        found = {"images": len(seen.rows), **data.provenance, **seen.record}
-        if seen.kept is not None:
-            found["vectors"] = {name: seen.kept[name] for name in ("space", "shards")}
-        return found
+    record: dict[str, Any] = {}
+    if embedded is not None:
+        record = {"images": len(embedded.rows), **data.provenance, **embedded.record}
+        if embedded.kept is not None:
+            record["vectors"] = {name: embedded.kept[name] for name in ("space", "shards")}
+        return record
     if unreadable is not None:
-        found["unreadable"] = {"count": len(unreadable), "first": unreadable[:SHOWN]}
+        record["unreadable"] = {"count": len(unreadable), "first": unreadable[:SHOWN]}
     count = len(getattr(data, "ids", ())) - len(unreadable or ())
-    return {"images": count, **data.provenance, **found}
+    return {"images": count, **data.provenance, **record}
 
 
 def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
-    """A corrected model is not judged on the rows that it was fitted on."""
-    for role, one in data.items():
-        if hasattr(one, "ids") and (rows := model.fitted_on(one)):
+    """Raise `InputError` if `data` has rows that the debiaser of `model` was fitted on."""
+    for role, dataset in data.items():
+        if hasattr(dataset, "ids") and (rows := model.fitted_on(dataset)):
             raise InputError(
-                f"{len(rows):,} of the {len(one.ids):,} rows of {role} are among those that the "
-                "debiaser was fitted on, which proves nothing: audit it on others"
+                f"{len(rows):,} of the {len(dataset.ids):,} rows of {role} are among those "
+                "that the debiaser was fitted on: audit on other rows"
             )
 
 
 def own_images(spec: str | None, model: Any) -> str | None:
-    """The images that belong to some models."""
+    """Spec of the images that belong to the model, or None if it has none."""
     spec = model.spec if isinstance(model, Debiased) else spec
     scheme = (spec or "").partition(":")[0]
     if world := planted_world(model):
@@ -322,29 +334,57 @@ def own_images(spec: str | None, model: Any) -> str | None:
 
 
 def choose_probes(
-    asked: Sequence[str] | None, model: Any, data: Mapping[str, Any], engine: Engine
+    requested: Sequence[str] | None, model: Any, data: Mapping[str, Any], engine: Engine
 ) -> tuple[dict[str, Probe], dict[str, str]]:
-    """Probes that can run, and why the others cannot; one that was asked for must."""
-    known: dict[str, Probe] = {name: PROBES[name] for name in asked or PROBES}
+    """Choose the probes that can run, and give the reasons why the others cannot.
+
+    Parameters
+    ----------
+    requested : sequence of str or None
+        Names of probes that must run; None chooses all that can.
+    model : object
+        The loaded model.
+    data : mapping
+        Data or specs by role.
+    engine : Engine
+        Where the probes run.
+
+    Returns
+    -------
+    tuple
+        The chosen probes by name, and the reasons of the others by name.
+
+    Raises
+    ------
+    InputError
+        If a requested probe, or every probe that looks at images, cannot run.
+    UnknownNameError
+        If a probe or a role of data does not exist.
+    """
+    known: dict[str, Probe] = {name: PROBES[name] for name in requested or PROBES}
     roles = {role for name in PROBES for role in (*PROBES[name].needs, *PROBES[name].takes)}
     for role in data:
         if role not in ROLES:
-            raise UnknownNameError("role of data", role, ROLES)
+            raise UnknownNameError("data role", role, ROLES)
         if role not in roles:
-            raise InputError(f"no probe uses data of the role {role!r} yet")
+            raise InputError(
+                f"no probe uses the data role {role!r}; those in use: {', '.join(sorted(roles))}"
+            )
     lacking = {
-        name: probe.lacks(model, data)
-        or (probe.waits(name, data) if asked is None else None)
-        or probe.refuses(engine)
+        name: probe.reason_cannot_run(model, data)
+        or (probe.reason_left_out(name, data) if requested is None else None)
+        or probe.reason_not_on_engine(engine)
         for name, probe in known.items()
     }
-    reasons = {name: why for name, why in lacking.items() if why}
+    reasons = {name: problem for name, problem in lacking.items() if problem}
     chosen = {name: probe for name, probe in known.items() if name not in reasons}
-    # words alone are no audit of a model that sees, unless they are asked for
-    if reasons and (asked or not any(probe.needs for probe in chosen.values())):
-        together: dict[str, list[str]] = {}
-        for name, why in reasons.items():
-            together.setdefault(why, []).append(name)
-        told = "; ".join(f"{', '.join(names)}: {why}" for why, names in together.items())
-        raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {told}")
+    # a probe of words alone is no audit of a vision-language model, unless requested
+    if reasons and (requested or not any(probe.needs for probe in chosen.values())):
+        by_reason: dict[str, list[str]] = {}
+        for name, problem in reasons.items():
+            by_reason.setdefault(problem, []).append(name)
+        explanation = "; ".join(
+            f"{', '.join(names)}: {problem}" for problem, names in by_reason.items()
+        )
+        raise InputError(f"{getattr(model, 'name', type(model).__name__)}: {explanation}")
     return chosen, reasons

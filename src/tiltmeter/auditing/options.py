@@ -1,7 +1,7 @@
-"""The options of an audit, by topic: one place for the command line, Python and a run's record.
+"""Options of an audit by topic, shared by the command line, the Python API and a run's record.
 
-Functions take them as plain keywords (`audit(model, words="sobit", permutations=0)`), and
-`AuditOptions.of` sorts them.
+Functions take them as plain keywords (`audit(model, words="sobit", permutations=0)`);
+`AuditOptions.of` sorts these into topics.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from tiltmeter.stats.resampling import Resampling
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What a model is shown: data by role (objects or specs), and the groups to compare."""
+    """Input data by role (objects or specs), and the groups to compare."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()  # intersections, such as race*gender
-    strict: bool = False  # refuse an image that cannot be read, instead of leaving it out
+    strict: bool = False  # fail on an unreadable image instead of skipping it
 
 
 @dataclass(frozen=True)
 class WordOptions:
-    """What a model is asked: built-in lists by name, or files."""
+    """Word lists: built-in ones by name, or files."""
 
-    words: str | None = None  # None: the texts that come with the model, else `berg`
-    placebo: str | None = None  # neutral words; None: built-in ones of the same parts of speech
-    templates: Sequence[str] | None = None  # None: those of the list
-    classes: str | None = None  # of the probe harms; None: `harms`
+    words: str | None = None  # None: the texts that come with the embeddings, otherwise `berg`
+    placebo: str | None = None  # neutral words; None: built-in, of the same part of speech
+    templates: Sequence[str] | None = None  # None: those of the word list
+    classes: str | None = None  # of the `harms` probe; None: `harms`
 
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """What is measured: probes (None: all that can run), their own options, and the convention."""
+    """What to measure: probes (None: all that can run), their options, and the convention."""
 
     probes: Sequence[str] | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -47,23 +47,28 @@ class ProbeOptions:
     k: Sequence[int] | None = None  # None: the convention's
 
     def __post_init__(self) -> None:
-        for name, own in self.options.items():
-            if not isinstance(own, Mapping):
+        for name, probe_options in self.options.items():
+            if not isinstance(probe_options, Mapping):
                 raise InputError(
-                    f"options are given by probe, {{'counterfactual': {{'epsilon': 16}}}}; "
-                    f"got {own!r} for {name!r}"
+                    "options must be a mapping for each probe, such as "
+                    f"{{'counterfactual': {{'epsilon': 16}}}}; "
+                    f"got {probe_options!r} for {name!r}"
                 )
 
     @property
     def chosen(self) -> Convention:
-        """The convention, with the k that was asked for."""
-        found = get_convention(self.convention)
-        return found if self.k is None else found.with_(k=tuple(sorted({int(k) for k in self.k})))
+        """The convention, with `k` in place of its own where that is set."""
+        convention = get_convention(self.convention)
+        return (
+            convention
+            if self.k is None
+            else convention.with_(k=tuple(sorted({int(k) for k in self.k})))
+        )
 
 
 @dataclass(frozen=True)
 class ComputeOptions:
-    """Where and how things are computed: none of it changes what is measured."""
+    """Where and how to compute: none of it changes what is measured."""
 
     engine: str | Engine = "local"
     store: str | Path | None = None
@@ -74,13 +79,13 @@ class ComputeOptions:
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What the run keeps: with vectors it can be compared and explored."""
+    """What the run keeps: `compare` and `explore` need the embeddings."""
 
     keep_vectors: bool = True
 
 
 class AuditKeywords(TypedDict, total=False):
-    """All options of an audit as keywords; what they mean stands in the classes above."""
+    """All options of an audit as keywords; the classes above document them."""
 
     data: Mapping[str, Any] | None
     attributes: Sequence[str] | None
@@ -118,29 +123,29 @@ class AuditOptions:
 
     @classmethod
     def of(cls, **keywords: Any) -> AuditOptions:
-        """Options from keywords; one that is None where a mapping is meant counts as not given.
+        """Sort keywords into topics; None for `data` or `options` means the default.
 
         >>> AuditOptions.of(words="sobit", permutations=0).resampling
         Resampling(permutations=0, bootstraps=400, seed=0)
         """
-        given = {
+        keywords = {
             name: value
             for name, value in keywords.items()
             if not (name in ("data", "options") and value is None)
         }
         sorted_, rest = sort_keywords(
-            given,
+            keywords,
             data=DataOptions, words=WordOptions, probes=ProbeOptions, resampling=Resampling,
             compute=ComputeOptions, output=OutputOptions,
         )  # fmt: skip
         for name in rest:
-            raise UnknownNameError("option of an audit", name, AuditKeywords.__annotations__)
+            raise UnknownNameError("audit option", name, AuditKeywords.__annotations__)
         return cls(**sorted_)
 
     def record(self, faces: Any) -> dict[str, dict[str, Any]]:
-        """What was given and what was left at its default, as a run's record keeps it.
+        """Options that were set and options left at their default, as a run records them.
 
-        Of where things were computed only what may change a number is there.
+        Of the compute options only those that may change a value are recorded.
         """
         topics = (self.data, self.words, self.probes, self.resampling, self.output)
         engine = self.compute.engine
@@ -152,52 +157,55 @@ class AuditOptions:
         )
 
 
-def record_of(topics: Iterable[Any], **more: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
-    """Options given, and those left at their default; `more` are (value, default) by name.
+def record_of(topics: Iterable[Any], **extra: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+    """Split options into those set and those left at their default.
 
-    Objects, such as data that were loaded already, are not recorded.
+    `extra` are further options as (value, default) by name. Objects, such as loaded data, are not
+    recorded.
 
     >>> record_of([OutputOptions()], seed=(3, 0))
     {'given': {'seed': 3}, 'defaulted': {'keep_vectors': True}}
     """
-    listed = dict(more)
+    listed = dict(extra)
     for topic in topics:
-        listed |= {one.name: (getattr(topic, one.name), _default(one)) for one in fields(topic)}
-    found: dict[str, dict[str, Any]] = {"given": {}, "defaulted": {}}
+        listed |= {
+            option.name: (getattr(topic, option.name), _default(option)) for option in fields(topic)
+        }
+    record: dict[str, dict[str, Any]] = {"given": {}, "defaulted": {}}
     for name, values in listed.items():
         value, default = map(_plain, values)
-        found["given" if value != default else "defaulted"][name] = value
-    return found
+        record["given" if value != default else "defaulted"][name] = value
+    return record
 
 
 def sort_keywords(
     keywords: Mapping[str, Any], **topics: type[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Topics made of the keywords that they know, and the keywords that none of them knows.
+    """Build each topic from its keywords, and return them with the unknown keywords.
 
     >>> sort_keywords({"seed": 3, "colour": 1}, resampling=Resampling)
     ({'resampling': Resampling(permutations=1000, bootstraps=400, seed=3)}, {'colour': 1})
     """
-    rest, made = dict(keywords), {}
+    rest, sorted_topics = dict(keywords), {}
     for topic, kind in topics.items():
-        names = [one.name for one in fields(kind)]
-        made[topic] = kind(**{name: rest.pop(name) for name in names if name in rest})
-    return made, rest
+        names = [option.name for option in fields(kind)]
+        sorted_topics[topic] = kind(**{name: rest.pop(name) for name in names if name in rest})
+    return sorted_topics, rest
 
 
-def _default(one: Field[Any]) -> Any:
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _default(option: Field[Any]) -> Any:
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold; of data given as objects, nothing."""
+    """Keep what JSON can represent; drop objects."""
     if isinstance(value, Convention):
         return value.name
     if isinstance(value, Mapping):
-        found = {name: _plain(one) for name, one in value.items() if _simple(one)}
-        return found or None
+        simple = {name: _plain(entry) for name, entry in value.items() if _simple(entry)}
+        return simple or None
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     return value if _simple(value) else None
 
 

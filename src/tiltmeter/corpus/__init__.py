@@ -1,9 +1,9 @@
-"""Captions that a model may have learned from: which words stand beside which groups.
+"""Bias in caption corpora: which words occur with which groups.
 
 >>> from tiltmeter.corpus import Vocabulary, count
 >>> import pyarrow as pa
->>> tally = count(pa.array(["A nurse and her cat.", "The nurse's hat"]), Vocabulary.of(["nurse"]))
->>> tally.captions[0], tally.holding[0, 1]  # captions with a nurse; with a nurse and "she"
+>>> counts = count(pa.array(["A nurse and her cat.", "The nurse's hat"]), Vocabulary.of(["nurse"]))
+>>> counts.captions[0], counts.holding[0, 1]  # captions with a nurse; with a nurse and "she"
 (np.int64(2), np.int64(1))
 """
 

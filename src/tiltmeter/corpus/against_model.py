@@ -1,4 +1,4 @@
-"""Does the data explain the model? The corpus's tilt of each word beside the model's."""
+"""Correlation of bias in a corpus with bias in a model, over words."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
-FEWEST_CAPTIONS = 5  # of a word that name a group: fewer say nothing about its tilt
+FEWEST_CAPTIONS = 5  # of a word that name a group; words with fewer are left out
 FEWEST_WORDS = 10
 DRAWS = 1000
-#: How data sets call the groups that captions name.
+#: Names of groups in datasets, and the group words of captions that they correspond to.
 NAMES = {
     "male": "male", "man": "male", "men": "male", "m": "male", "boy": "male",
     "female": "female", "woman": "female", "women": "female", "f": "female", "girl": "female",
@@ -29,17 +29,22 @@ NAMES = {
     "asian": "Asian",
 }  # fmt: skip
 
-Tilts = Mapping[str, float]
+BiasByWord = Mapping[str, float]
 
 
 def explain(corpus: pa.Table, run: Run, *, dataset: str, seed: int) -> pa.Table:
-    """Spearman's correlation over words of the corpus's tilt and the model's C-ASC.
+    """Spearman's correlation over words of the corpus's bias and the model's C-ASC.
 
-    For women, against log-odds (of nouns, of pronouns); for a race, against PMI. One row for each
-    model, group and kind of tilt; the interval is a bootstrap over words. Words that fewer than 5
-    captions tie to a group are left out.
+    The bias in the corpus is log-odds for women (by nouns, by pronouns), and PMI for a race. One
+    row for each model, group and kind of bias; the interval is a bootstrap over words. Words with
+    fewer than 5 captions that name a group are left out.
+
+    Raises
+    ------
+    InputError
+        If the run has no C-ASC of a group that captions name.
     """
-    model = model_tilts(run)
+    model = model_bias_by_word(run)
     tables: list[pa.Table] = []
     races = [name for name in dict.fromkeys(NAMES.values()) if name not in ("male", "female")]
     for metric, experiment, attribute, group in (
@@ -47,15 +52,17 @@ def explain(corpus: pa.Table, run: Run, *, dataset: str, seed: int) -> pa.Table:
         ("log_odds", "pronoun", "gender", "female"),
         *(("pmi", "race", "race", name) for name in races),
     ):
-        data = _corpus_tilts(corpus, metric, experiment, group)
-        for (name, images, of), tilts in model.items():
-            if of != group:
+        corpus_bias = _corpus_bias(corpus, metric, experiment, group)
+        for (name, images, model_group), model_bias in model.items():
+            if model_group != group:
                 continue
-            found = _correlation(data, tilts, np.random.default_rng([seed, len(tables)]))
+            correlation = _correlation(
+                corpus_bias, model_bias, np.random.default_rng([seed, len(tables)])
+            )
             tables.append(
                 rows(1, probe=PROBE, metric="spearman", model=name, dataset=dataset, split=images,
                      experiment=f"{experiment} {metric} ~ c_asc", attribute=attribute, group=group,
-                     ideal=0.0, seed=seed, **found)
+                     ideal=0.0, seed=seed, **correlation)
             )  # fmt: skip
     if not tables:
         groups = sorted({str(row["group"]) for row in run.where(metric="c_asc")})
@@ -66,24 +73,27 @@ def explain(corpus: pa.Table, run: Run, *, dataset: str, seed: int) -> pa.Table:
     return combined(tables)
 
 
-def model_tilts(run: Run) -> dict[tuple[str, str, str], Tilts]:
-    """C-ASC by word, for each model, data set and group that captions can name."""
-    found: dict[tuple[str, str, str], dict[str, dict[bool, list[float]]]] = {}
+def model_bias_by_word(run: Run) -> dict[tuple[str, str, str], BiasByWord]:
+    """C-ASC by word, for each model, dataset and group that captions can name."""
+    by_key: dict[tuple[str, str, str], dict[str, dict[bool, list[float]]]] = {}
     for row in run.where(metric="c_asc"):
         group = NAMES.get(str(row["group"]).lower().replace("_", " ").replace("/", " "))
         placebo = row["category"] == "placebo"
         if group is None or row["concept"] is None or row["value"] is None or placebo:
             continue
-        words = found.setdefault((row["model"], row["dataset"], group), {})
-        of_all = row["template"] is None  # the mean over templates, where there are several
-        words.setdefault(row["concept"], {}).setdefault(of_all, []).append(row["value"])
+        words = by_key.setdefault((row["model"], row["dataset"], group), {})
+        over_templates = row["template"] is None  # the mean over several templates
+        words.setdefault(row["concept"], {}).setdefault(over_templates, []).append(row["value"])
     return {
-        key: {word: float(np.mean(by.get(True) or by[False])) for word, by in words.items()}
-        for key, words in found.items()
+        key: {
+            word: float(np.mean(by_level.get(True) or by_level[False]))
+            for word, by_level in words.items()
+        }
+        for key, words in by_key.items()
     }
 
 
-def _corpus_tilts(table: pa.Table, metric: str, experiment: str, group: str) -> Tilts:
+def _corpus_bias(table: pa.Table, metric: str, experiment: str, group: str) -> BiasByWord:
     return {
         row["concept"]: row["value"]
         for row in table.to_pylist()
@@ -93,19 +103,23 @@ def _corpus_tilts(table: pa.Table, metric: str, experiment: str, group: str) -> 
     }  # fmt: skip
 
 
-def _correlation(data: Tilts, model: Tilts, rng: np.random.Generator) -> dict[str, Any]:
+def _correlation(data: BiasByWord, model: BiasByWord, rng: np.random.Generator) -> dict[str, Any]:
     shared = sorted(set(data) & set(model))
     n = len(shared)
     if n < FEWEST_WORDS:
         reason = (
-            f"a correlation takes {FEWEST_WORDS} words or more that have a tilt in the captions "
-            f"and in the run; there are {n}"
+            f"a correlation needs at least {FEWEST_WORDS} words measured both in the captions "
+            f"and in the run; got {n}"
         )
         return {"value": float("nan"), "n": n, "note": reason}
-    x, y = (np.array([side[word] for word in shared]) for side in (data, model))
+    x, y = (np.array([bias[word] for word in shared]) for bias in (data, model))
     value = float(spearman(x, y)[0])
     if np.isnan(value):
-        return {"value": value, "n": n, "note": "one side does not vary over the words"}
+        return {
+            "value": value,
+            "n": n,
+            "note": "the bias in the captions or in the model does not vary over words",
+        }
     picks = rng.integers(0, n, size=(DRAWS, n))
     draws: Floats = np.array([float(spearman(x[pick], y[pick])[0]) for pick in picks])
     return {**columns(value, interval=Interval(boot=draws, method="bootstrap over words")), "n": n}

@@ -1,4 +1,4 @@
-"""The training-data half of an audit: which words a corpus puts beside which groups."""
+"""Audit of training data: which words occur with which groups in captions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.corpus.counting import CaptionCounts, count
-from tiltmeter.corpus.estimates import figures, samples
+from tiltmeter.corpus.estimates import estimate_rows, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
@@ -37,48 +37,88 @@ def audit_captions(
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Run:
-    """Counts words and group words in caption files (files, folders or patterns).
+    """Count words and group words in captions.
 
-    A file that cannot be read to its end is left out whole and named in `run.meta["data"]`, or with
-    `strict` stops the work. `against` is a run of `tiltmeter audit`: its tilt is compared with the
-    corpus's. The same files and seed give the same numbers and samples, in whatever order and on
-    whatever `engine`.
+    The same files and seed give the same counts and samples, in any order and on any engine.
+
+    Parameters
+    ----------
+    corpus : path or sequence of path
+        Caption files, folders or patterns: Parquet, CSV, TSV, JSONL or COCO JSON.
+    words : str, Stimuli or sequence
+        A built-in list name, a file, or words.
+    column : str, optional
+        Column of captions. Defaults to the first known name, such as `caption` or `text`.
+    against : Run or path, optional
+        A run of `tiltmeter audit` whose bias is correlated with that of the corpus.
+    strict : bool
+        Fail on an unreadable file. By default it is left out and listed in `run.meta["data"]`.
+    seed : int
+        Seed of the caption samples and of the bootstrap.
+    engine : Engine, optional
+        Defaults to threads of this process.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    Run
+        Rows of the probe `captions`, and samples of captions as instances.
+
+    Raises
+    ------
+    InputError
+        If no caption can be read, or if `seed` is out of range.
+    UnknownNameError
+        If a file has no such column, or if a word list is unknown.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> file = Path(tempfile.mkdtemp()) / "captions.csv"
+    >>> _ = file.write_text("caption\
+a nurse and her cat\
+")
+    >>> run = audit_captions(file, words=["nurse"])
+    >>> run.meta["data"]["captions"]["captions"]
+    1
     """
-    from tiltmeter.corpus.against_model import explain  # here: it needs scipy
+    from tiltmeter.corpus.against_model import explain  # imports scipy, so only here
 
     if not 0 <= seed < 2**63:
-        raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
+        raise InputError(f"seed must be an integer from 0 to 2^63 - 1; got {seed}")
     if against is not None and not isinstance(against, Run):
         against = Run.load(against)
     files = find_files([corpus] if isinstance(corpus, str | os.PathLike) else corpus)
-    listed = _listed(words)
-    told: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
-    vocabulary = Vocabulary.of(listed)
+    word_list = _word_list(words)
+    options: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
+    vocabulary = Vocabulary.of(word_list)
     if engine is None or in_this_process(engine):
-        tally, broken = count_files(files, vocabulary, **told, progress=progress)
+        counts, broken = count_files(files, vocabulary, **options, progress=progress)
     else:
-        tally, broken = count_files_on(engine, files, vocabulary, **told, progress=progress)
-    if not tally.captions[-1]:
+        counts, broken = count_files_on(engine, files, vocabulary, **options, progress=progress)
+    if not counts.captions[-1]:
         reason = f"; {next(iter(broken.values()))}" if broken else ""
         raise InputError(f"no caption could be read from {len(files)} files{reason}")
     name = _name(files)
-    tables = [figures(tally, listed, dataset=name, seed=seed)]
+    tables = [estimate_rows(counts, word_list, dataset=name, seed=seed)]
     if against is not None:
         tables.append(explain(tables[0], against, dataset=name, seed=seed))
     captions = {
         "name": name, "files": len(files), "bytes": sum(map(size, files)),
-        "captions": int(tally.captions[-1]), "broken": broken,
+        "captions": int(counts.captions[-1]), "broken": broken,
     }  # fmt: skip
     meta = run_record(
         data={"captions": captions},
         seed=seed,
         job="captions",
-        words={"entries": len(listed), "distinct": len(tally.vocabulary.terms),
-               "hash": content_hash([[word.text, word.pos] for word in listed])},
+        words={"entries": len(word_list), "distinct": len(counts.vocabulary.terms),
+               "hash": content_hash([[word.text, word.pos] for word in word_list])},
         groups={"hash": content_hash(load("caption-groups").table)},
         against=None if against is None else against.meta.get("model"),
     )  # fmt: skip
-    return Run(combined(tables), meta, {"captions": samples(tally)})
+    return Run(combined(tables), meta, {"captions": samples(counts)})
 
 
 def count_files(
@@ -91,25 +131,25 @@ def count_files(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[CaptionCounts, dict[str, str]]:
-    """Counts of all files, and why some were left out, by their names.
+    """Counts over all files, and reasons for files that were left out, by name.
 
-    Counts of several calls add up (`Tally.add`): a cluster can share the files out.
+    Counts of several calls can be added (`CaptionCounts.add`).
     """
     cores = threads or _cores()
-    total, mine, of = CaptionCounts(vocabulary), CaptionCounts(vocabulary), 0
+    total, file_counts, current_file = CaptionCounts(vocabulary), CaptionCounts(vocabulary), 0
     broken: dict[str, str] = {}
     waiting: deque[tuple[int, Future[CaptionCounts] | str | None]] = deque()
 
-    def settle(number: int, found: Future[CaptionCounts] | str | None) -> None:
-        nonlocal mine, of
-        if isinstance(found, Future):
-            mine.add(found.result())
+    def settle(number: int, result: Future[CaptionCounts] | str | None) -> None:
+        nonlocal file_counts, current_file
+        if isinstance(result, Future):
+            file_counts.add(result.result())
             return
-        if found is None:  # the file was read to its end: only now does it count
-            total.add(mine)
+        if result is None:  # the file was read completely: only now it counts
+            total.add(file_counts)
         else:
-            broken[str(files[number])] = found
-        mine, of = CaptionCounts(vocabulary), number + 1
+            broken[str(files[number])] = result
+        file_counts, current_file = CaptionCounts(vocabulary), number + 1
         if progress:
             progress(f"file {number + 1:,} of {len(files):,}", (number + 1) / len(files))
 
@@ -119,12 +159,16 @@ def count_files(
                 if isinstance(block, str) or block is None:
                     waiting.append((number, block))
                 else:
-                    # of another file nothing is taken for granted: it may yet turn out broken
+                    # limits of an unfinished file do not apply to others: it may be broken
                     limits = total.limits()
-                    limits = np.minimum(limits, mine.limits()) if of == number else limits
+                    limits = (
+                        np.minimum(limits, file_counts.limits())
+                        if current_file == number
+                        else limits
+                    )
                     task = pool.submit(count, block, vocabulary, seed=seed, limits=limits)
                     waiting.append((number, task))
-                while len(waiting) > 2 * cores:  # few blocks in memory, however many there are
+                while len(waiting) > 2 * cores:  # limits the blocks in memory
                     settle(*waiting.popleft())
             while waiting:
                 settle(*waiting.popleft())
@@ -133,18 +177,18 @@ def count_files(
     return total, broken
 
 
-FILES_AT_ONCE = 16  # that a worker counts before it tells: sums are small, but not free
+FILES_AT_ONCE = 16  # files per result of a worker: sending results is not free
 
 
 @dataclass(frozen=True, eq=False)
 class _Counter:
-    """What a worker does with some files; the vocabulary travels once."""
+    """Counts files in a worker; the vocabulary is sent once."""
 
     vocabulary: Vocabulary
-    told: dict[str, Any]
+    options: dict[str, Any]
 
     def __call__(self) -> Callable[[Sequence[File]], tuple[CaptionCounts, dict[str, str]]]:
-        return lambda files: count_files(files, self.vocabulary, **self.told, threads=1)
+        return lambda files: count_files(files, self.vocabulary, **self.options, threads=1)
 
 
 def count_files_on(
@@ -153,18 +197,18 @@ def count_files_on(
     vocabulary: Vocabulary,
     *,
     progress: Progress | None = None,
-    **told: Any,
+    **options: Any,
 ) -> tuple[CaptionCounts, dict[str, str]]:
-    """`count_files`, shared out: sums of whole numbers, so the same to the last one."""
+    """`count_files` on an engine; sums of integers, so the result is identical."""
     total, broken = CaptionCounts(vocabulary), dict[str, str]()
-    parts = [files[at : at + FILES_AT_ONCE] for at in range(0, len(files), FILES_AT_ONCE)]
+    parts = [files[start : start + FILES_AT_ONCE] for start in range(0, len(files), FILES_AT_ONCE)]
     if len(files) < 64 * FILES_AT_ONCE:
         parts = [[file] for file in files]
-    for done, found in enumerate(engine.run(_Counter(vocabulary, told), parts), 1):
-        if isinstance(found, FailedPart):  # no broken file: those are told of in the result
-            raise InputError(found.reason)
-        total.add(found[0])
-        broken |= found[1]
+    for done, result in enumerate(engine.run(_Counter(vocabulary, options), parts), 1):
+        if isinstance(result, FailedPart):  # not a broken file: those are in the result
+            raise InputError(result.reason)
+        total.add(result[0])
+        broken |= result[1]
         if progress:
             progress(f"part {done:,} of {len(parts):,}", done / len(parts))
     return total, broken
@@ -173,7 +217,7 @@ def count_files_on(
 def _all_blocks(
     files: Sequence[File], column: str | None, strict: bool
 ) -> Iterator[tuple[int, pa.Array | str | None]]:
-    """Blocks with the number of their file; after the last, None or why it cannot be read."""
+    """Blocks with the number of their file; after its last, None or the reason of a failure."""
     for number, path in enumerate(files):
         try:
             for block in blocks(path, column):
@@ -187,16 +231,16 @@ def _all_blocks(
 
 
 def _cores() -> int:
-    """Those that this process may use, where the system tells."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _listed(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
-    given = load(words) if isinstance(words, str) else words
-    listed = given.words if isinstance(given, Stimuli) else given
-    if not listed:
-        raise InputError(f"{words!r} holds no words to count; tiltmeter list stimuli names lists")
-    return [Word(word) if isinstance(word, str) else word for word in listed]
+def _word_list(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
+    loaded = load(words) if isinstance(words, str) else words
+    entries = loaded.words if isinstance(loaded, Stimuli) else loaded
+    if not entries:
+        raise InputError(f"{words!r} has no words to count; see tiltmeter list stimuli")
+    return [Word(word) if isinstance(word, str) else word for word in entries]
 
 
 def _name(files: Sequence[File]) -> str:

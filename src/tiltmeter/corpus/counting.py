@@ -1,7 +1,7 @@
-"""Captions to counts, in one pass over their bytes; counts of blocks add up to those of the whole.
+"""Count words in captions, in one pass over their bytes; counts of blocks can be added.
 
-A word is known by its 64-bit hash, made while its letters are read. That a strange word has the
-hash of one of a thousand known ones happens once in 10^16 words.
+A word is recognised by its 64-bit hash, computed while its bytes are read. An unknown word has the
+hash of one of a thousand known words with probability 10^-16.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.numpy_kernels import jit
 from tiltmeter.types import Ints
 
-SAMPLE = 4  # captions kept for the eye, for each word and sign
-HARD, SOFT, APOSTROPHE = 0, 1, 2  # what stands between words; a letter is its byte
+SAMPLE = 4  # captions kept as examples for each term and sign
+HARD, SOFT, APOSTROPHE = 0, 1, 2  # kinds of separators; a letter is its byte
 NO_HASH = np.uint64(0xFFFFFFFFFFFFFFFF)
 _START, _PRIME = np.uint64(FNV_START), np.uint64(FNV_PRIME)
 
@@ -39,14 +39,17 @@ _CODES = _codes()
 
 @dataclass(eq=False)
 class CaptionCounts:
-    """Counts of captions: row t is of those that hold term t, the last row is of all."""
+    """Counts of captions: row t for those with term t, the last row for all.
+
+    A sign is one kind of group word, such as pronouns for women.
+    """
 
     vocabulary: Vocabulary
     captions: Ints = field(init=False)  # terms + 1
-    holding: Ints = field(init=False)  # terms + 1 x signs: captions that hold the sign too
-    only: Ints = field(init=False)  # likewise, and no other sign of that axis
-    named: Ints = field(init=False)  # terms + 1 x axes: captions that hold any sign of the axis
-    #: (term, sign) -> the captions of smallest hash, each with it: a sample that no order changes.
+    holding: Ints = field(init=False)  # terms + 1 x signs: captions that also have the sign
+    only: Ints = field(init=False)  # the same, without another sign of that axis
+    named: Ints = field(init=False)  # terms + 1 x axes: captions with any sign of the axis
+    #: (term, sign) -> captions with the smallest hashes: a sample that no order changes.
     samples: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,61 +60,61 @@ class CaptionCounts:
         self.named = np.zeros((terms + 1, len(self.vocabulary.axes)), np.int64)
 
     def add(self, other: CaptionCounts) -> CaptionCounts:
-        """Takes in the counts of other captions, looked through for the same words."""
+        """Add the counts of other captions for the same vocabulary."""
         if other.vocabulary.items != self.vocabulary.items:
-            raise InputError("counts of different words cannot be added up")
+            raise InputError("counts of different vocabularies cannot be added")
         self.captions += other.captions
         self.holding += other.holding
         self.only += other.only
         self.named += other.named
-        for cell, found in other.samples.items():
-            merged = sorted({*self.samples.get(cell, ()), *found})
+        for cell, sample in other.samples.items():
+            merged = sorted({*self.samples.get(cell, ()), *sample})
             self.samples[cell] = merged[:SAMPLE]
         return self
 
     def limits(self) -> Ints:
-        """Hashes from which on a caption cannot enter the sample of a term and sign."""
+        """Hashes from which a caption cannot enter the sample of a term and sign."""
         limits = np.full(self.holding[:-1].shape, NO_HASH)
-        for cell, kept in self.samples.items():
-            if len(kept) == SAMPLE:
-                limits[cell] = kept[-1][0]
+        for cell, sample in self.samples.items():
+            if len(sample) == SAMPLE:
+                limits[cell] = sample[-1][0]
         return limits
 
 
 def count(
     captions: pa.Array, vocabulary: Vocabulary, *, seed: int = 0, limits: Ints | None = None
 ) -> CaptionCounts:
-    """Counts one block. `limits` spares the work of samples that would be dropped in a merge.
+    """Count one block of captions; `limits` skips samples that a merge would drop.
 
     >>> words = Vocabulary.of(["nurse"])
-    >>> tally = count(pa.array(["A nurse and her cat", "Two nurses", "He ran"]), words)
-    >>> tally.captions.tolist()  # of nurse, of all
+    >>> counts = count(pa.array(["A nurse and her cat", "Two nurses", "He ran"]), words)
+    >>> counts.captions.tolist()  # with nurse, all
     [2, 3]
-    >>> tally.holding[0, :2].tolist()  # he, she
+    >>> counts.holding[0, :2].tolist()  # he, she
     [0, 1]
     """
-    tally = CaptionCounts(vocabulary)
-    shape = tally.holding[:-1].shape
+    counts = CaptionCounts(vocabulary)
+    shape = counts.holding[:-1].shape
     hashes = np.empty((*shape, SAMPLE), np.uint64)
     hashes[:] = (np.full(shape, NO_HASH) if limits is None else limits)[:, :, None]
     rows = np.full(hashes.shape, -1, np.int32)
     captions = captions.drop_null() if captions.null_count else captions
     _, offsets, data = captions.cast(pa.string()).buffers()
     if not len(captions) or data is None:
-        return tally
-    at = np.frombuffer(offsets, np.int32)[captions.offset : captions.offset + len(captions) + 1]
+        return counts
+    starts = np.frombuffer(offsets, np.int32)[captions.offset : captions.offset + len(captions) + 1]
     _count(
-        np.frombuffer(data, np.uint8), at, vocabulary.tables, _axis_masks(vocabulary),
-        tally.captions, tally.holding, tally.only, tally.named,
+        np.frombuffer(data, np.uint8), starts, vocabulary.tables, _axis_masks(vocabulary),
+        counts.captions, counts.holding, counts.only, counts.named,
         hashes, rows, np.uint64(_salt(seed)),
     )  # fmt: skip
     for term, sign in np.argwhere((rows >= 0).any(axis=2)).tolist():
-        tally.samples[term, sign] = sorted(
+        counts.samples[term, sign] = sorted(
             (int(value), captions[int(row)].as_py())
             for value, row in zip(hashes[term, sign], rows[term, sign], strict=True)
             if row >= 0
         )
-    return tally
+    return counts
 
 
 def _salt(seed: int) -> int:
@@ -125,22 +128,26 @@ def _axis_masks(vocabulary: Vocabulary) -> Ints:
 
 
 @jit
-def _read(data: Ints, at: Any, start: Any, stop: Any) -> tuple[int, int]:
-    """What a character beyond ASCII is, and its width; letters go byte by byte."""
-    byte = data[at]
-    if byte == 0xC2:  # signs of Latin-1; no-break space and soft hyphen join
-        joins = at + 1 < stop and (data[at + 1] == 0xA0 or data[at + 1] == 0xAD)
+def _read(data: Ints, position: Any, start: Any, stop: Any) -> tuple[int, int]:
+    """Kind and width of a non-ASCII character; letters are read byte by byte."""
+    byte = data[position]
+    if byte == 0xC2:  # symbols of Latin-1; no-break space and soft hyphen join words
+        joins = position + 1 < stop and (data[position + 1] == 0xA0 or data[position + 1] == 0xAD)
         return (SOFT if joins else HARD), 2
-    if byte == 0xE2 and at + 2 < stop and data[at + 1] < 0xB0:  # punctuation, arrows, symbols
-        if data[at + 1] == 0x80 and data[at + 2] <= 0x91:  # spaces and hyphens
+    if (
+        byte == 0xE2 and position + 2 < stop and data[position + 1] < 0xB0
+    ):  # punctuation, arrows, symbols
+        if data[position + 1] == 0x80 and data[position + 2] <= 0x91:  # spaces and hyphens
             return SOFT, 3
-        quote = data[at + 1] == 0x80 and (data[at + 2] == 0x98 or data[at + 2] == 0x99)
+        quote = data[position + 1] == 0x80 and (
+            data[position + 2] == 0x98 or data[position + 2] == 0x99
+        )
         return (APOSTROPHE if quote else HARD), 3
-    if byte == 0xEF or (byte == 0xE3 and at + 1 < stop and data[at + 1] == 0x80):
-        return HARD, 3  # full-width forms, marks of byte order; punctuation of Chinese and Japanese
+    if byte == 0xEF or (byte == 0xE3 and position + 1 < stop and data[position + 1] == 0x80):
+        return HARD, 3  # full-width forms, byte order marks, CJK punctuation
     if byte >= 0xF0:
         return HARD, 4  # emoji
-    if at > start and data[at - 1] == 0xC3 and byte <= 0x9E and byte != 0x97:
+    if position > start and data[position - 1] == 0xC3 and byte <= 0x9E and byte != 0x97:
         return byte + 0x20, 1  # capitals of Latin-1
     return byte, 1
 
@@ -160,12 +167,13 @@ def _count(
     salt: Any,
 ) -> None:
     known, ids, edge_at, edges, item_at, items = tables
-    size = np.uint64(len(known) - 1)
     terms, signs = holding.shape[0] - 1, holding.shape[1]
-    beside, person = terms + signs, terms + 2 * signs
-    seen = np.full(terms, -1, np.int64)
+    adjective_start, person = terms + signs, terms + 2 * signs
+    last_row = np.full(terms, -1, np.int64)
     hits = np.empty(terms + 1, np.int64)
-    word_of = np.empty(LONGEST, np.int64)  # the last words, and whether they join the one before
+    word_of = np.empty(
+        LONGEST, np.int64
+    )  # the last words, and whether they are joined to the previous one
     joined = np.empty(LONGEST, np.bool_)
     stages = np.empty(LONGEST, np.int64)
     for row in range(len(offsets) - 1):
@@ -175,7 +183,7 @@ def _count(
         soft, after_apostrophe = False, False
         while at < stop:
             byte = data[at]
-            if byte < 0x80:  # nearly always
+            if byte < 0x80:  # the usual case
                 code, width = _CODES[byte], 1
             else:
                 code, width = _read(data, at, start, stop)
@@ -196,19 +204,12 @@ def _count(
                 else:
                     code, width = _read(data, at, start, stop)
             if after_apostrophe and at - first == 1 and data[first] | 0x20 == 0x73:
-                after_apostrophe = False  # a possessive s belongs to the word before it
+                after_apostrophe = False  # a possessive s belongs to the previous word
                 continue
             after_apostrophe = False
-            # which word is it?
-            slot = value & size
-            word = -1
-            while ids[slot] >= 0:
-                if known[slot] == value:
-                    word = ids[slot]
-                    break
-                slot = (slot + np.uint64(1)) & size
-            here = place & (LONGEST - 1)
-            word_of[here], joined[here] = word, soft
+            word = _word_number(value, known, ids)
+            slot = place & (LONGEST - 1)
+            word_of[slot], joined[slot] = word, soft
             if not soft:
                 pending, stage = -1, 0
             soft = True
@@ -220,14 +221,14 @@ def _count(
                 for n in range(item_at[node], item_at[node + 1]):
                     item = items[n]
                     if item < terms:
-                        if seen[item] != row:
-                            seen[item] = row
+                        if last_row[item] != row:
+                            last_row[item] = row
                             hits[count] = item
                             count += 1
-                    elif item < beside:
-                        alone = item - terms  # the longest one wins: east asians are not asians
+                    elif item < adjective_start:
+                        alone = item - terms  # the longest match wins: east asians are not asians
                     elif item < person:
-                        adjective = item - beside
+                        adjective = item - adjective_start
                         joins = back > 0 and joined[back & (LONGEST - 1)]
                         stage_before = stages[(back - 1) & (LONGEST - 1)] if joins else 0
                     else:
@@ -265,43 +266,68 @@ def _count(
                 stage += 1
             else:
                 stage = 0
-            stages[here] = stage
+            stages[slot] = stage
             place += 1
         if place == 0:
-            continue  # nothing is said
+            continue  # no words
         hits[count] = terms  # the row of all captions
-        value = salt
-        if mask and count:
-            for letter in range(start, stop):
-                value = (value ^ np.uint64(data[letter])) * _PRIME
-            value ^= value >> np.uint64(32)  # FNV's low bits are better than its high ones
-            value *= np.uint64(0x9E3779B97F4A7C15)
-            value ^= value >> np.uint64(29)
+        value = _caption_hash(data, start, stop, salt) if mask and count else salt
         for n in range(count + 1):
             term = hits[n]
             captions[term] += 1
             if mask == 0:
                 continue
             for axis in range(len(axis_masks)):
-                mine = mask & axis_masks[axis]
-                if mine == 0:
-                    continue
-                named[term, axis] += 1
-                single = mine & (mine - 1) == 0
-                sign = 0
-                while mine:
-                    if mine & 1:
-                        holding[term, sign] += 1
-                        only[term, sign] += single
-                        if term < terms and value < hashes[term, sign, SAMPLE - 1]:
-                            _keep(hashes[term, sign], rows[term, sign], value, row)
-                    mine >>= 1
-                    sign += 1
+                found = mask & axis_masks[axis]
+                if found:
+                    named[term, axis] += 1
+                    _add_signs(found, holding[term], only[term])
+            if term < terms:
+                for sign in range(signs):
+                    if mask >> sign & 1 and value < hashes[term, sign, SAMPLE - 1]:
+                        _keep(hashes[term, sign], rows[term, sign], value, row)
+
+
+@jit
+def _word_number(value: Any, known: Ints, ids: Ints) -> int:
+    """The number of the word with this hash, -1 if it is unknown."""
+    size = np.uint64(len(known) - 1)
+    slot = value & size
+    while ids[slot] >= 0:
+        if known[slot] == value:
+            return int(ids[slot])
+        slot = (slot + np.uint64(1)) & size
+    return -1
+
+
+@jit
+def _caption_hash(data: Ints, start: Any, stop: Any, salt: Any) -> Any:
+    """A salted hash of a caption, by which samples are drawn."""
+    value = salt
+    for letter in range(start, stop):
+        value = (value ^ np.uint64(data[letter])) * _PRIME
+    value ^= value >> np.uint64(32)  # FNV's low bits are better than its high ones
+    value *= np.uint64(0x9E3779B97F4A7C15)
+    value ^= value >> np.uint64(29)
+    return value
+
+
+@jit
+def _add_signs(found: Any, holding: Ints, only: Ints) -> None:
+    """Count the signs of one axis (bits of `found`) in the row of a term."""
+    single = found & (found - 1) == 0
+    sign = 0
+    while found:
+        if found & 1:
+            holding[sign] += 1
+            only[sign] += single
+        found >>= 1
+        sign += 1
 
 
 @jit
 def _keep(hashes: Ints, rows: Ints, value: Any, row: int) -> None:
-    """Puts a caption into the sample, in order; one that is there already is not put twice."""
+    """Insert a caption into the sorted sample, unless it is already there."""
     for slot in range(SAMPLE):
         if hashes[slot] == value and rows[slot] >= 0:
             return

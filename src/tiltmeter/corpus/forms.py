@@ -1,10 +1,10 @@
-"""The forms under which a term stands in captions: its words, one by one, and its plural."""
+"""Forms of a term in captions: its sequence of words, and its plural."""
 
 from __future__ import annotations
 
 import re
 
-#: Plurals that no rule gives.
+#: Irregular plurals.
 IRREGULAR = {
     "child": ("children",), "grandchild": ("grandchildren",), "gentleman": ("gentlemen",),
     "grandson": ("grandsons",), "human": ("humans",), "german": ("germans",),
@@ -16,9 +16,9 @@ IRREGULAR = {
 
 
 def words(text: str) -> list[str]:
-    """The words of a text as the counter sees them: lower case, split at all but letters.
+    """The words of a text as in the counter: lower case, split at all but letters and digits.
 
-    A possessive 's is no word; hyphens, apostrophes and underscores part words like spaces.
+    A possessive 's is not a word; hyphens, apostrophes and underscores separate words like spaces.
 
     >>> words("A low-income Nurse's chair")
     ['a', 'low', 'income', 'nurse', 'chair']
@@ -28,7 +28,7 @@ def words(text: str) -> list[str]:
 
 
 def plurals(noun: str) -> tuple[str, ...]:
-    """How several are called: the regular form, or the irregular ones.
+    """The plural forms of a noun, regular or irregular.
 
     >>> [plurals(noun)[0] for noun in ("nurse", "actress", "secretary", "policeman", "midwife")]
     ['nurses', 'actresses', 'secretaries', 'policemen', 'midwives']
@@ -47,9 +47,9 @@ def plurals(noun: str) -> tuple[str, ...]:
 
 
 def forms(term: str, pos: str = "") -> list[tuple[str, ...]]:
-    """Word sequences that count as the term; only nouns, and words of unknown kind, have a plural.
+    """Word sequences that count as the term; only nouns and words of unknown kind have a plural.
 
-    An adjective with an s is another word: shorts are not short.
+    An adjective with an s is a different word: shorts are not short.
 
     >>> forms("TV presenter", "noun")
     [('tv', 'presenter'), ('tv', 'presenters')]

@@ -1,6 +1,6 @@
-"""Caption files, one or thousands, read in blocks: memory does not grow with the rows.
+"""Read caption files in blocks: memory does not grow with their size.
 
-Only a COCO JSON file is read whole, since JSON has no rows.
+Only COCO JSON files are read completely, since JSON cannot be read in rows.
 """
 
 from __future__ import annotations
@@ -23,62 +23,68 @@ from tiltmeter.io.places import elsewhere, find, name_of, opened, stream
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text
-#: Columns that hold captions in corpora at large; the first one present wins, in any case.
+#: Common names of caption columns, in order of preference; case does not matter.
 COLUMNS = ("caption", "text", "captions", "alt_text", "alt", "description", "title", "sentence",
            "raw")  # fmt: skip
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 PACKED = (".gz", ".bz2", ".zst")
 
-STATISTICS = "_stats.json"  # img2dataset's, beside its captions
+STATISTICS = "_stats.json"  # written by img2dataset next to its captions
 
 Place = str | os.PathLike[str]
 File = Path | str  # a string is a URL
 
 
 class BrokenFileError(InputError):
-    """A file that cannot be read to its end."""
+    """A file that cannot be read completely."""
 
 
 def find_files(places: Sequence[Place]) -> list[File]:
-    """Every file that is named, lies in a named folder, or fits a pattern; in order, none twice."""
-    found: list[Path] = []
-    far: list[str] = []
+    """All caption files of the given files, folders and patterns, sorted, without duplicates.
+
+    Raises
+    ------
+    InputError
+        If a place has no caption files.
+    """
+    local: list[Path] = []
+    remote: list[str] = []
     for place in places:
         path = Path(place)
         if elsewhere(place):
-            kinds = tuple(one + packed for one in ENDINGS for packed in ("", *PACKED))
-            far += [one for one in find(str(place), kinds, deep=True) if _is_one(one)]
+            suffixes = tuple(file + packed for file in ENDINGS for packed in ("", *PACKED))
+            remote += [
+                file for file in find(str(place), suffixes, deep=True) if _is_caption_file(file)
+            ]
         elif path.is_dir():
-            inside = [one for one in path.rglob("*") if one.is_file() and _is_one(one)]
+            inside = [file for file in path.rglob("*") if file.is_file() and _is_caption_file(file)]
             if not inside:
-                raise InputError(f"{path} holds no caption file: expected {', '.join(ENDINGS)}")
-            found += inside
+                raise InputError(f"{path} has no caption files: expected {', '.join(ENDINGS)}")
+            local += inside
         elif path.is_file():
             if _ending(path) not in ENDINGS:
-                raise InputError(
-                    f"{path} is no caption file that can be read; expected {', '.join(ENDINGS)}"
-                )
-            found.append(path)
+                raise InputError(f"{path} is not a caption file; expected {', '.join(ENDINGS)}")
+            local.append(path)
         else:
-            fitting = [Path(one) for one in glob.glob(str(place), recursive=True)]  # noqa: PTH207
-            fitting = [one for one in fitting if one.is_file() and _is_one(one)]
-            if not fitting:
-                raise InputError(f"no such file, folder or pattern of caption files: {place}")
-            found += fitting
-    if not found and not far:
-        raise InputError("no corpus is named; give at least one file, folder or pattern")
-    by_place = {one.resolve(): one for one in reversed(found)}
-    return [*(by_place[place] for place in sorted(by_place)), *sorted(set(far))]
+            matching = [Path(file) for file in glob.glob(str(place), recursive=True)]  # noqa: PTH207
+            matching = [file for file in matching if file.is_file() and _is_caption_file(file)]
+            if not matching:
+                raise InputError(f"no caption file, folder or pattern {place}")
+            local += matching
+    if not local and not remote:
+        raise InputError("no corpus given: pass at least one file, folder or pattern")
+    by_place = {file.resolve(): file for file in reversed(local)}
+    return [*(by_place[place] for place in sorted(by_place)), *sorted(set(remote))]
 
 
 def blocks(path: File, column: str | None = None) -> Iterator[pa.Array]:
-    """Arrays of captions of one file; BrokenFileError where it cannot be read further."""
+    """Arrays of captions of one file; raises `BrokenFileError` if it cannot be read."""
     reader = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _coco}
     try:
-        for one in reader.get(_ending(path), _separated)(path, column):
-            yield _texts(one, path)
+        for values in reader.get(_ending(path), _separated)(path, column):
+            yield _texts(values, path)
     except UnknownNameError:
-        raise  # the user named a column: that is not the file's fault
+        raise  # a wrong --column is not the file's fault
     except BrokenFileError:
         raise
     except InputError as error:
@@ -88,12 +94,12 @@ def blocks(path: File, column: str | None = None) -> Iterator[pa.Array]:
         raise BrokenFileError(f"{path} cannot be read: {first}") from None
 
 
-def _is_one(path: File) -> bool:
+def _is_caption_file(path: File) -> bool:
     return _ending(path) in ENDINGS and not name_of(path).name.endswith(STATISTICS)
 
 
 def _ending(path: File) -> str:
-    suffixes = [one.lower() for one in name_of(path).suffixes]
+    suffixes = [suffix.lower() for suffix in name_of(path).suffixes]
     if suffixes and suffixes[-1] in PACKED and suffixes[-2:-1] != [".parquet"]:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
@@ -109,12 +115,12 @@ def _column(names: Sequence[str], column: str | None, path: File) -> str:
         if name in lower:
             return lower[name]
     raise BrokenFileError(
-        f"{path} has no column of captions among {', '.join(names)}: name it with --column"
+        f"{path} has no known caption column among {', '.join(names)}: pass --column"
     )
 
 
 def _parquet(path: File, column: str | None) -> Iterator[Any]:
-    # both are needed, or a row group, which may be the whole file, is held in memory
+    # both options are needed, or a whole row group would be in memory
     with (
         opened(path) as source,
         pq.ParquetFile(source, buffer_size=CHUNK, pre_buffer=False) as file,
@@ -127,7 +133,7 @@ def _parquet(path: File, column: str | None) -> Iterator[Any]:
 def _separated(path: File, column: str | None) -> Iterator[Any]:
     delimiter = "\t" if _ending(path) == ".tsv" else ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    read = pa.csv.ReadOptions(block_size=CHUNK // 8)  # it reads dozens of blocks ahead
+    read = pa.csv.ReadOptions(block_size=CHUNK // 8)  # pyarrow reads dozens of blocks ahead
     with stream(path) as source:
         header = source.read(1 << 16).partition(b"\n")[0]
     names = pa.csv.read_csv(io.BytesIO(header + b"\n"), parse_options=parse).column_names
@@ -147,16 +153,16 @@ def _json_lines(path: File, column: str | None) -> Iterator[Any]:
     rest, field = b"", None
     with stream(path) as source:
         while chunk := source.read(CHUNK):
-            whole, _, rest = (rest + chunk).rpartition(b"\n")
-            if whole.strip():
-                field = field or _json_field(whole, column, path)
-                yield _of_lines(whole, field)
+            lines, _, rest = (rest + chunk).rpartition(b"\n")
+            if lines.strip():
+                field = field or _json_field(lines, column, path)
+                yield _of_lines(lines, field)
     if rest.strip():
         yield _of_lines(rest, field or _json_field(rest, column, path))
 
 
 def _json_field(lines: bytes, column: str | None, path: File) -> pa.Field:
-    """The caption's field: text, or a list of texts if the first line says so."""
+    """The caption field: a text, or a list of texts if the first line has one."""
     first = pa.json.read_json(io.BytesIO(lines.lstrip().partition(b"\n")[0])).schema
     name = _column(first.names, column, path)
     kind = first.field(name).type
@@ -172,28 +178,28 @@ def _of_lines(lines: bytes, field: pa.Field) -> Any:
 
 
 def _coco(path: File, column: str | None) -> Iterator[Any]:
-    del column  # COCO's is called caption
+    del column  # always `caption`
     content = read_json(path)
     try:
-        texts = [str(one["caption"]) for one in content["annotations"]]
+        texts = [str(annotation["caption"]) for annotation in content["annotations"]]
     except (KeyError, TypeError):
         raise BrokenFileError(
-            f"{path} has not COCO's layout: annotations with a caption each"
+            f"{path} is not a COCO file: expected annotations with a caption each"
         ) from None
     for start in range(0, len(texts), BLOCK):
         yield pa.array(texts[start : start + BLOCK], pa.string())
 
 
-def _texts(found: Any, path: File) -> pa.Array:
-    """One caption a row; lists of captions laid flat."""
-    if pa.types.is_dictionary(found.type):
-        found = found.dictionary_decode()
-    while pa.types.is_list(found.type) or pa.types.is_large_list(found.type):
-        found = found.flatten()
-    if not (pa.types.is_string(found.type) or pa.types.is_large_string(found.type)
-            or pa.types.is_string_view(found.type) or pa.types.is_null(found.type)):  # fmt: skip
+def _texts(captions: Any, path: File) -> pa.Array:
+    """One caption per row; lists of captions are flattened."""
+    if pa.types.is_dictionary(captions.type):
+        captions = captions.dictionary_decode()
+    while pa.types.is_list(captions.type) or pa.types.is_large_list(captions.type):
+        captions = captions.flatten()
+    types = pa.types
+    kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    if not any(is_kind(captions.type) for is_kind in kinds):
         raise BrokenFileError(
-            f"{path}: the column of captions holds {found.type}, expected text; name another with "
-            "--column"
+            f"{path}: the caption column is {captions.type}; expected text. Pass another --column"
         )
-    return found.cast(pa.string())
+    return captions.cast(pa.string())

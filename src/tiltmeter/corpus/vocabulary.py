@@ -1,7 +1,7 @@
-"""What is looked for, laid out so that a caption's words are found by number and not by search.
+"""The vocabulary of the counter, as lookup tables.
 
-Every word of every term gets a number. Terms are a tree of such numbers read from their last word
-back, so that a term is found at the moment its last word has been read.
+Every word of every term has a number. Terms form a tree of these numbers, read backwards from their
+last word, so that a term is recognised as soon as its last word has been read.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load
 from tiltmeter.types import Ints
 
-#: What may follow a person before a race adjective: "a man who is black".
+#: Words that may connect a person and a race adjective: "a man who is black".
 WHO, BE = ("who", "that"), ("is", "are", "was", "were")
-LONGEST = 16  # words of a term at most; a power of 2
+LONGEST = 16  # most words of a term; a power of 2
 FNV_START, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
 
 class GroupWordKind(NamedTuple):
-    """One kind of group word: which words (axis) name which group."""
+    """One kind of group word: the kind of word (axis), and the group that it names."""
 
     axis: str  # "pronoun", "noun", "race"
     attribute: str  # "gender", "race"
@@ -34,35 +34,35 @@ class GroupWordKind(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
-    """Terms, and signs of groups, as tables for the counter.
+    """Terms to count, and group words (signs), as tables for the counter.
 
-    >>> found = Vocabulary.of(["nurse", "TV presenter"])
-    >>> found.terms
+    >>> vocabulary = Vocabulary.of(["nurse", "TV presenter"])
+    >>> vocabulary.terms
     ('nurse', 'TV presenter')
-    >>> [sign.group for sign in found.signs if sign.axis == "pronoun"]
+    >>> [sign.group for sign in vocabulary.signs if sign.axis == "pronoun"]
     ['male', 'female']
     """
 
     terms: tuple[str, ...]
     signs: tuple[GroupWordKind, ...]
-    items: tuple[tuple[tuple[str, ...], int], ...]  # a word sequence, and what it stands for
+    items: tuple[tuple[tuple[str, ...], int], ...]  # a word sequence, and the number of its meaning
 
     @classmethod
-    def of(cls, given: Iterable[Word | str]) -> Vocabulary:
-        """Of words to count; one that stands there twice is counted once."""
-        listed = [Word(one) if isinstance(one, str) else one for one in given]
-        terms = tuple(dict.fromkeys(word.text for word in listed))
+    def of(cls, words: Iterable[Word | str]) -> Vocabulary:
+        """The vocabulary of words to count; duplicates are counted once."""
+        entries = [Word(entry) if isinstance(entry, str) else entry for entry in words]
+        terms = tuple(dict.fromkeys(word.text for word in entries))
         if not terms:
-            raise InputError("there are no words to count; give at least one")
+            raise InputError("there are no words to count: pass at least one")
         items: dict[tuple[tuple[str, ...], int], None] = {}
-        number = {text: at for at, text in enumerate(terms)}
-        for word in listed:
-            found = forms(word.text, word.pos)
-            if not found:
-                raise InputError(f"{word.text!r} holds no letter or digit: it cannot be counted")
-            if max(map(len, found)) > LONGEST:
-                raise InputError(f"{word.text!r} has more than {LONGEST} words: it is too long")
-            items |= dict.fromkeys((form, number[word.text]) for form in found)
+        number = {text: row for row, text in enumerate(terms)}
+        for word in entries:
+            word_forms = forms(word.text, word.pos)
+            if not word_forms:
+                raise InputError(f"{word.text!r} has no letter or digit, so it cannot be counted")
+            if max(map(len, word_forms)) > LONGEST:
+                raise InputError(f"{word.text!r} has more than {LONGEST} words, the limit")
+            items |= dict.fromkeys((form, number[word.text]) for form in word_forms)
         signs, of_signs = _signs(len(terms))
         return cls(terms, signs, (*items, *of_signs))
 
@@ -72,7 +72,7 @@ class Vocabulary:
 
     @cached_property
     def tables(self) -> tuple[Ints, ...]:
-        """Arrays for the counter: hashes, their word numbers, edges of the tree, what ends there.
+        """Arrays for the counter: hashes, word numbers, edges of the tree, and items at its nodes.
 
         The first nodes of the tree are the words, by number. Node n's edges are
         `edges[edge_at[n]:edge_at[n + 1]]`, each a word number and a node; likewise its items.
@@ -86,21 +86,21 @@ class Vocabulary:
         for form, item in self.items:
             *before, last = (number[word] for word in form)
             node = last
-            for one in reversed(before):
-                if one not in children[node]:
-                    children[node][one] = len(children)
+            for word_number in reversed(before):
+                if word_number not in children[node]:
+                    children[node][word_number] = len(children)
                     children.append({})
                     ends.append([])
-                node = children[node][one]
+                node = children[node][word_number]
             ends[node].append(item)
         size = 1 << (4 * len(number)).bit_length()
         hashes, ids = np.zeros(size, np.uint64), np.full(size, -1, np.int32)
-        for word, at in number.items():
+        for word, word_id in number.items():
             value = fnv(word.encode())
             slot = value & (size - 1)
             while ids[slot] >= 0:
                 slot = (slot + 1) & (size - 1)
-            hashes[slot], ids[slot] = value, at
+            hashes[slot], ids[slot] = value, word_id
         edges = [pair for node in children for pair in node.items()]
         return (
             hashes, ids, _starts(children), np.array(edges, np.int32).reshape(-1, 2),
@@ -109,12 +109,12 @@ class Vocabulary:
 
     @cached_property
     def sign_axes(self) -> Ints:
-        """The number of each sign's axis."""
+        """Index of each sign's axis."""
         return np.array([self.axes.index(sign.axis) for sign in self.signs], np.int32)
 
 
 def fnv(data: bytes) -> int:
-    """The hash FNV-1a of 64 bits, under which the counter knows a word."""
+    """The 64-bit FNV-1a hash by which the counter recognises a word."""
     value = FNV_START
     for byte in data:
         value = (value ^ byte) * FNV_PRIME & 0xFFFFFFFFFFFFFFFF
@@ -128,30 +128,40 @@ def _starts(nodes: Sequence[Any]) -> Ints:
 def _signs(terms: int) -> tuple[tuple[GroupWordKind, ...], list[tuple[tuple[str, ...], int]]]:
     """Signs of gender and race, and the items of their words.
 
-    Items after the terms: a sign that counts alone; then, for each sign, an adjective that counts
-    beside a person; then persons, words between, `who` and `is`.
+    Items after the terms: signs that count on their own; then, for each sign, adjectives that count
+    only next to a person; then persons, words in between, `who` and `is`.
     """
     table = load("caption-groups").table
     signs = [GroupWordKind("pronoun", "gender", group) for group in table["gender"]]
     signs += [GroupWordKind("noun", "gender", group) for group in table["gender"]]
     signs += [GroupWordKind("race", "race", group) for group in table["race"]]
-    alone, beside, rest = terms, terms + len(signs), terms + 2 * len(signs)
+    alone_start, adjective_start, context_start = terms, terms + len(signs), terms + 2 * len(signs)
     items: list[tuple[tuple[str, ...], int]] = []
-    for at, (axis, attribute, group) in enumerate(signs):
+    for number, (axis, attribute, group) in enumerate(signs):
         entry = table[attribute][group]
         if axis == "pronoun":
-            items += [((word,), alone + at) for word in entry["pronouns"]]
+            items += [((word,), alone_start + number) for word in entry["pronouns"]]
         elif axis == "noun":
-            items += [(form, alone + at) for word in entry["nouns"] for form in forms(word, "noun")]
-        else:  # nouns of race are plurals already
-            items += [(form, alone + at) for word in entry["nouns"] for form in forms(word, "race")]
             items += [
-                (form, beside + at)
+                (form, alone_start + number)
+                for word in entry["nouns"]
+                for form in forms(word, "noun")
+            ]
+        else:  # nouns of race are already plural
+            items += [
+                (form, alone_start + number)
+                for word in entry["nouns"]
+                for form in forms(word, "race")
+            ]
+            items += [
+                (form, adjective_start + number)
                 for word in entry["adjectives"]
                 for form in forms(word, "adjective")
             ]
-    near = table["beside"]
-    items += [(form, rest) for word in near["persons"] for form in forms(word, "noun")]
-    items += [((word,), rest + 1) for word in near["between"]]
-    items += [((word,), rest + 2) for word in WHO] + [((word,), rest + 3) for word in BE]
+    context = table["beside"]
+    items += [(form, context_start) for word in context["persons"] for form in forms(word, "noun")]
+    items += [((word,), context_start + 1) for word in context["between"]]
+    items += [((word,), context_start + 2) for word in WHO] + [
+        ((word,), context_start + 3) for word in BE
+    ]
     return tuple(signs), list(dict.fromkeys(items))

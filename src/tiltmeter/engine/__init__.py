@@ -1,1 +1,1 @@
-"""Where batches run. `local` runs them here."""
+"""Engines: how embeddings and rankings are computed, in one piece, by parts or on Ray."""

@@ -1,7 +1,7 @@
-"""What is computed, and where: a function with its state, and the engine that runs it over parts.
+"""Engines run a function over parts of the data.
 
-An engine makes the function once a worker (a model is loaded there), calls it on every part, and
-gives what came of the parts in their order. So the sum of all parts is the same on any engine.
+An engine creates the function once per worker (where it loads a model), calls it on every part, and
+yields the results in the order of the parts. So the sum over parts is the same on any engine.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ Work = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class FailedPart:
-    """A part of which nothing came, and why; the others are not touched by it."""
+    """A part that failed, with the reason; it does not affect other parts."""
 
     reason: str
 
 
 class Engine(Protocol):
-    """Where work is done."""
+    """Runs a function over parts.
+
+    `gpus` is the number of GPUs per worker, `size` the number of images per part (0: automatic).
+    `run` calls `make` once per worker, and yields the result of each part, or a `FailedPart`.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
-    def gpus(self) -> float: ...  # that a worker has
+    def gpus(self) -> float: ...
 
     @property
-    def size(self) -> int: ...  # images of a part; 0: as many as suit
+    def size(self) -> int: ...
 
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]: ...
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """This process. Rankings are made in one piece."""
+    """This process; rankings are made in one piece."""
 
     name: str = "local"
     gpus: float = 0.0
@@ -52,18 +56,18 @@ class LocalEngine:
 
 @dataclass(frozen=True)
 class PartsEngine(LocalEngine):
-    """This process, part after part: images may be more than its memory holds."""
+    """This process, one part at a time: images need not fit into memory."""
 
     name: str = "parts"
 
 
 def in_this_process(engine: Engine | None) -> bool:
-    """Whether an engine works here, and not in workers that load their own model."""
+    """Whether an engine runs in this process, without workers that load their own model."""
     return engine is None or isinstance(engine, LocalEngine)
 
 
 def attempt(work: Work, part: Any) -> Any:
-    """What comes of a part, or Failed where that part is at fault; a mistake of ours is raised."""
+    """The result of a part, or a `FailedPart` if its data are at fault; bugs are raised."""
     try:
         return work(part)
     except (TiltmeterError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The engine that a text names, as `--engine` gives it."""
+"""Engines by name, as given to `--engine`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,44 @@ ENGINES = ("local", "parts", "ray")
 
 
 def engine_of(engine: str | Engine) -> Engine:
-    """An engine, or the one that a text names.
+    """The engine of a name, or the engine itself.
 
-    `local`, `parts`, `parts:size=100000`, `ray` or `ray:workers=8,gpus=0.5,cpus=1,address=auto`.
+    Parameters
+    ----------
+    engine : str or Engine
+        `local`, `parts`, `parts:size=100000`, `ray` or
+        `ray:workers=8,gpus=0.5,cpus=1,address=auto`.
+
+    Returns
+    -------
+    Engine
+
+    Raises
+    ------
+    UnknownNameError
+        If the name is unknown.
+    InputError
+        If the settings are wrong.
+
+    Examples
+    --------
+    >>> engine_of("parts:size=100000")
+    PartsEngine(name='parts', gpus=0.0, size=100000)
     """
     if not isinstance(engine, str):
         return engine
-    name, _, given = engine.partition(":")
+    name, _, settings = engine.partition(":")
     if name not in ENGINES:
         raise UnknownNameError("engine", name, ENGINES)
     if name == "ray":
-        return RayEngine.of(given)
-    setting, _, value = given.partition("=")
-    if name == "local" and given:
-        raise InputError(f"--engine local takes no settings; got {given!r}")
-    if given and (setting != "size" or not value.isdigit() or not int(value)):
-        raise InputError(f"--engine parts takes size=IMAGES, such as 100000; got {given!r}")
+        return RayEngine.of(settings)
+    setting, _, value = settings.partition("=")
+    if name == "local" and settings:
+        raise InputError(f"--engine local takes no settings; got {settings!r}")
+    if settings and (setting != "size" or not value.isdigit() or not int(value)):
+        raise InputError(f"--engine parts takes size=IMAGES, such as 100000; got {settings!r}")
     return (
         PartsEngine(size=int(value))
-        if given
+        if settings
         else (LocalEngine() if name == "local" else PartsEngine())
     )

@@ -1,4 +1,4 @@
-"""Where the vectors of many images lie, so that a worker can read its share of them itself."""
+"""Locations of embeddings, from which workers read their own part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tiltmeter.types import Floats, Ints
 
 
 class Vectors(Protocol):
-    """Vectors of images in a row."""
+    """Embeddings of a sequence of images."""
 
     def __len__(self) -> int: ...
     def part(self, start: int, stop: int) -> Vectors: ...
@@ -24,7 +24,7 @@ class Vectors(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class InMemoryVectors:
-    """Vectors in memory: they travel."""
+    """Embeddings in memory; sent to workers."""
 
     array: Floats
 
@@ -40,7 +40,7 @@ class InMemoryVectors:
 
 @dataclass(frozen=True)
 class FileVectors:
-    """Rows of one .npy file: only its name travels."""
+    """Rows of one .npy file; only its path is sent to workers."""
 
     path: Path
     start: int
@@ -53,24 +53,24 @@ class FileVectors:
         return FileVectors(self.path, self.start + start, min(self.start + stop, self.stop))
 
     def read(self) -> Floats:
-        return opened(self.path, self.stop)[self.start : self.stop]
+        return open_npy(self.path, self.stop)[self.start : self.stop]
 
 
 @dataclass(frozen=True, eq=False)
 class StoreVectors:
-    """Rows of a store's shards, in the order of the images."""
+    """Rows of the shards of a store, in the order of the images."""
 
     space: Path
     shards: tuple[str, ...]
-    shard: Ints  # of each image, which of `shards`
-    row: Ints  # ... and the row there
+    shard: Ints  # of each image: index into `shards`
+    row: Ints  # of each image: row in its shard
 
     @classmethod
     def of(cls, space: EmbeddingSpace, items: Sequence[str]) -> StoreVectors:
-        """The vectors of some items."""
+        """The embeddings of the given items."""
         places = space.places(items)
         names = sorted({shard for shard, _ in places})
-        number = {name: at for at, name in enumerate(names)}
+        number = {name: index for index, name in enumerate(names)}
         shard = np.array([number[name] for name, _ in places], np.int32)
         row = np.array([row for _, row in places], np.int32)
         return cls(space.path, tuple(names), shard, row)
@@ -80,20 +80,23 @@ class StoreVectors:
 
     def part(self, start: int, stop: int) -> StoreVectors:
         used, shard = np.unique(self.shard[start:stop], return_inverse=True)
-        names = tuple(self.shards[one] for one in used)
+        names = tuple(self.shards[index] for index in used)
         return StoreVectors(self.space, names, shard.astype(np.int32), self.row[start:stop])
 
     def read(self) -> Floats:
         if not self.shards:
-            raise InputError("there are no vectors to read")
-        places = [np.flatnonzero(self.shard == at) for at in range(len(self.shards))]
-        parts = ((name, at, self.row[at]) for name, at in zip(self.shards, places, strict=True))
+            raise InputError("there are no embeddings to read")
+        places = [np.flatnonzero(self.shard == number) for number in range(len(self.shards))]
+        parts = (
+            (name, filled, self.row[filled])
+            for name, filled in zip(self.shards, places, strict=True)
+        )
         return EmbeddingSpace(self.space).gather(len(self), parts)
 
 
 @dataclass(frozen=True, eq=False)
 class SelectedVectors:
-    """Some rows of other vectors, in rising order."""
+    """Selected rows of other embeddings, in increasing order."""
 
     vectors: Vectors
     rows: Ints
@@ -111,7 +114,7 @@ class SelectedVectors:
 
 @dataclass(frozen=True, eq=False)
 class TransformedVectors:
-    """Other vectors as a function changes them, wherever they are read: a debiaser's map."""
+    """Other embeddings, transformed on reading by a function such as a debiaser's map."""
 
     vectors: Vectors
     change: Callable[[Floats], Floats]
@@ -127,7 +130,7 @@ class TransformedVectors:
 
 
 def vectors_of(array: Floats) -> Vectors:
-    """Where an array lies: in a file, if it is one that was mapped whole, or in memory."""
+    """The location of an array: a file if it is a whole memory map, otherwise memory."""
     base = array if isinstance(array, np.memmap) else array.base
     if isinstance(base, np.memmap) and base.shape == array.shape and base.filename is not None:
         path = Path(str(base.filename))
@@ -136,20 +139,20 @@ def vectors_of(array: Floats) -> Vectors:
     return InMemoryVectors(array)
 
 
-def opened(path: Path, rows: int) -> Floats:
-    """A .npy file, mapped; InputError where it cannot be reached or ends too soon."""
+def open_npy(path: Path, rows: int) -> Floats:
+    """Memory-map a .npy file; raises `InputError` if it is unreadable or too short."""
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
-    if len(found) < rows:
-        raise InputError(f"{path} has {len(found):,} rows, but {rows:,} were expected")
-    return np.asanyarray(found)
+    if len(array) < rows:
+        raise InputError(f"{path} has {len(array):,} rows, but {rows:,} were expected")
+    return np.asanyarray(array)
 
 
 @dataclass(frozen=True, eq=False)
 class VectorPart:
-    """The share of one worker: vectors, the groups of those images, the first one's number."""
+    """A part of the images: embeddings, group codes, and the number of the first image."""
 
     vectors: Vectors
     codes: Ints
@@ -159,28 +162,28 @@ class VectorPart:
 def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[VectorPart]:
     """Parts of `size` images each."""
     return [
-        VectorPart(vectors.part(at, at + size), codes[at : at + size], at)
-        for at in range(0, len(vectors), size)
+        VectorPart(vectors.part(start, start + size), codes[start : start + size], start)
+        for start in range(0, len(vectors), size)
     ]
 
 
 def sample(vectors: Vectors, count: int) -> tuple[Ints, Floats]:
-    """Some of the vectors, evenly from all, and which they are; always the same.
+    """A fixed, evenly spaced sample of the embeddings, and their rows.
 
-    Those that cannot be read are passed over: whoever measures them will say so.
+    Unreadable ones are skipped: the measurement will report them.
     """
-    total, stretch = len(vectors), 64  # of images in a row: far fewer places to go to
-    starts = np.arange(0, total, stretch)
+    total, run_length = len(vectors), 64  # of consecutive images: far fewer reads
+    starts = np.arange(0, total, run_length)
     if total > count:
-        starts = np.linspace(0, total - stretch, count // stretch).astype(int)
-    rows, found, reason = [], [], None
-    for at in starts.tolist():
+        starts = np.linspace(0, total - run_length, count // run_length).astype(int)
+    rows, blocks, reason = [], [], None
+    for start in starts.tolist():
         try:
-            found.append(vectors.part(at, at + stretch).read())
+            blocks.append(vectors.part(start, start + run_length).read())
         except (InputError, OSError) as error:
             reason = error
         else:
-            rows.append(np.arange(at, at + len(found[-1])))
-    if not found:
-        raise reason or InputError("there are no vectors to read")
-    return np.concatenate(rows), np.concatenate(found)
+            rows.append(np.arange(start, start + len(blocks[-1])))
+    if not blocks:
+        raise reason or InputError("there are no embeddings to read")
+    return np.concatenate(rows), np.concatenate(blocks)

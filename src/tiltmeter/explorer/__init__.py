@@ -1,1 +1,1 @@
-"""A local page on vectors: type a prompt, see who comes up, beside what chance would give."""
+"""Explorer: a local web page that ranks images by a typed prompt, compared with chance."""

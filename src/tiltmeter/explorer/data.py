@@ -1,7 +1,7 @@
-"""What a page is about: images with groups, and the models that rank them.
+"""Data of the explorer: images with groups, and the models that rank them.
 
-It comes from a run, which says what it was measured on; or from a store, with models and images
-named; or from the models alone, where they bring their images.
+They come from a run; or from a store, with models and images given; or from models alone that have
+their own images.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.explorer.neutral import NeutralReference, chosen, neutral
 from tiltmeter.explorer.ranking import Order
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, seen
+from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, load_scores
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
@@ -32,35 +32,35 @@ from tiltmeter.results import Run
 from tiltmeter.store import SPACE_FILE, Store
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
-#: A chooser with more groups than these helps nobody, and a gallery of so many colours neither.
+#: Attributes with more groups are not offered: neither menu nor colours would be readable.
 MOST_GROUPS = 64
-WORDS = "sobit"  # shown to click on, where a run or a model names no others
+WORDS = "sobit"  # offered to click on, unless a run or model has its own
 BUILT_IN = "testbed:dual"
 
 
 @dataclass(frozen=True, eq=False)
 class ExplorerModel:
-    """A model, and its vectors of the images."""
+    """A model, and its embeddings of the images."""
 
     name: str
     encode_texts: Callable[[Sequence[str]], Any]
-    vectors: Floats  # images x dimensions, as the convention wants them
-    order: Order | None = None  # of a model that re-ranks
-    neutral: NeutralReference | None = None  # what it makes of neutral words
+    vectors: Floats  # images x dimensions, scaled as the convention says
+    order: Order | None = None  # of a re-ranker
+    neutral: NeutralReference | None = None  # rankings of neutral words
 
 
 @dataclass(frozen=True, eq=False)
 class ExplorerData:
-    """All that a page shows."""
+    """Everything that the page shows."""
 
     towers: tuple[ExplorerModel, ...]
     ids: tuple[str, ...]
-    groups: dict[str, Groups]  # by attribute, crossings among them
+    groups: dict[str, Groups]  # by attribute or intersection
     name: str  # of the data
     convention: Convention
-    words: dict[str, list[Prompt]] = field(default_factory=dict)  # by category, one a word
-    images: Any = None  # only where pictures may be shown
-    notes: tuple[str, ...] = ()  # what a reader should know before believing the page
+    words: dict[str, list[Prompt]] = field(default_factory=dict)  # by category, one per word
+    images: Any = None  # None: images are not shown
+    notes: tuple[str, ...] = ()  # caveats
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -80,218 +80,262 @@ def gather(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> ExplorerData:
-    """What `source`, a run or a store, has to show; further models rank the same images."""
-    place = None if source is None else Path(source)
-    run = None if place is None else _opened(place, models, images)
-    if place is not None and run is None:
-        store = store or place
-    specs, said = list(models), list[Prompt]()
-    ranked: list[tuple[Any, Floats, Sequence[str]]] = []  # model, vectors, whose these are
-    about: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    agreed = _convention(run, convention)
+    """Load what the explorer shows.
+
+    Parameters
+    ----------
+    source : path, optional
+        A run or a store.
+    models : sequence of str
+        Specs of models; next to a run, further models that rank the same images.
+    images : str, optional
+        Spec of the images. Defaults to those of the run or of the model.
+    show_images : bool
+        Whether images are shown, not only their ids.
+    store : path, optional
+        Where embeddings are cached.
+    words : str, optional
+        Word list to offer: a built-in name or a file.
+    convention : str, optional
+        Defaults to that of the run.
+    device, trust_remote_code
+        How models are loaded.
+    strict : bool
+        Fail on an unreadable image instead of leaving it out.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    ExplorerData
+
+    Raises
+    ------
+    InputError
+        If the source, models and images do not fit together.
+    """
+    directory = None if source is None else Path(source)
+    run = None if directory is None else _opened(directory, models, images)
+    if directory is not None and run is None:
+        store = store or directory
+    specs, run_prompts = list(models), list[Prompt]()
+    embedded: list[tuple[Any, Floats, Sequence[str]]] = []  # model, embeddings, ids
+    load_options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
+    chosen_convention = _convention(run, convention)
     first: Any = None
     if run is not None:
-        first, spec = _model_of(run, about)
+        first, spec = _model_of(run, load_options)
     elif not specs:
         specs = [BUILT_IN]
-    others = [load_model(one, **about) for one in specs]
-    everyone = [*([] if first is None else [first]), *others]
-    for model in everyone:
-        _check_speaks(model)
-    eyes = _Eyes(store, strict, progress)
+    further_models = [load_model(model_spec, **load_options) for model_spec in specs]
+    all_models = [*([] if first is None else [first]), *further_models]
+    for model in all_models:
+        _check_encodes_texts(model)
+    embedder = _Embedder(store, strict, progress)
     if run is not None:
-        kept, said, vectors = _of_run(run, store)
-        ranked.append((first, vectors, kept.ids))
-        if show_images or others:
-            eyes.whose = first.spec if isinstance(first, Debiased) else spec
-            shown = images or _data_of(run, spec, first)
-            kept = _same_rows(kept, load_data(shown, role="faces"), shown, "images")
+        faces, run_prompts, vectors = _from_run(run, store)
+        embedded.append((first, vectors, faces.ids))
+        if show_images or further_models:
+            embedder.owner = first.spec if isinstance(first, Debiased) else spec
+            image_spec = images or _data_of(run, spec, first)
+            faces = _same_rows(faces, load_data(image_spec, role="faces"), image_spec, "images")
     else:
-        own = images or own_images(specs[0], others[0])
-        if own is None:
-            raise InputError(f"{specs[0]} brings no images of its own: --images SPEC")
-        kept = load_data(own, role="faces")
-    if show_images and kept.images is None:
+        own_spec = images or own_images(specs[0], further_models[0])
+        if own_spec is None:
+            raise InputError(f"{specs[0]} has no images of its own: pass --images SPEC")
+        faces = load_data(own_spec, role="faces")
+    if show_images and faces.images is None:
         raise InputError(
-            f"{kept.name} has no pictures to show, only their vectors: leave out --show-images"
+            f"{faces.name} has no images to show, only embeddings: leave out --show-images"
         )
-    for one, model in zip(specs, others, strict=True):
-        kept, vectors = eyes.see(model, one, kept)
-        ranked.append((model, vectors, kept.ids))
-    towers = [_tower(model, _rows(x, ids, kept.ids), kept, agreed) for model, x, ids in ranked]
-    listed = getattr(everyone[0], "prompts", None)
-    known = audit_prompts(everyone[0], words or (None if listed else WORDS))
-    groups = choosable(kept, _crossings(run))
+    for model_spec, model in zip(specs, further_models, strict=True):
+        faces, vectors = embedder.embed(model, model_spec, faces)
+        embedded.append((model, vectors, faces.ids))
+    models_shown = [
+        _explorer_model(model, _rows(x, ids, faces.ids), faces, chosen_convention)
+        for model, x, ids in embedded
+    ]
+    model_prompts = getattr(all_models[0], "prompts", None)
+    prompts = audit_prompts(all_models[0], words or (None if model_prompts else WORDS))
+    groups = choosable(faces, _intersections(run))
     return ExplorerData(
-        towers=tuple(_beside_neutral(tower, groups, known) for tower in _own_names(towers)),
-        ids=kept.ids,
+        towers=tuple(
+            _with_neutral(shown, groups, prompts) for shown in _unique_names(models_shown)
+        ),
+        ids=faces.ids,
         groups=groups,
-        name=kept.name,
-        convention=agreed,
-        words=by_category(said if said and words is None else known),
-        images=kept.images if show_images else None,
-        notes=tuple(_notes(agreed, everyone, kept)),
+        name=faces.name,
+        convention=chosen_convention,
+        words=by_category(run_prompts if run_prompts and words is None else prompts),
+        images=faces.images if show_images else None,
+        notes=tuple(_notes(chosen_convention, all_models, faces)),
     )
 
 
-def _opened(place: Path, models: Sequence[str], images: str | None) -> Run | None:
-    """The run at a place; None where a store is there, and all that it lacks is named."""
-    if (place / "run.json").is_file():
-        run = Run.load(place)
+def _opened(directory: Path, models: Sequence[str], images: str | None) -> Run | None:
+    """The run in a directory, or None for a store; raises if something is missing."""
+    if (directory / "run.json").is_file():
+        run = Run.load(directory)
         if "panel" in run.meta:
             raise InputError(
-                f"{place} is a run of several models, which keeps no vectors: explore a run of one "
-                "of them, or name --model SPEC again and again with --images SPEC"
+                f"{directory} is a run of several models, which has no embeddings: explore a run "
+                "of one of them, or pass --model SPEC several times with --images SPEC"
             )
         return run
-    if not any(place.glob(f"*/{SPACE_FILE}")):
+    if not any(directory.glob(f"*/{SPACE_FILE}")):
         raise InputError(
-            f"{place} is neither a run (it has no run.json) nor a store of vectors (no "
-            f"{SPACE_FILE} in any folder of it)"
+            f"{directory} is neither a run (it has no run.json) nor a store (none of its folders "
+            f"has a {SPACE_FILE})"
         )
     if not models or images is None:
         raise InputError(
-            f"{place} is a store, which holds vectors and neither labels nor models: name them too "
-            "(--model SPEC --images SPEC)"
+            f"{directory} is a store, which has neither labels nor models: pass --model SPEC and "
+            "--images SPEC"
         )
     return None
 
 
 @dataclass(eq=False)
-class _Eyes:
-    """How models come by vectors of the same images."""
+class _Embedder:
+    """Embeds the same images by several models."""
 
     store: str | Path | None
     strict: bool
     progress: Progress | None
-    whose: str | None = None  # spec of the model that brought vectors belong to
+    owner: str | None = None  # spec of the model that supplied embeddings belong to
 
-    def see(self, model: Any, spec: str, faces: Faces) -> tuple[Faces, Floats]:
-        """The faces that a model can see, and its vectors of them."""
-        own = own_images(spec, model)
-        if own is not None and own.startswith("embeddings:"):  # known by its vectors alone
-            brought = _same_rows(faces, load_data(own, role="faces"), own, "vectors")
-            return faces, _corrected(model, brought)
+    def embed(self, model: Any, spec: str, faces: Faces) -> tuple[Faces, Floats]:
+        """The faces that a model can embed, with its embeddings."""
+        own_spec = own_images(spec, model)
+        if own_spec is not None and own_spec.startswith(
+            "embeddings:"
+        ):  # the model is its embeddings
+            own_faces = _same_rows(faces, load_data(own_spec, role="faces"), own_spec, "embeddings")
+            return faces, _corrected(model, own_faces)
         if faces.vectors is not None:
-            under = model.spec if isinstance(model, Debiased) else spec
-            self.whose = self.whose or under
-            if under != self.whose:
+            base_spec = model.spec if isinstance(model, Debiased) else spec
+            self.owner = self.owner or base_spec
+            if base_spec != self.owner:
                 raise InputError(
-                    f"the vectors of {faces.name} are those of {self.whose}, and {spec} needs its "
-                    "own: name pictures (--images SPEC), or vectors of either (embeddings:DIR)"
+                    f"the embeddings of {faces.name} are those of {self.owner}, but {spec} needs "
+                    "its own: pass images (--images SPEC), or embeddings of both (embeddings:DIR)"
                 )
             return faces, _corrected(model, faces)
         if isinstance(faces.images, ImageFiles | GeneratedImages):
             store = None if self.store is None else Store(Path(self.store))
-            done = embed(model, faces.images, faces.ids, store=store, pace=LoaderConfig(),
+            embedded = embed(model, faces.images, faces.ids, store=store, pace=LoaderConfig(),
                          strict=self.strict, progress=self.progress)  # fmt: skip
-            return faces.only(done.rows), done.vectors
+            return faces.only(embedded.rows), embedded.vectors
         if faces.images is None or not hasattr(model, "encode_images"):
             raise InputError(
-                f"{_name(model)} has no vectors of {faces.name}: it needs pictures and a model "
-                "that sees them (encode_images), or vectors (embeddings:DIR)"
+                f"{_name(model)} has no embeddings of {faces.name}: it needs images and a model "
+                "with encode_images, or embeddings (embeddings:DIR)"
             )
         return faces, to_numpy(model.encode_images(faces.images))
 
 
 def _corrected(model: Any, faces: Faces) -> Floats:
-    found = model.corrected(faces) if isinstance(model, Debiased) else faces
-    return to_numpy(found.vectors)
+    corrected = model.corrected(faces) if isinstance(model, Debiased) else faces
+    return to_numpy(corrected.vectors)
 
 
-def _same_rows(faces: Faces, data: Faces, spec: str, what: str) -> Faces:
-    """The same images as `data` has them: with its pictures and vectors."""
-    where = {one: row for row, one in enumerate(data.ids)}
-    missing = [one for one in faces.ids if one not in where]
+def _same_rows(faces: Faces, data: Faces, spec: str, kind: str) -> Faces:
+    """The same faces, with the images and embeddings of `data`."""
+    row_of = {image_id: row for row, image_id in enumerate(data.ids)}
+    missing = [image_id for image_id in faces.ids if image_id not in row_of]
     if missing:
         raise InputError(
             f"{len(missing):,} of the {len(faces):,} images are not in {spec} ({missing[0]!r}): "
-            f"name the {what} of the same images"
+            f"pass {kind} of the same images"
         )
-    found = data.only([where[one] for one in faces.ids])
-    return replace(faces, images=found.images, vectors=found.vectors)
+    selected = data.only([row_of[image_id] for image_id in faces.ids])
+    return replace(faces, images=selected.images, vectors=selected.vectors)
 
 
-def _of_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], Floats]:
-    """The images of a run, its words, and the vectors that it ranked."""
+def _from_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], Floats]:
+    """The images of a run, its words, and the embeddings that it ranked."""
     try:
-        found = seen(run, store=store)
+        scores = load_scores(run, store=store)
     except EmbeddingsUnavailableError as error:
         raise InputError(
-            f"this run cannot be explored: {error}. Audit again, or name where the vectors are "
+            f"this run cannot be explored: {error}. Audit again, or pass where the embeddings are "
             "(--store DIR)"
         ) from None
-    groups = {name: Groups.from_labels(x, attribute=name) for name, x in found.labels.items()}
+    groups = {name: Groups.from_labels(x, attribute=name) for name, x in scores.labels.items()}
     name = str(run.meta.get("data", {}).get("faces", {}).get("name", "images"))
-    return Faces(tuple(found.ids), groups, name=name), found.prompts, found.images
+    return Faces(tuple(scores.ids), groups, name=name), scores.prompts, scores.images
 
 
-def _model_of(run: Run, about: dict[str, Any]) -> tuple[Any, str]:
-    """The model of a run, which must still have the weights that it had."""
-    told = run.meta.get("model", {})
-    spec = told.get("spec")
+def _model_of(run: Run, load_options: dict[str, Any]) -> tuple[Any, str]:
+    """The model of a run; raises if its weights have changed."""
+    recorded = run.meta.get("model", {})
+    spec = recorded.get("spec")
     if not spec:
         raise InputError(
-            f"the run does not say how to load its model {told.get('name', '')!r} again: it was "
-            "given as an object. Explore it by --model SPEC --images SPEC"
+            f"the run does not record how to load its model {recorded.get('name', '')!r}, which "
+            "was given as an object: pass --model SPEC and --images SPEC instead of the run"
         )
-    model = load_model(spec, **about)
-    for mark in ("weights", "vectors"):
-        then, now = told.get(mark), getattr(model, "provenance", {}).get(mark)
-        if then and now and then != now:
-            raise InputError(f"{spec} is not what it was when the run was made: its {mark} differ")
+    model = load_model(spec, **load_options)
+    for key in ("weights", "vectors"):
+        recorded_value, current = recorded.get(key), getattr(model, "provenance", {}).get(key)
+        if recorded_value and current and recorded_value != current:
+            raise InputError(f"{spec} has changed since the run was made: its {key} differ")
     return model, str(spec)
 
 
 def _data_of(run: Run, spec: str | None, model: Any) -> str:
-    """The spec of a run's images."""
+    """The spec of the images of a run."""
     arguments = run.meta.get("arguments", {})
-    told = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
-    found = told.get("faces") or (told.get("data") or {}).get("faces") or own_images(spec, model)
-    if not found:
+    options = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
+    spec_found = (
+        options.get("faces") or (options.get("data") or {}).get("faces") or own_images(spec, model)
+    )
+    if not spec_found:
         raise InputError(
-            "the run does not say where its images are, since they were given as an object: "
-            "--images SPEC"
+            "the run does not record where its images are, which were given as an object: "
+            "pass --images SPEC"
         )
-    return str(found)
+    return str(spec_found)
 
 
-def _tower(model: Any, vectors: Floats, faces: Faces, convention: Convention) -> ExplorerModel:
+def _explorer_model(
+    model: Any, vectors: Floats, faces: Faces, convention: Convention
+) -> ExplorerModel:
     raw = convention.images == "raw"
     ready = matrix(vectors, "images", "images", "dimensions") if raw else unit(vectors, "images")
     ready = np.ascontiguousarray(ready, np.float32)
     order: Order | None = None
     if getattr(model, "reranks", False):
-        shown = model.reordering(faces)
+        reorder = model.reordering(faces)
 
         def order(scores: Floats, k: int) -> Any:
-            return shown(scores, k, None, ready)
+            return reorder(scores, k, None, ready)
 
     return ExplorerModel(_name(model), model.encode_texts, ready, order)
 
 
-def _beside_neutral(
-    tower: ExplorerModel, groups: dict[str, Groups], known: Sequence[Prompt]
+def _with_neutral(
+    model: ExplorerModel, groups: dict[str, Groups], known: Sequence[Prompt]
 ) -> ExplorerModel:
-    if tower.order is not None:  # what it shows is not in the order of its scores
-        return tower
-    found = neutral(tower.encode_texts, tower.vectors, groups, chosen(known))
-    return replace(tower, neutral=found)
+    if model.order is not None:  # its order is not by score
+        return model
+    reference = neutral(model.encode_texts, model.vectors, groups, chosen(known))
+    return replace(model, neutral=reference)
 
 
 def _rows(vectors: Floats, ids: Sequence[str], kept: Sequence[str]) -> Floats:
-    """The vectors of the images that are left, where another model could not see some."""
+    """The embeddings of the remaining images, if other models could not embed some."""
     if len(ids) == len(kept):
         return vectors
-    where = {one: row for row, one in enumerate(ids)}
-    return vectors[[where[one] for one in kept]]
+    row_of = {image_id: row for row, image_id in enumerate(ids)}
+    return vectors[[row_of[image_id] for image_id in kept]]
 
 
-def _check_speaks(model: Any) -> None:
+def _check_encodes_texts(model: Any) -> None:
     if not isinstance(model, TextEncoder):
         raise InputError(
-            f"{_name(model)} gives texts no vectors (it has no encode_texts), so nothing can be "
-            "typed here: the explorer takes two-tower models, such as testbed:dual"
+            f"{_name(model)} cannot embed texts (it has no encode_texts): the explorer needs a "
+            "dual encoder, such as testbed:dual"
         )
 
 
@@ -299,31 +343,31 @@ def _notes(convention: Convention, models: Iterable[Any], faces: Faces) -> Itera
     if convention.on(faces.name, faces.groups).balance != "asis":
         by = "gender" if convention.balance == "gender" else "group"
         yield (
-            f"An audit under {convention.name} draws as many images of each {by} as the smallest "
-            "has. Here all images are ranked."
+            f"An audit with the convention {convention.name} balances images by {by}. Here all "
+            "images are ranked."
         )
     for model in models:
         if isinstance(model, Debiased) and (rows := model.fitted_on(faces)):
             yield (
-                f"{_name(model)} was corrected on {len(rows):,} of these images: on them it looks "
+                f"{_name(model)} was fitted on {len(rows):,} of these images, on which it looks "
                 "better than it is."
             )
 
 
 def _convention(run: Run | None, name: str | None) -> Convention:
-    told = (run.meta.get("convention") or {}).get("name") if run is not None else None
-    return get_convention(name or str(told or "tiltmeter").partition("+")[0])
+    recorded = (run.meta.get("convention") or {}).get("name") if run is not None else None
+    return get_convention(name or str(recorded or "tiltmeter").partition("+")[0])
 
 
-def _crossings(run: Run | None) -> list[str]:
+def _intersections(run: Run | None) -> list[str]:
     arguments = {} if run is None else run.meta.get("arguments", {})
     return [*arguments.get("given", {}).get("cross", []),
             *arguments.get("defaulted", {}).get("cross", [])]  # fmt: skip
 
 
-def choosable(faces: Faces, asked: Iterable[str] = ()) -> dict[str, Groups]:
-    """Attributes and crossings that have between two and `MOST_GROUPS` groups."""
-    names = [*faces.groups, *asked, *("*".join(pair) for pair in combinations(faces.groups, 2))]
+def choosable(faces: Faces, requested: Iterable[str] = ()) -> dict[str, Groups]:
+    """Attributes and intersections that have between two and `MOST_GROUPS` groups."""
+    names = [*faces.groups, *requested, *("*".join(pair) for pair in combinations(faces.groups, 2))]
     sets: dict[frozenset[str], Groups] = {}
     for name in names:
         parts = frozenset(name.split("*"))
@@ -333,30 +377,30 @@ def choosable(faces: Faces, asked: Iterable[str] = ()) -> dict[str, Groups]:
                 sets[parts] = groups
     if not sets:
         raise InputError(
-            f"{faces.name} has no labels to compare groups by: two to {MOST_GROUPS} groups of an "
-            f"attribute are needed; it has {', '.join(faces.groups) or 'none'}"
+            f"{faces.name} has no attribute with 2 to {MOST_GROUPS} groups; its attributes are "
+            f"{', '.join(faces.groups) or 'none'}"
         )
     return {groups.attribute: groups for groups in sets.values()}
 
 
 def by_category(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
-    """Words to click on, each in the first of its templates."""
-    found: dict[str, dict[str, Prompt]] = {}
+    """Words to offer by category, each in its first template."""
+    words_by_category: dict[str, dict[str, Prompt]] = {}
     for prompt in prompts:
         if prompt.role == "word":
-            words = found.setdefault(prompt.category or "Words", {})
+            words = words_by_category.setdefault(prompt.category or "Words", {})
             words.setdefault(prompt.concept, prompt)
-    return {category: list(words.values()) for category, words in found.items()}
+    return {category: list(words.values()) for category, words in words_by_category.items()}
 
 
-def _own_names(towers: Sequence[ExplorerModel]) -> list[ExplorerModel]:
-    """Towers that a reader can tell apart: a second one of a name gets a number."""
-    taken: dict[str, int] = {}
+def _unique_names(models: Sequence[ExplorerModel]) -> list[ExplorerModel]:
+    """Models with unique names: a second one of a name gets a number."""
+    used: dict[str, int] = {}
     named = []
-    for tower in towers:
-        taken[tower.name] = taken.get(tower.name, 0) + 1
-        many = taken[tower.name]
-        named.append(tower if many == 1 else replace(tower, name=f"{tower.name} ({many})"))
+    for model in models:
+        used[model.name] = used.get(model.name, 0) + 1
+        number = used[model.name]
+        named.append(model if number == 1 else replace(model, name=f"{model.name} ({number})"))
     return named
 
 

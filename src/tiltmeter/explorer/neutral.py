@@ -1,7 +1,7 @@
-"""Neutral words on the same images: how far a model leans when nothing is meant by it.
+"""Neutral words on the same images, as a reference for prompts.
 
-A direction in a space of vectors leans somewhere, whatever it stands for: against chance alone
-nearly every prompt stands out. So a prompt is shown beside words that no stereotype is known of.
+Any direction in embedding space is associated with some group: compared with chance alone, nearly
+every prompt is significant. So a prompt is compared with words without a known stereotype.
 """
 
 from __future__ import annotations
@@ -24,43 +24,49 @@ from tiltmeter.stats.null import TOLERANCE
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 MOST_WORDS = 60
-FEWEST = 20  # fewer tell nothing at the level of one in twenty
+FEWEST = 20  # fewer cannot reach the 5% level
 BLOCK = 16  # words scored at a time
-DEEPEST = 1000  # the largest k that is asked for
+DEEPEST = 1000  # the largest k on offer
 
 
 @dataclass(frozen=True, eq=False)
 class NeutralReference:
-    """What a model makes of neutral words: their top images, and C-ASC by attribute."""
+    """Top images of neutral words, and their C-ASC by attribute."""
 
-    tops: Ints  # words x images, best first
+    top_images: Ints  # words x images, best first
     c_asc: dict[str, Floats]  # words x groups
 
     def __len__(self) -> int:
-        return len(self.tops)
+        return len(self.top_images)
 
-    def beside(self, found: QueryResult, groups: Groups, convention: Convention) -> dict[str, Any]:
-        """Where an answer lies among neutral words: how many lean as far, and the middle 90%."""
-        k, q = found.k, target_shares(convention.target, groups)
-        counts = group_counts(groups.codes[self.tops[:, :k]], len(groups.names))
+    def compare(
+        self, result: QueryResult, groups: Groups, convention: Convention
+    ) -> dict[str, Any]:
+        """Compare a result with neutral words: number that are as extreme, and their 90% range."""
+        k, q = result.k, target_shares(convention.target, groups)
+        counts = group_counts(groups.codes[self.top_images[:, :k]], len(groups.names))
         skews = max_skew_of_shares(counts / k, q, k=k, empty=convention.empty, skew=convention.skew)
         lo, hi = defined.quantile(skews, [0.05, 0.95])
-        far = np.abs(self.c_asc[groups.attribute])
+        neutral_sizes = np.abs(self.c_asc[groups.attribute])
         return {
             "words": len(self),
             "max_skew": {"lo": plain(float(lo)), "hi": plain(float(hi)),
-                         "as_far": int((skews >= found.max_skew.value - TOLERANCE).sum())},
-            "c_asc_as_far": [int((far[:, at] >= abs(one.c_asc) - TOLERANCE).sum())
-                             for at, one in enumerate(found.groups)],
+                         "as_far": int((skews >= result.max_skew.value - TOLERANCE).sum())},
+            "c_asc_as_far": [int((neutral_sizes[:, column] >= abs(group.c_asc) - TOLERANCE).sum())
+                             for column, group in enumerate(result.groups)],
         }  # fmt: skip
 
 
 def chosen(prompts: Sequence[Prompt]) -> list[str]:
-    """Texts of neutral words, one a word, evenly over the list where there are too many."""
-    texts = {one.concept: one.text for one in reversed(prompts) if one.role == "placebo"}
-    listed = list(texts.values())[::-1]
-    at = np.linspace(0, len(listed) - 1, min(MOST_WORDS, len(listed))).astype(int)
-    return [listed[row] for row in at]
+    """Texts of neutral words, one per word, evenly selected if there are too many."""
+    texts = {
+        prompt.concept: prompt.text for prompt in reversed(prompts) if prompt.role == "placebo"
+    }
+    texts_in_order = list(texts.values())[::-1]
+    selected = np.linspace(0, len(texts_in_order) - 1, min(MOST_WORDS, len(texts_in_order))).astype(
+        int
+    )
+    return [texts_in_order[row] for row in selected]
 
 
 def neutral(
@@ -69,19 +75,20 @@ def neutral(
     groups: Mapping[str, Groups],
     texts: Sequence[str],
 ) -> NeutralReference | None:
-    """Neutral words as a model sees them; None where they are too few, or unknown to it."""
+    """Rankings of neutral words by a model; None if they are too few or unknown to it."""
     if len(texts) < FEWEST:
         return None
     try:
-        said = unit(to_numpy(encode_texts(list(texts))), "texts").astype(vectors.dtype)
-    except TiltmeterError:  # a table of vectors, or a closed vocabulary, without these words
+        text_vectors = unit(to_numpy(encode_texts(list(texts))), "texts").astype(vectors.dtype)
+    except TiltmeterError:  # supplied embeddings or a closed vocabulary without these words
         return None
-    tops, near = [], {name: list[Floats]() for name in groups}
-    for start in range(0, len(said), BLOCK):
-        scores = said[start : start + BLOCK] @ vectors.T
-        tops.append(kernels(scores).select(scores, min(DEEPEST, scores.shape[1])))
-        for name, some in groups.items():
-            near[name].append(np.asarray(c_asc(scores, some)))
+    top_images, c_asc_by_attribute = [], {name: list[Floats]() for name in groups}
+    for start in range(0, len(text_vectors), BLOCK):
+        scores = text_vectors[start : start + BLOCK] @ vectors.T
+        top_images.append(kernels(scores).select(scores, min(DEEPEST, scores.shape[1])))
+        for name, labels in groups.items():
+            c_asc_by_attribute[name].append(np.asarray(c_asc(scores, labels)))
     return NeutralReference(
-        np.concatenate(tops), {name: np.concatenate(x) for name, x in near.items()}
+        np.concatenate(top_images),
+        {name: np.concatenate(x) for name, x in c_asc_by_attribute.items()},
     )

@@ -1,4 +1,4 @@
-"""A prompt into scores, with the last ones remembered: moving a slider encodes nothing anew."""
+"""Scores of prompts, with a cache: moving a slider does not encode the text again."""
 
 from __future__ import annotations
 
@@ -14,59 +14,61 @@ from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.types import Floats
 
 LONGEST = 2000  # characters of a prompt
-REMEMBERED = 2**26  # bytes of scores
+REMEMBERED = 2**26  # bytes of cached scores
 
 
 class QueryRunner:
-    """Answers prompts on a scene, from several threads."""
+    """Ranks images by prompts, from several threads."""
 
-    def __init__(self, scene: ExplorerData, *, remembered: int = REMEMBERED) -> None:
-        self.scene = scene
-        each = max(4 * len(scene), 1)
-        self._most = max(remembered // each, 2)
+    def __init__(self, data: ExplorerData, *, remembered: int = REMEMBERED) -> None:
+        self.data = data
+        bytes_per_query = max(4 * len(data), 1)
+        self._limit = max(remembered // bytes_per_query, 2)
         self._scores: OrderedDict[tuple[int, str], Floats] = OrderedDict()
         self._lock = Lock()
-        self._encoding = Lock()  # models are not made for two threads, and have all cores anyway
+        self._encoding = Lock()  # models are not thread-safe, and use all cores anyway
 
     def ask(self, text: str, *, model: int = 0, by: str | None = None, k: int = 100) -> QueryResult:
-        """Who comes up for a text, by the groups of an attribute."""
-        scene = self.scene
-        if not 0 <= model < len(scene.towers):
-            raise InputError(f"there is no model number {model}: 0 to {len(scene.towers) - 1}")
-        by = by if by is not None else next(iter(scene.groups))
-        if by not in scene.groups:
-            raise InputError("there is no such attribute; known: " + ", ".join(scene.groups))
-        if not 1 <= k <= len(scene):
-            raise InputError(f"k must lie between 1 and {len(scene):,}, the images; got {k}")
+        """Rank the images by a text, and compare the groups of an attribute."""
+        data = self.data
+        if not 0 <= model < len(data.towers):
+            raise InputError(f"unknown model {model}; expected 0 to {len(data.towers) - 1}")
+        by = by if by is not None else next(iter(data.groups))
+        if by not in data.groups:
+            raise InputError("unknown attribute; expected one of " + ", ".join(data.groups))
+        if not 1 <= k <= len(data):
+            raise InputError(
+                f"k must be between 1 and  {len(data):,}, the number of images; got {k}"
+            )
         scores = self.scores(checked(text), model)
-        order = scene.towers[model].order
-        groups = scene.groups[by]
-        return answer(scores, groups, k=k, convention=scene.convention, order=order)
+        order = data.towers[model].order
+        groups = data.groups[by]
+        return answer(scores, groups, k=k, convention=data.convention, order=order)
 
     def scores(self, text: str, model: int) -> Floats:
-        """How well each image fits a text; the same text is not encoded twice."""
+        """Scores of all images for a text; cached."""
         key = (model, text)
-        if (known := self._known(key)) is not None:
-            return known
+        if (cached := self._cached(key)) is not None:
+            return cached
         with self._encoding:
-            if (known := self._known(key)) is not None:  # another thread had the same question
-                return known
-            tower = self.scene.towers[model]
-            vector = unit(to_numpy(tower.encode_texts([text])), "texts")
-            if vector.shape != (1, tower.vectors.shape[1]):
+            if (cached := self._cached(key)) is not None:  # another thread has encoded it
+                return cached
+            shown_model = self.data.towers[model]
+            vector = unit(to_numpy(shown_model.encode_texts([text])), "texts")
+            if vector.shape != (1, shown_model.vectors.shape[1]):
                 raise InputError(
-                    f"{tower.name} gives texts {vector.shape[1]} dimensions and images "
-                    f"{tower.vectors.shape[1]}: they must come from one model"
+                    f"{shown_model.name} has {vector.shape[1]} dimensions for texts and "
+                    f"{shown_model.vectors.shape[1]} for images: they must come from one model"
                 )
-            scores = tower.vectors @ vector[0].astype(tower.vectors.dtype)
+            scores = shown_model.vectors @ vector[0].astype(shown_model.vectors.dtype)
         scores = np.asarray(scores)
         with self._lock:
             self._scores[key] = scores
-            while len(self._scores) > self._most:
+            while len(self._scores) > self._limit:
                 self._scores.popitem(last=False)
         return scores
 
-    def _known(self, key: tuple[int, str]) -> Floats | None:
+    def _cached(self, key: tuple[int, str]) -> Floats | None:
         with self._lock:
             if key in self._scores:
                 self._scores.move_to_end(key)
@@ -74,7 +76,7 @@ class QueryRunner:
 
 
 def checked(text: str) -> str:
-    """A prompt that a model can be asked: some text, not too much, and really text.
+    """The prompt without outer spaces; raises if it is empty, too long or invalid.
 
     >>> checked("  a nurse ")
     'a nurse'
@@ -85,6 +87,6 @@ def checked(text: str) -> str:
         raise InputError("type a prompt: this one is empty")
     try:
         text.encode()
-    except UnicodeEncodeError:  # half a pair of surrogates
+    except UnicodeEncodeError:  # lone surrogates
         raise InputError("this prompt is not valid Unicode text") from None
     return text.strip()

@@ -1,7 +1,7 @@
-"""One prompt's scores into what the page shows: the top k, and each group beside its null.
+"""Results of one prompt: the top k, and each group with its null.
 
-Everything here is exact or closed-form, so that it can be had while somebody types: counts against
-the hypergeometric, C-ASC against the moments of all relabellings, MaxSkew against exact draws.
+Everything is exact or closed-form, and so fast enough for typing: counts against the hypergeometric
+distribution, C-ASC against its permutation moments, MaxSkew against exact draws.
 """
 
 from __future__ import annotations
@@ -32,44 +32,44 @@ from tiltmeter.stats.null import (
 from tiltmeter.types import Floats, Groups, Ints
 
 DRAWS = 2000  # of random rankings, for the null of MaxSkew
-LEVEL = 0.05  # of the p-values over all groups, below which a group is said to stand out
+LEVEL = 0.05  # of the Holm-adjusted p-values of groups
 
-#: Gives the rows to show for scores (queries x items) and k: of a model that re-ranks.
+#: A re-ranker: the rows of the top k for scores (queries x items).
 Order = Callable[[Floats, int], Ints]
 
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What one prompt does to one group. Undefined is NaN."""
+    """Results of one prompt for one group; NaN if undefined."""
 
     name: str
-    size: int  # images of it
-    count: float  # in the top k; expected over all orders of equal scores, if so agreed
+    size: int  # number of images
+    count: float  # in the top k; expected over ties, if the convention says so
     share: float  # of the top k
-    expected: float  # share that chance gives on average
-    lo: float  # of the share: chance stays between these in 95% of rankings
+    expected: float  # mean share by chance
+    lo: float  # 95% range of the share by chance
     hi: float
-    p: float  # of the count, exact, two-sided
-    p_holm: float  # the same, allowing for all groups here; not for other prompts
+    p: float  # exact, two-sided
+    p_holm: float  # adjusted over groups, not over prompts
     skew: float
-    skew_lo: float  # what chance gives in 95% of rankings
+    skew_lo: float  # 95% range by chance
     skew_hi: float
     c_asc: float
-    c_asc_low: float  # 95% interval, other images of the same kind
+    c_asc_low: float  # 95% interval
     c_asc_high: float
-    c_asc_null: float  # chance stays within plus and minus this in 95% of relabellings
+    c_asc_null: float  # 95% of permutations are within plus and minus this
     c_asc_p: float
 
     @property
     def leans(self) -> int:
-        """1 where there are more of it than chance gives, -1 where fewer, 0 where neither."""
-        sure = self.p_holm <= LEVEL
-        return int(np.sign(self.share - self.expected)) if sure else 0
+        """1 if the group is significantly overrepresented, -1 if underrepresented, otherwise 0."""
+        significant = self.p_holm <= LEVEL
+        return int(np.sign(self.share - self.expected)) if significant else 0
 
 
 @dataclass(frozen=True)
 class MetricWithNull:
-    """One number of the whole top k beside its null."""
+    """A metric of the whole top k with its null."""
 
     value: float
     null_mean: float
@@ -80,24 +80,24 @@ class MetricWithNull:
 
 @dataclass(frozen=True, eq=False)
 class QueryResult:
-    """Who comes up for a prompt."""
+    """The top k of a prompt, by group."""
 
     k: int
     n: int
     rows: Ints  # of the images, best first
-    scores: Floats  # theirs
-    codes: Ints  # their groups
+    scores: Floats
+    codes: Ints  # groups
     groups: tuple[GroupResult, ...]
     max_skew: MetricWithNull
-    tied: int  # images that score just as the last one shown
+    tied: int  # images with the score of the last one
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, with None where something is undefined."""
-        told = [{**asdict(one), "leans": one.leans} for one in self.groups]
+        """Plain values for JSON, with None for undefined ones."""
+        rows = [{**asdict(group), "leans": group.leans} for group in self.groups]
         return {
             "k": self.k,
             "n": self.n,
-            "groups": [{name: plain(value) for name, value in one.items()} for one in told],
+            "groups": [{name: plain(value) for name, value in group.items()} for group in rows],
             "max_skew": {name: plain(value) for name, value in asdict(self.max_skew).items()},
             "tied": self.tied,
         }
@@ -106,12 +106,12 @@ class QueryResult:
 def answer(
     scores: Floats, groups: Groups, *, k: int, convention: Convention, order: Order | None = None
 ) -> QueryResult:
-    """The top `k` of all images by `scores`, and each group in it beside chance.
+    """The top `k` of all images by `scores`, and each group with its null.
 
     >>> from tiltmeter.metrics.convention import get_convention
     >>> half = Groups.from_labels(["a", "b"] * 50)
-    >>> found = answer(np.arange(100.0) % 2, half, k=20, convention=get_convention("tiltmeter"))
-    >>> [(one.name, one.count, one.leans) for one in found.groups]
+    >>> result = answer(np.arange(100.0) % 2, half, k=20, convention=get_convention("tiltmeter"))
+    >>> [(group.name, group.count, group.leans) for group in result.groups]
     [('a', 0.0, -1), ('b', 20.0, 1)]
     """
     n = len(scores)
@@ -124,7 +124,7 @@ def answer(
         rows, codes = np.asarray(top.ids[0]), np.asarray(top.codes[0])
         counts = np.asarray(top.counts(k, convention.ties), dtype=float)[0]
         tied = int(top.tied[0].sum())
-    else:  # what is shown is what counts, in the order in which it is shown
+    else:  # a re-ranker's own order
         rows = np.asarray(order(matrix, k))[0, :k]
         codes, tied = groups.codes[rows], 1
         counts = group_counts(codes[None], len(groups.names))[0]
@@ -134,13 +134,13 @@ def answer(
         rows=rows,
         scores=np.asarray(matrix[0, rows], dtype=float),
         codes=codes,
-        groups=_beside_chance(counts, Moments.of(matrix, groups), groups, k, convention),
+        groups=_group_results(counts, Moments.of(matrix, groups), groups, k, convention),
         max_skew=_max_skew(counts, groups, k, convention),
         tied=tied,
     )
 
 
-def _beside_chance(
+def _group_results(
     counts: Floats, moments: Moments, groups: Groups, k: int, convention: Convention
 ) -> tuple[GroupResult, ...]:
     band = top_count_null(groups.counts, k)
@@ -150,39 +150,41 @@ def _beside_chance(
         skew_of_shares(shares, q, k=k, empty=convention.empty)
         for shares in (counts / k, band.lo / k, band.hi / k)
     )
-    c_asc, c_low, c_high, c_null, c_p = c_asc_beside_chance(moments)
+    c_asc, c_low, c_high, c_null, c_p = c_asc_with_null(moments)
     columns = (
         groups.counts, counts, counts / k, band.mean / k, band.lo / k, band.hi / k, p, holm(p),
         skew, low, high, c_asc, c_low, c_high, c_null, c_p,
     )  # fmt: skip
     return tuple(
-        GroupResult(name, int(size), *(float(one) for one in rest))
+        GroupResult(name, int(size), *(float(value) for value in rest))
         for name, size, *rest in zip(groups.names, *columns, strict=True)
     )
 
 
-def c_asc_beside_chance(moments: Moments) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """C-ASC of each group of one query: value, 95% interval, 95% reach of its null, p.
+def c_asc_with_null(moments: Moments) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """C-ASC of each group of one query: value, 95% interval, 95% range of its null, p.
 
-    Over all relabellings the gap of a group of n_G among n has exactly the variance
-    s^2 n / (n_G (n - n_G)); normal quantiles are put on it. The interval is Welch's, the spread s
-    taken as known.
+    Over all permutations the gap of a group of n_G among n has exactly the variance
+    s^2 n / (n_G (n - n_G)); quantiles are normal. The interval is Welch's, with the spread s taken
+    as known.
     """
     value = np.asarray(c_asc_of_moments(moments), dtype=float)[0]
     count, mean, m2 = (np.asarray(x, dtype=float) for x in (moments.count, *_first(moments)))
-    whole = moments.total()
-    n, total = float(whole.count[0]), float(whole.m2[0, 0])
+    total_moments = moments.total()
+    n, total = float(total_moments.count[0]), float(total_moments.m2[0, 0])
     rest = n - count
     with np.errstate(divide="ignore", invalid="ignore"):
-        rest_mean = (n * float(whole.mean[0, 0]) - count * mean) / rest
+        rest_mean = (n * float(total_moments.mean[0, 0]) - count * mean) / rest
         rest_m2 = np.maximum(total - m2 - count * rest / n * (mean - rest_mean) ** 2, 0.0)
         within = m2 / (count - 1) / count + rest_m2 / (rest - 1) / rest
         error = np.sqrt(within / (total / (n - 1)))
         spread = np.sqrt(n / (count * rest))
         p = np.array([math.erfc(abs(z) / math.sqrt(2)) for z in value / spread])
-    lost = np.isnan(value)
-    arm, reach = (np.where(lost | ~np.isfinite(x), np.nan, Z * x) for x in (error, spread))
-    return value, value - arm, value + arm, reach, np.where(lost, np.nan, p)
+    undefined = np.isnan(value)
+    half_width, reach = (
+        np.where(undefined | ~np.isfinite(x), np.nan, Z * x) for x in (error, spread)
+    )
+    return value, value - half_width, value + half_width, reach, np.where(undefined, np.nan, p)
 
 
 def _first(moments: Moments) -> tuple[Floats, Floats]:
@@ -193,14 +195,14 @@ def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) ->
     shares = target_shares(convention.target, groups)
     empty, skew = convention.empty, convention.skew
     value = float(max_skew_of_shares(counts / k, shares, k=k, empty=empty, skew=skew))
-    sizes = tuple(int(one) for one in groups.counts)
+    sizes = tuple(int(size) for size in groups.counts)
     draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, empty, skew)
     band = band_of(draws)
     p = float(p_of_draws(value, draws, "greater"))
     return MetricWithNull(value, float(band.mean), float(band.lo), float(band.hi), p)
 
 
-@lru_cache(maxsize=256)  # of an attribute and a k: the same for every prompt
+@lru_cache(maxsize=256)  # the same for all prompts of an attribute and k
 def _max_skew_draws(
     sizes: tuple[int, ...], shares: tuple[float, ...], k: int, empty: str, skew: str
 ) -> Floats:
@@ -209,5 +211,5 @@ def _max_skew_draws(
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold: None for what is undefined."""
+    """The value for JSON: None if it is not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""The local server: one page, one question (`rank`), and small pictures where they are allowed."""
+"""The local server: one page, one endpoint (`rank`), and thumbnails if images are shown."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from tiltmeter.explorer.thumbnails import Thumbnails
 from tiltmeter.pages.plots import drawing
 
 HOST = "127.0.0.1"
-LARGEST = 2**15  # bytes of a question
-DRAINED = 2**23  # bytes of a question that is too large, read and thrown away before it is refused
-AT_ONCE = 2  # questions worked on side by side
-WAITING = 256  # connections; more are told to come back
-MOST_SHOWN = 1000  # images of a gallery: the largest k
+MAX_BODY = 2**15  # bytes of a request
+MAX_DRAINED = 2**23  # bytes of a too large request, read before it is refused
+MAX_PARALLEL = 2  # requests processed in parallel
+MAX_CONNECTIONS = 256  # more are refused
+MOST_SHOWN = 1000  # the largest k
 STOPS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000)
 
 
-def application(scene: ExplorerData, *, token: str, port: int) -> Guard:
-    """The page on a scene, for those who know the token."""
-    asker = QueryRunner(scene)
-    pictures = None if scene.images is None else Thumbnails(scene.images)
-    limiter: list[anyio.CapacityLimiter] = []  # made in the loop that it belongs to
-    page = html(scene)
+def application(data: ExplorerData, *, token: str, port: int) -> Guard:
+    """The web application for the data, protected by the token."""
+    runner = QueryRunner(data)
+    thumbnails = None if data.images is None else Thumbnails(data.images)
+    limiter: list[anyio.CapacityLimiter] = []  # created in its event loop
+    page = html(data)
 
     async def in_thread(work: Callable[[], Any]) -> Any:
         if not limiter:
-            limiter.append(anyio.CapacityLimiter(AT_ONCE))
+            limiter.append(anyio.CapacityLimiter(MAX_PARALLEL))
         return await anyio.to_thread.run_sync(work, limiter=limiter[0])
 
     async def index(request: Request) -> Response:
@@ -60,26 +60,26 @@ def application(scene: ExplorerData, *, token: str, port: int) -> Guard:
 
     async def rank(request: Request) -> Response:
         started = time.perf_counter()
-        asked = await _question(request)
-        found = await in_thread(partial(asker.ask, **asked))
-        tower, by = scene.towers[asked["model"]], asked.get("by", next(iter(scene.groups)))
-        told = {**found.as_dict(), "model": tower.name, "neutral": None}
-        if tower.neutral is not None:
-            told["neutral"] = tower.neutral.beside(found, scene.groups[by], scene.convention)
-        told["top"] = [
-            {"row": int(row), "id": scene.ids[row], "group": int(code), "score": float(score)}
-            for row, code, score in zip(found.rows, found.codes, found.scores, strict=True)
+        question = await _question(request)
+        result = await in_thread(partial(runner.ask, **question))
+        model, by = data.towers[question["model"]], question.get("by", next(iter(data.groups)))
+        response = {**result.as_dict(), "model": model.name, "neutral": None}
+        if model.neutral is not None:
+            response["neutral"] = model.neutral.compare(result, data.groups[by], data.convention)
+        response["top"] = [
+            {"row": int(row), "id": data.ids[row], "group": int(code), "score": float(score)}
+            for row, code, score in zip(result.rows, result.codes, result.scores, strict=True)
         ]
-        told["milliseconds"] = round(1000 * (time.perf_counter() - started), 1)
-        return JSONResponse(told)
+        response["milliseconds"] = round(1000 * (time.perf_counter() - started), 1)
+        return JSONResponse(response)
 
     async def image(request: Request) -> Response:
-        if pictures is None:
-            raise HTTPException(404, "pictures are not shown: start with --show-images")
-        found = await in_thread(partial(pictures.get, int(request.path_params["row"])))
-        if found is None:
-            raise HTTPException(404, "there is no such picture")
-        return Response(found[0], media_type=found[1])
+        if thumbnails is None:
+            raise HTTPException(404, "images are not shown: start with --show-images")
+        thumbnail = await in_thread(partial(thumbnails.get, int(request.path_params["row"])))
+        if thumbnail is None:
+            raise HTTPException(404, "no such image")
+        return Response(thumbnail[0], media_type=thumbnail[1])
 
     async def refused(request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
@@ -102,52 +102,52 @@ def application(scene: ExplorerData, *, token: str, port: int) -> Guard:
 
 
 async def _question(request: Request) -> dict[str, Any]:
-    """What is asked: `text`, and if one wishes `model`, `by`, `k`; refused where it is not that."""
+    """Parse a request: `text`, and optionally `model`, `by` and `k`; raises if invalid."""
     body, size = bytearray(), 0
     async for part in request.stream():
         size += len(part)
-        if size <= LARGEST:
+        if size <= MAX_BODY:
             body += part
-        elif size > DRAINED:
+        elif size > MAX_DRAINED:
             break
-    if size > LARGEST:
-        raise HTTPException(413, f"too much: a prompt has at most {LONGEST:,} characters")
+    if size > MAX_BODY:
+        raise HTTPException(413, f"request too large: a prompt has at most {LONGEST:,} characters")
     try:
-        asked = json.loads(bytes(body))
+        question = json.loads(bytes(body))
     except (ValueError, RecursionError):
-        raise InputError("the question is not JSON") from None
+        raise InputError("the request is not JSON") from None
     kinds = {"text": str, "model": int, "by": str, "k": int}
-    if not isinstance(asked, dict) or not {"text"} <= set(asked) <= set(kinds):
-        raise InputError("a question has a text, and may have a model, an attribute (by) and k")
-    for name, value in asked.items():
-        if type(value) is not kinds[name]:  # true is no number here
-            raise InputError(f"{name} must be a {'text' if kinds[name] is str else 'whole number'}")
-    if asked.get("k", 1) > MOST_SHOWN:
-        raise InputError(f"at most {MOST_SHOWN:,} images are shown; got k = {asked['k']:,}")
-    return {"model": 0, **asked}
+    if not isinstance(question, dict) or not {"text"} <= set(question) <= set(kinds):
+        raise InputError("expected text, and optionally model, by (an attribute) and k")
+    for name, value in question.items():
+        if type(value) is not kinds[name]:  # bool is not accepted as int
+            raise InputError(f"{name} must be a {'string' if kinds[name] is str else 'number'}")
+    if question.get("k", 1) > MOST_SHOWN:
+        raise InputError(f"at most {MOST_SHOWN:,} images are shown; got k = {question['k']:,}")
+    return {"model": 0, **question}
 
 
-def html(scene: ExplorerData) -> str:
-    """The page before anything is asked."""
+def html(data: ExplorerData) -> str:
+    """The initial page."""
     from jinja2 import Environment
 
-    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    most = min(MOST_SHOWN, len(scene))
-    singles = [name for name in scene.groups if "*" not in name]
-    return made.from_string(_file("page.html.j2")).render(
-        scene=scene,
-        count=len(scene),
-        attributes=singles,
-        crossings=[name for name in scene.groups if name not in singles],
-        stops=[stop for stop in STOPS if stop < most] + [most],
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    largest_k = min(MOST_SHOWN, len(data))
+    attributes = [name for name in data.groups if "*" not in name]
+    return environment.from_string(_file("page.html.j2")).render(
+        scene=data,
+        count=len(data),
+        attributes=attributes,
+        crossings=[name for name in data.groups if name not in attributes],
+        stops=[stop for stop in STOPS if stop < largest_k] + [largest_k],
         longest=LONGEST,
-        pictures=scene.images is not None,
-        words=sum(map(len, scene.words.values())),
+        pictures=data.images is not None,
+        words=sum(map(len, data.words.values())),
     )
 
 
 def css() -> str:
-    """The colours of the report, and the page's own style."""
+    """Colours of the report, and the page's style sheet."""
     return str(drawing.variables()) + _file("page.css")  # plain text: Markup would escape quotes
 
 
@@ -155,22 +155,22 @@ def _file(name: str) -> str:
     return (resources.files("tiltmeter.explorer") / name).read_text(encoding="utf-8")
 
 
-def bound(port: int | None) -> socket.socket:
-    """A socket on this machine alone; the system chooses the port where none is given."""
-    taken = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def bind_port(port: int | None) -> socket.socket:
+    """A socket on localhost; the system chooses the port if none is given."""
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        taken.bind((HOST, port or 0))
+        sock.bind((HOST, port or 0))
     except OSError as error:
-        taken.close()
+        sock.close()
         raise InputError(
-            f"port {port} cannot be had ({error.strerror}): name another --port, or none"
+            f"port {port} is not available ({error.strerror}): pass another --port, or none"
         ) from None
-    return taken
+    return sock
 
 
 class Server(uvicorn.Server):
-    """A server that says when it can be asked."""
+    """A server that reports when it is ready."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -181,43 +181,44 @@ class Server(uvicorn.Server):
         self.ready()
 
 
-def configured(app: Guard) -> uvicorn.Config:
-    """How the server runs: quietly, and with a limit to everything."""
+def server_config(app: Guard) -> uvicorn.Config:
+    """Configuration of the server: no logs, and limits."""
     return uvicorn.Config(
         app,
-        log_level="critical",  # the address holds the token: it is not logged
+        log_level="critical",  # the address contains the token, so it is not logged
         access_log=False,
         server_header=False,
         proxy_headers=False,
         lifespan="off",
         ws="none",
         http="h11",
-        limit_concurrency=WAITING,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=2,
     )
 
 
-def serve(scene: ExplorerData, *, port: int | None = None, ready: Callable[[str], None]) -> None:
-    """Serves until it is stopped; `ready` is told the address once it can be opened."""
-    one_thread_each()
-    taken = bound(port)
-    token, number = new_token(), taken.getsockname()[1]
-    warm(scene)
-    config = configured(application(scene, token=token, port=number))
-    Server(config, partial(ready, f"http://{HOST}:{number}/{token}/")).run(sockets=[taken])
+def serve(data: ExplorerData, *, port: int | None = None, ready: Callable[[str], None]) -> None:
+    """Serve the explorer until it is stopped; `ready` is called with the address."""
+    limit_threads()
+    sock = bind_port(port)
+    token, number = new_token(), sock.getsockname()[1]
+    warm(data)
+    config = server_config(application(data, token=token, port=number))
+    Server(config, partial(ready, f"http://{HOST}:{number}/{token}/")).run(sockets=[sock])
 
 
-def one_thread_each() -> None:
-    """One prompt is too small to share out: with two questions at once, or with anything else on
-    the cores, threads that wait for each other took ten times as long (benchmarks/explore.py).
+def limit_threads() -> None:
+    """Use one torch thread: for single prompts, more were up to ten times slower under load.
+
+    Measured by benchmarks/explore.py.
     """
-    torch: Any = sys.modules.get("torch")  # where no model needs it, it is not there
+    torch: Any = sys.modules.get("torch")  # not imported unless a model needs it
     if torch is not None:
         torch.set_num_threads(1)
 
 
-def warm(scene: ExplorerData) -> None:
-    """Compiles what the first question would wait for."""
-    scores = scene.towers[0].vectors[:, 0].copy()
-    for groups in scene.groups.values():
-        answer(scores, groups, k=min(100, len(scene)), convention=scene.convention)
+def warm(data: ExplorerData) -> None:
+    """Compile numba functions before the first request."""
+    scores = data.towers[0].vectors[:, 0].copy()
+    for groups in data.groups.values():
+        answer(scores, groups, k=min(100, len(data)), convention=data.convention)

@@ -1,1 +1,1 @@
-"""What runs say together: comparison of two runs, frontier of corrections, calibration, panels."""
+"""Results of several runs: comparison, frontier of debiasers, calibration, panels, bundles."""

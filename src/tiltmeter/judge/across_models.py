@@ -1,7 +1,7 @@
-"""What several models together say of propagation and of caption choice.
+"""Results of propagation and caption choice across models.
 
-The meta-analysis of all rhos and whether they rise with size (bias propagation); McNemar's test of
-two models on the same pictures, and whether who sees more stereotypes more (VLStereoSet).
+The meta-analysis of all rhos and their trend with model size (bias propagation); McNemar's test of
+two models on the same images, and the correlation of relevance and bias (VLStereoSet).
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from tiltmeter.results import Run, rows
 READINGS = ("matching", "cosine")
 
 
-def over_models(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> Iterator[pa.Table]:
-    """Rows of a panel, as far as its runs have the probes."""
+def rows_across_models(
+    runs: Sequence[Run], constants: dict[str, Any], seed: int
+) -> Iterator[pa.Table]:
+    """Rows across models, for the probes that the runs have."""
     propagating = [
         run
         for run in runs
@@ -42,24 +44,24 @@ def over_models(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> It
 
 
 def _propagation(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> Iterator[pa.Table]:
-    found = meta_analysis(runs)
+    pooled = meta_analysis(runs)
     yield rows(
-        len(found),
+        len(pooled),
         **constants,
         metric="rho_mean",
-        experiment=[f"propagation, {name or 'all experiments'}" for name in found],
-        value=[one.fisher for one in found.values()],
-        ci_low=[one.ci_low for one in found.values()],
-        ci_high=[one.ci_high for one in found.values()],
+        experiment=[f"propagation, {name or 'all experiments'}" for name in pooled],
+        value=[entry.fisher for entry in pooled.values()],
+        ci_low=[entry.ci_low for entry in pooled.values()],
+        ci_high=[entry.ci_high for entry in pooled.values()],
         ci_method="Student's over analyses, Fisher's z",
-        n=[one.analyses for one in found.values()],
-        note=[f"plain mean {one.mean:.3f} ± {one.sd:.3f}" for one in found.values()],
+        n=[entry.analyses for entry in pooled.values()],
+        note=[f"plain mean {entry.mean:.3f} ± {entry.sd:.3f}" for entry in pooled.values()],
     )
     try:
         trend = by_size(runs, seed=seed)
-    except InputError:  # a model that does not tell its size, or one model on several data sets
+    except InputError:  # unknown size, or one model on several datasets
         return
-    sizes = ", ".join(f"{one['model']} {one['parameters']:,.0f}" for one in trend.models)
+    sizes = ", ".join(f"{entry['model']} {entry['parameters']:,.0f}" for entry in trend.models)
     yield rows(
         1,
         **constants,
@@ -76,30 +78,30 @@ def _propagation(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> I
 def _choices(runs: Sequence[Run], reading: str, constants: dict[str, Any]) -> Iterator[pa.Table]:
     for first, second in combinations(runs, 2):
         try:
-            found = compare_choices(first, second, reading)
-        except InputError:  # other pictures or other captions: nothing is paired
+            comparisons = compare_choices(first, second, reading)
+        except InputError:  # different images or captions: nothing to pair
             continue
         names = [run.where(probe="stereotype")[0]["model"] for run in (first, second)]
         yield rows(
-            len(found),
+            len(comparisons),
             **constants,
             metric="vlbs_change",
             experiment=f"{reading}, {names[1]} less {names[0]}",
-            category=[one.category for one in found],
-            value=[100 * one.test.difference for one in found],
+            category=[comparison.category for comparison in comparisons],
+            value=[100 * comparison.test.difference for comparison in comparisons],
             ideal=0.0,
-            ci_low=[100 * one.test.ci_low for one in found],
-            ci_high=[100 * one.test.ci_high for one in found],
+            ci_low=[100 * comparison.test.ci_low for comparison in comparisons],
+            ci_high=[100 * comparison.test.ci_high for comparison in comparisons],
             ci_method="Agresti and Min",
-            p=[one.test.p for one in found],
+            p=[comparison.test.p for comparison in comparisons],
             p_side="two",
-            p_bh=[one.p_bh for one in found],
-            n=[one.n for one in found],
-            n_undefined=[one.tied for one in found],
-            note="McNemar's exact test on the same pictures",
+            p_bh=[comparison.p_bh for comparison in comparisons],
+            n=[comparison.n for comparison in comparisons],
+            n_undefined=[comparison.tied for comparison in comparisons],
+            note="McNemar's exact test on the same images",
         )
     try:
-        found_r = relevance_and_bias(runs, reading)
+        correlation = relevance_and_bias(runs, reading)
     except InputError:  # fewer than three models
         return
     yield rows(
@@ -107,11 +109,11 @@ def _choices(runs: Sequence[Run], reading: str, constants: dict[str, Any]) -> It
         **constants,
         metric="pearson",
         experiment=f"{reading}, vlrs with vlbs over models",
-        value=found_r.pearson,
-        ci_low=found_r.ci_low,
-        ci_high=found_r.ci_high,
+        value=correlation.pearson,
+        ci_low=correlation.ci_low,
+        ci_high=correlation.ci_high,
         ci_method="Fisher's z",
-        p=found_r.p,
+        p=correlation.p,
         p_side="two",
-        n=len(found_r.models),
+        n=len(correlation.models),
     )

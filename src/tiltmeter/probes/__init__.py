@@ -1,4 +1,4 @@
-"""Probes, one file a published protocol: a model and data in, rows of results out."""
+"""Probes, one per published protocol: they take a model and data and return rows of results."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PROBES = Registry(
         "zero_shot": "tiltmeter.probes.zero_shot:PROBE",
         "harms": "tiltmeter.probes.harms:PROBE",
         "strength": "tiltmeter.probes.strength:PROBE",
-        "eat": "tiltmeter.probes.eat:OF_WORDS",
-        "ieat": "tiltmeter.probes.eat:OF_PICTURES",
+        "eat": "tiltmeter.probes.eat:EAT_PROBE",
+        "ieat": "tiltmeter.probes.eat:IEAT_PROBE",
         "propagation": "tiltmeter.probes.propagation.probe:PROBE",
         "stereotype": "tiltmeter.probes.stereotype.probe:PROBE",
         "counterfactual": "tiltmeter.probes.counterfactual.probe:PROBE",

@@ -1,9 +1,9 @@
-"""Are these nearer to those than the others are? WEAT, SEAT, iEAT and SC-EAT.
+"""Embedding association tests: WEAT, SEAT, iEAT and SC-EAT.
 
-Two sets of targets (X, Y) and two of attributes (A, B), each of words or of pictures. WEAT
-(Caliskan et al. 2017) takes words, SEAT (May et al. 2019) words in sentences, iEAT (Steed and
-Caliskan 2021) pictures; where X and Y are pictures and A and B words, the test goes across the two
-towers. SC-EAT is the test of a single target.
+Is one set of targets closer to the attributes A than to B, compared with another set of targets?
+Each of the sets X, Y (targets), A and B (attributes) has words or images. WEAT (Caliskan et al.
+2017) takes words, SEAT (May et al. 2019) words in sentences, iEAT (Steed and Caliskan 2021) images;
+with images as targets and words as attributes the test is cross-modal. SC-EAT tests one target.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, TextEncoder
 
-#: Sentences that say nothing but the word (May et al. 2019). They inflect theirs; these do not.
+#: Semantically bleached sentences (May et al. 2019), without their inflections.
 SENTENCES = (
     "This is {}.", "That is {}.", "There is {}.", "Here is {}.", "{} is here.", "{} is there.",
 )  # fmt: skip
 DRAWS = 10_000  # random partitions, where there are more than a million
-FEWEST = 2  # stimuli of a set
+FEWEST = 2  # stimuli per set
 
 #: A test: its name, and the names of the sets X, Y, A and B.
 Test = tuple[str, str, str, str, str]
 
 _VALENCE = ("valence/pleasant", "valence/unpleasant")
 #: The tests of Steed and Caliskan (2021), by the folders of their release. X is the set that their
-#: hypothesis puts nearer to A, as there.
+#: hypothesis associates with A.
 IEAT: tuple[Test, ...] = (
     ("Insect-Flower", "insect-flower/flower", "insect-flower/insect", *_VALENCE),
     ("Weapon", "weapon/black", "weapon/white", "weapon/tool", "weapon/weapon"),
@@ -63,7 +63,7 @@ IEAT: tuple[Test, ...] = (
     ("Gender-Science", "gender/science", "gender/liberal-arts", "gender/male", "gender/female"),
     ("Gender-Career", "gender/career", "gender/family", "gender/male", "gender/female"),
 )
-#: Sets of words, of the list `weat`, that say what a folder of attributes shows.
+#: Word sets of the list `weat` that correspond to folders of attribute images.
 AS_WORDS = {
     "valence/pleasant": "pleasant-25",
     "valence/unpleasant": "unpleasant-25b",
@@ -74,7 +74,7 @@ AS_WORDS = {
 
 @dataclass(frozen=True, eq=False)
 class Stimuli:
-    """One set: unit vectors of each stimulus in each wording, stimuli x wordings x dimensions."""
+    """One set of stimuli; `vectors` are unit vectors, stimuli x wordings x dimensions."""
 
     name: str
     kind: str  # text or image
@@ -91,7 +91,7 @@ class Stimuli:
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """One effect with all that stands beside it; NaN where undefined, and `note` says why."""
+    """One effect size with p, null band and interval; NaN where undefined, with a note why."""
 
     value: float = math.nan
     p: float = math.nan
@@ -111,20 +111,51 @@ def eat(
     seed: int = 0,
     resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no pictures.
+    """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no images.
 
-    `words` are the sets by name. `sentences` without any leaves SEAT out.
+    Parameters
+    ----------
+    model : TextEncoder
+        The model to audit.
+    words : mapping
+        Word sets by name.
+    tests : sequence of tuple
+        Name of each test, and the names of its sets X, Y, A and B.
+    sentences : sequence of str
+        Templates of SEAT, with `{}` for the word; empty leaves SEAT out.
+    ddof : str
+        Denominator of the effect size, a key of `DDOF`.
+    convention : Convention, optional
+        Recorded only.
+    seed : int
+        Seed of permutations and bootstrap.
+    resampling : Resampling, optional
+        Numbers of permutations and bootstrap resamples.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS, and no INSTANCES.
+
+    Raises
+    ------
+    UnknownNameError
+        If a test names an unknown set, or if `ddof` is unknown.
+    CannotRunError
+        If the model does not know a word.
     """
     resampling, rng = resampling or Resampling(), np.random.default_rng(seed)
-    head = _head(model, "eat", "words", ddof, convention, seed)
+    head = _constants(model, "eat", "words", ddof, convention, seed)
     tables = []
     for kind, templates in (("WEAT", ("{}",)), ("SEAT", tuple(sentences))):
         if templates:
-            sets = _of_words(model, words, templates, _used(tests))
-            chosen = [(name, *(sets[one] for one in named)) for name, *named in tests]
-            tables.append(_weat_rows(chosen, kind, head, ddof, resampling, rng))
+            sets = _word_sets(model, words, templates, _set_names(tests))
+            resolved = [
+                (name, *(sets[set_name] for set_name in set_names)) for name, *set_names in tests
+            ]
+            tables.append(_weat_rows(resolved, kind, head, ddof, resampling, rng))
             if kind == "WEAT":
-                tables.append(_sc_eat_rows(chosen, head, ddof, resampling, rng))
+                tables.append(_sc_eat_rows(resolved, head, ddof, resampling, rng))
     return combined(tables), combined([], INSTANCES)
 
 
@@ -139,106 +170,145 @@ def ieat(
     convention: Convention | None = None,
     resampling: Resampling | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """iEAT of images, and across the towers: images as targets, words as attributes.
+    """iEAT of images, and cross-modal tests with images as targets and words as attributes.
 
-    `sets` says to which set each row of `vectors` belongs; its attribute names the dataset. The
-    sets of `tests` are those, else sets of `words`; by default every test of iEAT is made whose
-    folders are there.
+    Parameters
+    ----------
+    model : TextEncoder
+        The model to audit.
+    sets : Groups
+        The set of each row of `vectors`; its attribute names the dataset.
+    vectors : array, images x dimensions
+        Image embeddings.
+    words : mapping
+        Word sets by name.
+    tests : sequence of tuple, optional
+        Name of each test, and the names of its sets X, Y, A and B. Defaults to all tests of
+        iEAT whose folders are among `sets`.
+    ddof : str
+        Denominator of the effect size, a key of `DDOF`.
+    convention : Convention, optional
+        Recorded only.
+    resampling : Resampling, optional
+        Numbers of permutations and bootstrap resamples, and the seed.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS, and no INSTANCES.
+
+    Raises
+    ------
+    UnknownNameError
+        If a test names an unknown set, or if `ddof` is unknown.
+    InputError
+        If `tests` is None and no test of iEAT fits the sets.
     """
     resampling = resampling or Resampling()
     rng = np.random.default_rng(resampling.seed)
-    head = _head(model, "ieat", sets.attribute, ddof, convention, resampling.seed)
-    pictures = np.asarray(unit(to_numpy(vectors), "images"))
-    seen = {
-        name: Stimuli(name, "image", (name,) * int(count), pictures[sets.codes == code][:, None])
+    head = _constants(model, "ieat", sets.attribute, ddof, convention, resampling.seed)
+    images = np.asarray(unit(to_numpy(vectors), "images"))
+    image_sets = {
+        name: Stimuli(name, "image", (name,) * int(count), images[sets.codes == code][:, None])
         for code, (name, count) in enumerate(zip(sets.names, sets.counts, strict=True))
     }
-    tests = _fitting(seen, words) if tests is None else tests
-    for name in _used(tests):
-        if name not in seen and name not in words:
-            raise UnknownNameError("set of stimuli", name, [*seen, *words])
-    spoken = [name for name in _used(tests) if name not in seen]
+    tests = _matching_tests(image_sets, words) if tests is None else tests
+    for name in _set_names(tests):
+        if name not in image_sets and name not in words:
+            raise UnknownNameError("set of stimuli", name, [*image_sets, *words])
+    word_set_names = [name for name in _set_names(tests) if name not in image_sets]
     try:
-        sets_of_words, unknown = _of_words(model, words, ("{}",), spoken), ""
-    except CannotRunError as error:  # pictures alone can still be measured
-        sets_of_words, unknown = {}, str(error)
-    there = {**sets_of_words, **seen}
-    chosen = [
-        (name, *(there[one] for one in named))
-        for name, *named in tests
-        if all(one in there for one in named)
+        word_sets, unknown = _word_sets(model, words, ("{}",), word_set_names), ""
+    except CannotRunError as error:  # tests of images alone still work
+        word_sets, unknown = {}, str(error)
+    stimuli = {**word_sets, **image_sets}
+    resolved = [
+        (name, *(stimuli[set_name] for set_name in set_names))
+        for name, *set_names in tests
+        if all(set_name in stimuli for set_name in set_names)
     ]
-    lost = [test for test in tests if not all(one in there for one in test[1:])]
-    tables = [_weat_rows(chosen, "iEAT", head, ddof, resampling, rng)]
-    if lost:
+    undefined = [test for test in tests if not all(set_name in stimuli for set_name in test[1:])]
+    tables = [_weat_rows(resolved, "iEAT", head, ddof, resampling, rng)]
+    if undefined:
         tables.append(
             rows(
-                len(lost),
+                len(undefined),
                 **{**head, "experiment": f"iEAT image-text, {ddof}"},
                 metric="weat",
-                category=[test[0] for test in lost],
-                group=[f"{x} against {y}" for _, x, y, _, _ in lost],
-                target=[f"{a} against {b}" for _, _, _, a, b in lost],
-                value=[math.nan] * len(lost),
-                note=f"the model {unknown}",
+                category=[test[0] for test in undefined],
+                group=[f"{x} against {y}" for _, x, y, _, _ in undefined],
+                target=[f"{a} against {b}" for _, _, _, a, b in undefined],
+                value=[math.nan] * len(undefined),
+                note=unknown,
             )
         )
     return combined(tables), combined([], INSTANCES)
 
 
-def _fitting(seen: Mapping[str, Stimuli], words: Mapping[str, Sequence[str]]) -> list[Test]:
-    found: list[Test] = []
+def _matching_tests(
+    image_sets: Mapping[str, Stimuli], words: Mapping[str, Sequence[str]]
+) -> list[Test]:
+    tests: list[Test] = []
     for name, x, y, a, b in IEAT:
-        if x in seen and y in seen:
-            if a in seen and b in seen:
-                found.append((name, x, y, a, b))
+        if x in image_sets and y in image_sets:
+            if a in image_sets and b in image_sets:
+                tests.append((name, x, y, a, b))
             if AS_WORDS.get(a) in words and AS_WORDS.get(b) in words:
-                found.append((name, x, y, AS_WORDS[a], AS_WORDS[b]))
-    if not found:
+                tests.append((name, x, y, AS_WORDS[a], AS_WORDS[b]))
+    if not tests:
         raise InputError(
-            f"none of iEAT's tests fits these sets: {', '.join(sorted(seen)[:8])}. Name the "
-            "folders as its release does (age/young, age/old, valence/pleasant, ...), or say "
-            "what to compare: ieat(..., tests=[(name, X, Y, A, B)])"
+            f"no test of iEAT fits these sets: {', '.join(sorted(image_sets)[:8])}. Name the "
+            "folders as in its release (age/young, age/old, valence/pleasant, ...), or pass "
+            "tests: ieat(..., tests=[(name, X, Y, A, B)])"
         )
-    return found
+    return tests
 
 
-def _used(tests: Iterable[Test]) -> list[str]:
+def _set_names(tests: Iterable[Test]) -> list[str]:
     return list(dict.fromkeys(name for test in tests for name in test[1:]))
 
 
-def _of_words(
+def _word_sets(
     model: TextEncoder,
     words: Mapping[str, Sequence[str]],
     templates: Sequence[str],
     names: Iterable[str],
 ) -> dict[str, Stimuli]:
-    """Sets of words, each in every template; all are encoded in one go, each text once."""
+    """Word sets, each word in every template; every distinct text is encoded once."""
     sets = {}
     for name in names:
         if name not in words:
-            raise UnknownNameError("set of words", name, words)
+            raise UnknownNameError("word set", name, words)
         sets[name] = [[t.replace("{}", word) for t in templates] for word in words[name]]
-    texts = list(dict.fromkeys(text for some in sets.values() for one in some for text in one))
+    texts = list(
+        dict.fromkeys(
+            text
+            for texts_by_word in sets.values()
+            for wordings in texts_by_word
+            for text in wordings
+        )
+    )
     if not texts:
         return {}
     with words_known():
         vectors = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"), np.float64)
-    at = {text: row for row, text in enumerate(texts)}
+    row_of = {text: row for row, text in enumerate(texts)}
     return {
         name: Stimuli(
             name,
             "text",
             tuple(words[name]),
-            vectors[np.array([[at[text] for text in one] for one in some], int)]
-            if some
+            vectors[
+                np.array([[row_of[text] for text in wordings] for wordings in texts_by_word], int)
+            ]
+            if texts_by_word
             else np.empty((0, len(templates), vectors.shape[1])),
         )
-        for name, some in sets.items()
+        for name, texts_by_word in sets.items()
     }
 
 
-def _head(
+def _constants(
     model: TextEncoder,
     probe: str,
     dataset: str,
@@ -266,9 +336,9 @@ def _weat_rows(
     resampling: Resampling,
     rng: np.random.Generator,
 ) -> pa.Table:
-    found = [_weat(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
+    effects = [_weat(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
     return _rows(
-        found,
+        effects,
         head,
         side="greater",
         metric="weat",
@@ -288,52 +358,58 @@ def _sc_eat_rows(
     resampling: Resampling,
     rng: np.random.Generator,
 ) -> pa.Table:
-    """Every target of every test, alone."""
-    named, found = [], []
+    """SC-EAT of every target of every test."""
+    labelled, estimates = [], []
     for name, x, y, a, b in tests:
         effects = _sc_eat(np.concatenate([x.flat, y.flat]), a, b, ddof, resampling, rng)
-        for label, one in zip((*x.labels, *y.labels), effects, strict=True):
-            named.append((name, label, a, b))
-            found.append(one)
+        for label, effect in zip((*x.labels, *y.labels), effects, strict=True):
+            labelled.append((name, label, a, b))
+            estimates.append(effect)
     return _rows(
-        found,
+        estimates,
         head,
         side="two",
         metric="sc_eat",
-        experiment=[f"SC-EAT text-{a.kind}, {ddof}" for _, _, a, _ in named],
-        category=[name for name, *_ in named],
-        concept=[label for _, label, _, _ in named],
-        target=[f"{a.name} against {b.name}" for *_, a, b in named],
-        n=[len(a) + len(b) for *_, a, b in named],
+        experiment=[f"SC-EAT text-{a.kind}, {ddof}" for _, _, a, _ in labelled],
+        category=[name for name, *_ in labelled],
+        concept=[label for _, label, _, _ in labelled],
+        target=[f"{a.name} against {b.name}" for *_, a, b in labelled],
+        n=[len(a) + len(b) for *_, a, b in labelled],
     )
 
 
 def _rows(
-    found: Sequence[EffectEstimate], head: dict[str, Any], *, side: str, **named: Any
+    effects: Sequence[EffectEstimate], head: dict[str, Any], *, side: str, **columns_by_name: Any
 ) -> pa.Table:
-    """All effects of one table are one family."""
+    """Rows of effects; all effects of one table are one family."""
     return rows(
-        len(found),
+        len(effects),
         **head,
-        **named,
+        **columns_by_name,
         **columns(
-            [one.value for one in found],
-            null=NullBand(*np.array([one.null for one in found], float).reshape(-1, 3).T),
-            p=[one.p for one in found],
+            [effect.value for effect in effects],
+            null=NullBand(*np.array([effect.null for effect in effects], float).reshape(-1, 3).T),
+            p=[effect.p for effect in effects],
             side=side,
             family="holm",
             interval=Interval(
-                edges=np.array([one.ci for one in found], float).reshape(-1, 2).T,
+                edges=np.array([effect.ci for effect in effects], float).reshape(-1, 2).T,
                 method="bootstrap over stimuli",
             ),
         ),
-        note=[one.note for one in found],
+        note=[effect.note for effect in effects],
     )
 
 
 def _too_small(**sets: Stimuli) -> str:
-    few = [f"{at} ({one.name}) has {len(one)}" for at, one in sets.items() if len(one) < FEWEST]
-    return f"undefined: each set takes at least {FEWEST} stimuli; " + ", ".join(few) if few else ""
+    small = [
+        f"{letter} ({stimuli.name}) has {len(stimuli)}"
+        for letter, stimuli in sets.items()
+        if len(stimuli) < FEWEST
+    ]
+    return (
+        f"undefined: each set needs at least {FEWEST} stimuli; " + ", ".join(small) if small else ""
+    )
 
 
 def _weat(
@@ -345,26 +421,30 @@ def _weat(
     resampling: Resampling,
     rng: np.random.Generator,
 ) -> EffectEstimate:
-    if few := _too_small(X=x, Y=y, A=a, B=b):
-        return EffectEstimate(note=few)
+    if too_small := _too_small(X=x, Y=y, A=a, B=b):
+        return EffectEstimate(note=too_small)
     value = float(weat(x.flat, y.flat, a.flat, b.flat, ddof=ddof))
     if math.isnan(value):
-        return EffectEstimate(note="undefined: all targets are equally near to A and to B")
+        return EffectEstimate(note="undefined: all targets are equally close to A and B")
     targets = np.concatenate([x.vectors, y.vectors])
     s = np.asarray(association(targets.reshape(-1, targets.shape[-1]), a.flat, b.flat))
-    # a word's sentences belong together: words are dealt out, not sentences
+    # a word's sentences stay together: words are permuted, not sentences
     by_word = s.reshape(len(targets), -1).mean(axis=1)
     in_x = np.arange(len(targets)) < len(x)
     p, method, count = two_sample_p(by_word[None], in_x, side="greater", draws=DRAWS, rng=rng)
     spread = s.std(ddof=DDOF[ddof])
     null = _null(by_word[None] / spread, in_x, resampling, rng)[0]
-    drawn = _weat_draws(targets, len(x), a, b, DDOF[ddof], resampling.bootstraps, rng)
+    resampled = _weat_draws(targets, len(x), a, b, DDOF[ddof], resampling.bootstraps, rng)
     # |d| is largest where X and Y do not overlap and neither varies
     share, n = len(x) / len(targets), s.size
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
     stretch = small_sample_stretch(np.array([len(x), len(y)]))[0]
     return EffectEstimate(
-        value, float(p[0]), null, _interval(drawn, value, stretch, bound), _how(method, count)
+        value,
+        float(p[0]),
+        null,
+        _interval(resampled, value, stretch, bound),
+        _p_note(method, count),
     )
 
 
@@ -380,9 +460,9 @@ def _weat_draws(
     """WEAT of resampled stimuli; each set keeps its size, a word its sentences."""
     n, wordings, _ = targets.shape
     flat = targets.reshape(n * wordings, -1)
-    near = flat @ a.vectors.mean(axis=1).T @ _resampled(len(a), draws, rng).T / len(a)
-    far = flat @ b.vectors.mean(axis=1).T @ _resampled(len(b), draws, rng).T / len(b)
-    s = (near - far).reshape(n, wordings, draws)
+    to_a = flat @ a.vectors.mean(axis=1).T @ _resampled(len(a), draws, rng).T / len(a)
+    to_b = flat @ b.vectors.mean(axis=1).T @ _resampled(len(b), draws, rng).T / len(b)
+    s = (to_a - to_b).reshape(n, wordings, draws)
     s -= s.mean(axis=(0, 1))
     weight = np.concatenate(
         [_resampled(n_x, draws, rng), _resampled(n - n_x, draws, rng)], axis=1
@@ -404,8 +484,8 @@ def _sc_eat(
     resampling: Resampling,
     rng: np.random.Generator,
 ) -> list[EffectEstimate]:
-    if few := _too_small(A=a, B=b):
-        return [EffectEstimate(note=few)] * len(w)
+    if too_small := _too_small(A=a, B=b):
+        return [EffectEstimate(note=too_small)] * len(w)
     if not len(w):
         return []
     value = np.asarray(sc_eat(w, a.flat, b.flat, ddof=ddof))
@@ -425,34 +505,34 @@ def _sc_eat(
     n = len(in_a)
     gap = (weight * in_a / len(a) - weight * ~in_a / len(b)) @ c.T  # draws x targets
     m2 = weight @ (c**2).T - (weight @ c.T) ** 2 / n
-    drawn = _divided(gap, np.sqrt(np.maximum(m2, 0) / (n - DDOF[ddof])))
+    resampled = _divided(gap, np.sqrt(np.maximum(m2, 0) / (n - DDOF[ddof])))
     share = len(a) / n
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
     stretch = small_sample_stretch(np.array([len(a), len(b)]))[0]
     return [
-        EffectEstimate(note="undefined: the target is equally near to all of A and B")
-        if math.isnan(value[at])
+        EffectEstimate(note="undefined: the target is equally close to all of A and B")
+        if math.isnan(value[row])
         else EffectEstimate(
-            float(value[at]),
-            float(p[at]),
-            null[at],
-            _interval(drawn[:, at], float(value[at]), stretch, bound),
-            _how(method, count),
+            float(value[row]),
+            float(p[row]),
+            null[row],
+            _interval(resampled[:, row], float(value[row]), stretch, bound),
+            _p_note(method, count),
         )
-        for at in range(len(w))
+        for row in range(len(w))
     ]
 
 
 def _null(
     values: Floats, in_a: Floats, resampling: Resampling, rng: np.random.Generator
 ) -> list[tuple[float, float, float]]:
-    """Band of the effects that partitions drawn at random give."""
+    """Null band of the effects under random partitions."""
     if not resampling.permutations:
         return [(math.nan,) * 3] * len(values)
     n, n_a = len(in_a), int(in_a.sum())
-    dealt = rng.permuted(np.tile(in_a, (resampling.permutations, 1)), axis=1)
-    drawn = (dealt / n_a - ~dealt / (n - n_a)) @ values.T
-    return [(float(m), float(lo), float(hi)) for m, lo, hi in zip(*band_of(drawn), strict=True)]
+    permuted = rng.permuted(np.tile(in_a, (resampling.permutations, 1)), axis=1)
+    effects = (permuted / n_a - ~permuted / (n - n_a)) @ values.T
+    return [(float(m), float(lo), float(hi)) for m, lo, hi in zip(*band_of(effects), strict=True)]
 
 
 def _resampled(size: int, draws: int, rng: np.random.Generator) -> Floats:
@@ -463,15 +543,15 @@ def _divided(top: Floats, bottom: Floats) -> Floats:
     return np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 1e-12)
 
 
-def _interval(drawn: Floats, value: float, stretch: float, bound: float) -> tuple[float, float]:
-    if not len(drawn) or np.isnan(drawn).all():
+def _interval(resampled: Floats, value: float, stretch: float, bound: float) -> tuple[float, float]:
+    if not len(resampled) or np.isnan(resampled).all():
         return (math.nan,) * 2
-    low, high = interval(drawn, np.asarray(value), stretch)
+    low, high = interval(resampled, np.asarray(value), stretch)
     return float(np.clip(low, -bound, bound)), float(np.clip(high, -bound, bound))
 
 
-def _how(method: str, count: int | None) -> str:
-    """How the p-value came about."""
+def _p_note(method: str, count: int | None) -> str:
+    """How the p-value was computed."""
     return (
         f"p over all {count:,} partitions"
         if method == "exact"
@@ -480,33 +560,33 @@ def _how(method: str, count: int | None) -> str:
 
 
 def _run_eat(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     return eat(
         model,
         **association_tests("eat"),
-        convention=setting.convention,
-        seed=setting.seed,
-        resampling=setting.resampling,
+        convention=context.convention,
+        seed=context.seed,
+        resampling=context.resampling,
     )
 
 
 def _run_ieat(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     stimuli = data["stimuli"]
-    found = setting.see(stimuli)
+    embedded = context.see(stimuli)
     return ieat(
         model,
-        replace(stimuli.classes[np.asarray(found.rows)], attribute=stimuli.name),
-        found.vectors,
+        replace(stimuli.classes[np.asarray(embedded.rows)], attribute=stimuli.name),
+        embedded.vectors,
         **association_tests("ieat"),
-        convention=setting.convention,
-        resampling=setting.resampling,
+        convention=context.convention,
+        resampling=context.resampling,
     )
 
 
-OF_WORDS = Probe("Which words lie near which? WEAT, SEAT and SC-EAT of words.", _run_eat)
-OF_PICTURES = Probe(
-    "Which pictures lie near which pictures and words? iEAT.", _run_ieat, needs=("stimuli",)
+EAT_PROBE = Probe("Association tests of words: WEAT, SEAT and SC-EAT.", _run_eat)
+IEAT_PROBE = Probe(
+    "Association tests of images with images and words: iEAT.", _run_ieat, needs=("stimuli",)
 )

@@ -1,4 +1,4 @@
-"""What probes score: embeddings of texts and images of one model."""
+"""Embeddings of texts and images for the probes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from tiltmeter.types import Faces, Floats, Prompt, TextEncoder
 
 
 def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
-    """The model's embeddings of prompts, as it gives them."""
+    """Embeddings of the prompts' texts, not normalised.
+
+    Raises
+    ------
+    InputError
+        If the model does not return one vector per text.
+    """
     texts = np.asarray(to_numpy(model.encode_texts([prompt.text for prompt in prompts])))
     if len(texts) != len(prompts):
         raise InputError(f"the model gave {len(texts)} vectors for {len(prompts)} texts")
@@ -22,14 +28,20 @@ def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
 
 
 def image_embeddings(model: TextEncoder, faces: Faces) -> Floats:
-    """The embeddings that come with the faces, or else the model's, as they are."""
+    """Embeddings that come with the faces, otherwise the model's; not normalised.
+
+    Raises
+    ------
+    InputError
+        If there are neither embeddings nor images, or if their number is not that of the labels.
+    """
     if faces.vectors is not None:
         images = faces.vectors
     elif faces.images is not None and hasattr(model, "encode_images"):
         images = to_numpy(model.encode_images(faces.images))
     else:
         raise InputError(
-            f"{faces.name} has no image vectors, and no images that the model could see: "
+            f"{faces.name} has neither image embeddings nor images that this model can embed: "
             "pass --images embeddings:DIR"
         )
     if len(images) != len(faces):
@@ -40,7 +52,7 @@ def image_embeddings(model: TextEncoder, faces: Faces) -> Floats:
 def unit_vectors(
     model: TextEncoder, faces: Faces, prompts: Sequence[Prompt], convention: Convention
 ) -> tuple[Floats, Floats]:
-    """Text embeddings of unit length, and image embeddings as the convention takes them."""
+    """Text embeddings of unit length, and image embeddings scaled as the convention says."""
     texts = unit(text_embeddings(model, prompts), "texts")
     images = scaled(image_embeddings(model, faces), convention.images)
     return matched(texts, images), images

@@ -1,8 +1,8 @@
-"""Whose pictures are taken for animals or criminals? (Berg et al. 2022, App. G)
+"""Harmful zero-shot misclassification by group (Berg et al. 2022, App. G).
 
-After Agarwal et al. (2021): each image is given the nearest of some classes, phrases for people and
-classes that do harm. How often each group lands in the latter, how far groups lie apart, and the
-difference of each pair of groups.
+After Agarwal et al. (2021): each image gets the nearest of several classes, some benign (phrases
+for people) and some harmful (animals, crime). Measured: the rate of harmful classes in each group,
+the largest gap between groups, and the difference of each pair of groups.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
 
-#: The category of the classes that do no harm.
+#: The category of benign classes.
 PERSON = "person"
 
 
 @dataclass(frozen=True, eq=False)
 class ClassAssignments:
-    """What each image was taken for. Images that tie between the same classes share a pattern."""
+    """The class of each image. Images that tie between the same classes share a pattern."""
 
     names: tuple[str, ...]  # classes
     categories: tuple[str, ...]  # of each class
-    shares: Floats  # patterns x classes: 1 for the pick, or even shares of those that tie
-    pattern: Ints  # one an image
-    score: Floats  # one an image: the cosine of its pick
+    shares: Floats  # patterns x classes: 1 for the pick, or equal shares for ties
+    pattern: Ints  # one per image
+    score: Floats  # one per image: the cosine of its pick
 
     @property
     def picks(self) -> list[str]:
-        """The pick of each image; of several that tie, all."""
-        told = [" / ".join(np.array(self.names)[row > 0]) for row in self.shares]
-        return [told[at] for at in self.pattern]
+        """The class of each image; tied classes are joined by ` / `."""
+        names = [" / ".join(np.array(self.names)[row > 0]) for row in self.shares]
+        return [names[pattern] for pattern in self.pattern]
 
     def targets(self) -> tuple[list[str], list[str], Floats]:
         """Harmful categories, then harmful classes: names, categories, patterns x targets."""
-        harmful = [at for at, one in enumerate(self.categories) if one != PERSON]
-        kinds = list(dict.fromkeys(self.categories[at] for at in harmful))
-        of_kind = [[one == kind for one in self.categories] for kind in kinds]
-        whole = self.shares @ np.array(of_kind, float).T
+        harmful = [row for row, category in enumerate(self.categories) if category != PERSON]
+        kinds = list(dict.fromkeys(self.categories[row] for row in harmful))
+        of_kind = [[category == kind for category in self.categories] for kind in kinds]
+        by_kind = self.shares @ np.array(of_kind, float).T
         return (
-            [*kinds, *(self.names[at] for at in harmful)],
-            [*kinds, *(self.categories[at] for at in harmful)],
-            np.concatenate([whole, self.shares[:, harmful]], axis=1),
+            [*kinds, *(self.names[row] for row in harmful)],
+            [*kinds, *(self.categories[row] for row in harmful)],
+            np.concatenate([by_kind, self.shares[:, harmful]], axis=1),
         )
 
 
@@ -72,10 +72,39 @@ def harms(
     resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Rates of harmful zero-shot misclassification by group, their gaps, and pairs of groups.
+    """Rates of harmful zero-shot misclassification by group, and their gaps.
 
-    `prompts` are the classes, in one template or in several, which are averaged; those of the
-    category `person` do no harm. Returns rows of RESULTS and what each image was taken for.
+    Parameters
+    ----------
+    model : TextEncoder
+        The model to audit.
+    faces : Faces
+        Images with group labels.
+    prompts : sequence of Prompt
+        The classes, in one or several templates, which are averaged. The category `person` is
+        benign, all others are harmful.
+    attributes : sequence of str
+        Attributes and intersections whose groups are compared.
+    convention : Convention
+        Scaling of embeddings and balancing of groups.
+    seed : int
+        Seed of permutations and bootstrap.
+    resampling : Resampling, optional
+        Numbers of permutations and bootstrap resamples.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS, and the class of each image (INSTANCES).
+
+    Raises
+    ------
+    InputError
+        If the classes have no benign or no harmful category, or a class has two categories.
+    CannotRunError
+        If the model does not know a word.
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     convention = convention.on(faces.name, faces.groups)
@@ -92,16 +121,20 @@ def harms(
     }
     rng = np.random.default_rng(seed)
     tables = []
-    for at, sample in samples_of(groups, faces.groups, convention, rng):
-        pattern = picked.pattern if at is None else picked.pattern[at]
-        for name, one in sample.items():
+    for sample_rows, sample in samples_of(groups, faces.groups, convention, rng):
+        pattern = picked.pattern if sample_rows is None else picked.pattern[sample_rows]
+        for name, group_labels in sample.items():
             progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
-            tables += _tables(picked, pattern, checked(one), resampling, rng, constants)
+            tables += _tables(picked, pattern, checked(group_labels), resampling, rng, constants)
     progress("done", 1.0)
     labels = [
         dict(zip(groups, of_image, strict=True))
         for of_image in zip(
-            *([one.names[code] for code in one.codes] for one in groups.values()), strict=True
+            *(
+                [group_labels.names[code] for code in group_labels.codes]
+                for group_labels in groups.values()
+            ),
+            strict=True,
         )
     ]
     instances = rows(
@@ -120,21 +153,21 @@ def harms(
 def pick(
     model: TextEncoder, faces: Faces, prompts: Sequence[Prompt], convention: Convention
 ) -> ClassAssignments:
-    """The nearest class of each image."""
+    """Assign the nearest class to each image."""
     category: dict[str, str] = {}
     for prompt in prompts:
         if category.setdefault(prompt.concept, prompt.category) != prompt.category:
-            raise InputError(f"the class {prompt.concept!r} stands in two categories: keep one")
+            raise InputError(f"the class {prompt.concept!r} is in two categories: keep one of them")
     kinds = set(category.values())
     if PERSON not in kinds or len(kinds) < 2 or "" in kinds:
         raise InputError(
-            f"classes to choose from take a category {PERSON!r}, for what does no harm, and at "
-            f"least one other; got {', '.join(sorted(repr(kind) for kind in kinds)) or 'none'}"
+            f"classes need the category {PERSON!r} for benign ones, and at least one harmful "
+            f"category; got {', '.join(sorted(repr(kind) for kind in kinds)) or 'none'}"
         )
     with words_known():
         texts, images = unit_vectors(model, faces, prompts, convention)
-    of = [[prompt.concept == name for prompt in prompts] for name in category]
-    means = np.array(of, float) @ texts  # over templates; the length is set right below
+    is_class = [[prompt.concept == name for prompt in prompts] for name in category]
+    means = np.array(is_class, float) @ texts  # over templates; normalised below
     scores = images @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
     best = scores.max(axis=1)
     tied = scores == best[:, None]
@@ -150,17 +183,17 @@ def pick(
 
 @dataclass(frozen=True, eq=False)
 class GroupClassCounts:
-    """How many images of each group landed where."""
+    """Number of images of each group in each harmful class."""
 
     groups: Groups
     names: list[str]  # harmful categories, then harmful classes
     categories: list[str]
-    counts: Floats  # targets x groups: whole numbers, unless images tie
+    counts: Floats  # targets x groups: fractions only for ties
     notes: list[str | None]
 
     @property
     def kinds(self) -> int:
-        """The categories, which come first."""
+        """Number of categories, which come first among the targets."""
         return len(set(self.categories))
 
 
@@ -177,30 +210,32 @@ def _tables(
     np.add.at(table, (pattern, groups.codes), 1)
     counts = share.T @ table
     ties = int((picked.shares[pattern].max(axis=1) < 1).sum())
-    tied = f"{ties:,} images tie between classes and count in parts" if ties else None
-    notes = [tied if row.any() else "no image of any group was taken for this" for row in counts]
-    landed = GroupClassCounts(groups, names, categories, counts, notes)
+    tied = f"{ties:,} images tie between classes and are counted in fractions" if ties else None
+    notes = [
+        tied if row.any() else "no image of any group was assigned to this class" for row in counts
+    ]
+    counted = GroupClassCounts(groups, names, categories, counts, notes)
     constants = {**constants, "attribute": groups.attribute}
-    drawn = table.sum(axis=1) > 0  # a convention's sample may lack a pattern
+    present = table.sum(axis=1) > 0  # a balanced sample may lack a pattern
     return [
-        _rates(landed, constants),
-        _largest_gaps(landed, table[drawn], share[drawn], resampling, rng, constants),
-        _pairs(landed, constants),
+        _rates(counted, constants),
+        _largest_gaps(counted, table[present], share[present], resampling, rng, constants),
+        _pairs(counted, constants),
     ]
 
 
-def _rates(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
-    """Each group's rate, beside the rate that a random deal of the labels would give it."""
-    groups, counts = landed.groups, landed.counts
-    sizes, many = groups.counts, len(groups.names)
+def _rates(counted: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
+    """Each group's rate, with its null under permuted labels."""
+    groups, counts = counted.groups, counted.counts
+    sizes, n_groups = groups.counts, len(groups.names)
     null = np.array([_null(row, sizes) for row in counts])  # targets x 3 x groups
     return rows(
         counts.size,
         **constants,
         metric="group_rates",
         group=list(groups.names) * len(counts),
-        target=np.repeat(landed.names, many).tolist(),
-        category=np.repeat(landed.categories, many).tolist(),
+        target=np.repeat(counted.names, n_groups).tolist(),
+        category=np.repeat(counted.categories, n_groups).tolist(),
         **columns(
             counts / sizes,
             null=NullBand(*null.swapaxes(0, 1)),
@@ -213,25 +248,25 @@ def _rates(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
         ),
         n=len(groups),
         n_group=sizes.tolist() * len(counts),
-        note=[note for note in landed.notes for _ in range(many)],
+        note=[note for note in counted.notes for _ in range(n_groups)],
     )
 
 
 def _largest_gaps(
-    landed: GroupClassCounts,
+    counted: GroupClassCounts,
     table: Ints,
     share: Floats,
     resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
-    """The highest rate less the lowest; labels are dealt out anew, once for all classes.
+    """Highest minus lowest rate over groups; all classes share the permutations.
 
     `table` is patterns x groups, `share` patterns x targets.
     """
     from scipy.stats import random_table
 
-    sizes = landed.groups.counts
+    sizes = counted.groups.counts
 
     def gap(tables: Ints) -> Floats:
         return np.asarray(np.ptp(np.einsum("pt,rpg->rtg", share, tables) / sizes, axis=2))
@@ -239,23 +274,23 @@ def _largest_gaps(
     value = gap(table[None])[0]
     null = boot = None
     if resampling.permutations:
-        # to deal out labels is to draw a table with the same margins
+        # permuting labels is drawing a table with the same margins
         margins = random_table(table.sum(axis=1), sizes)
         null = gap(margins.rvs(resampling.permutations, random_state=rng))
     if resampling.bootstraps:
-        again = [
+        resampled = [
             rng.multinomial(n, column / n, resampling.bootstraps)
             for n, column in zip(sizes, table.T, strict=True)
         ]
-        boot = gap(np.stack(again, axis=2))
-        # resampling cannot see beyond rates of 0 and 1
+        boot = gap(np.stack(resampled, axis=2))
+        # the bootstrap has no spread at rates of 0 and 1
         boot = np.where(boot.std(axis=0) > 0, boot, np.nan)
     return rows(
         len(value),
         **constants,
         metric="gaps",
-        target=landed.names,
-        category=landed.categories,
+        target=counted.names,
+        category=counted.categories,
         **columns(
             value,
             null=null,
@@ -268,37 +303,41 @@ def _largest_gaps(
                 method="bootstrap over images, standard error",
             ),
         ),
-        n=len(landed.groups),
-        note=landed.notes,
+        n=len(counted.groups),
+        note=counted.notes,
     )
 
 
-def _pairs(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
-    """Each group against each other, by category: difference, Newcombe's interval, exact test."""
-    names, sizes, counts = landed.groups.names, landed.groups.counts, landed.counts[: landed.kinds]
+def _pairs(counted: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
+    """Difference of each pair of groups by category, with Newcombe's interval and exact test."""
+    names, sizes, counts = (
+        counted.groups.names,
+        counted.groups.counts,
+        counted.counts[: counted.kinds],
+    )
     pairs = list(itertools.combinations(range(len(names)), 2))
     first, second = np.array(pairs).T
     rate = counts / sizes
     low, high = wilson(counts, np.broadcast_to(sizes, counts.shape))
     value = rate[:, first] - rate[:, second]  # categories x pairs
-    # Newcombe 1998, method 10: the two Wilson intervals put together
+    # Newcombe 1998, method 10: from the two Wilson intervals
     down = np.hypot((rate - low)[:, first], (high - rate)[:, second])
     up = np.hypot((high - rate)[:, first], (rate - low)[:, second])
-    both = [(row[[a, b]], sizes[[a, b]]) for row in counts for a, b in pairs]
-    null = np.array([_gap_null(*pair) for pair in both])
-    kinds, many = landed.kinds, len(pairs)
+    paired_counts = [(row[[a, b]], sizes[[a, b]]) for row in counts for a, b in pairs]
+    null = np.array([_gap_null(*pair) for pair in paired_counts])
+    kinds, n_pairs = counted.kinds, len(pairs)
     return rows(
         value.size,
         **constants,
         metric="gaps",
         experiment=[f"{names[a]} against {names[b]}" for a, b in pairs] * kinds,
         group=[names[a] for a, _ in pairs] * kinds,
-        target=np.repeat(landed.names[:kinds], many).tolist(),
-        category=np.repeat(landed.names[:kinds], many).tolist(),
+        target=np.repeat(counted.names[:kinds], n_pairs).tolist(),
+        category=np.repeat(counted.names[:kinds], n_pairs).tolist(),
         **columns(
             value.ravel(),
             null=NullBand(np.zeros(len(null)), *null.T),
-            p=[_p(*pair)[0] for pair in both],
+            p=[_p(*pair)[0] for pair in paired_counts],
             side="two",
             family="holm",
             interval=Interval(
@@ -307,12 +346,12 @@ def _pairs(landed: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
         ),
         n=(sizes[first] + sizes[second]).tolist() * kinds,
         n_group=sizes[first].tolist() * kinds,
-        note=[note for note in landed.notes[:kinds] for _ in pairs],
+        note=[note for note in counted.notes[:kinds] for _ in pairs],
     )
 
 
 def _p(counts: Floats, sizes: Ints) -> Floats:
-    """Exact, given how many images land there in all: hypergeometric, as Fisher's test."""
+    """Exact p given the total count: hypergeometric, as in Fisher's test."""
     total = round(counts.sum())
     if total == 0:
         return np.ones(len(counts))
@@ -336,23 +375,23 @@ def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
-    faces = setting.seen(data["faces"])
+    faces = context.seen(data["faces"])
     return harms(
         model,
         faces,
-        prompts=harm_prompts(setting.classes, faces),
-        attributes=setting.attributes_of(faces),
-        convention=setting.convention,
-        seed=setting.seed,
-        resampling=setting.resampling,
-        progress=setting.progress,
+        prompts=harm_prompts(context.classes, faces),
+        attributes=context.attributes_of(faces),
+        convention=context.convention,
+        seed=context.seed,
+        resampling=context.resampling,
+        progress=context.progress,
     )
 
 
 PROBE = Probe(
-    "Whose pictures are taken for animals or criminals? Rates by group and their gaps.",
+    "Harmful misclassification (animals, crime): rates by group and their gaps.",
     _run,
     needs=("faces",),
 )

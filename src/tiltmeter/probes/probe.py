@@ -1,4 +1,4 @@
-"""What every probe has in common: what it needs, what an audit asks of it, what it gives back."""
+"""What all probes share: their requirements, the context they run in, and their result."""
 
 from __future__ import annotations
 
@@ -21,63 +21,81 @@ if TYPE_CHECKING:
 
 
 class ProbeResult(NamedTuple):
-    """What a probe measured."""
+    """What a probe measured.
 
-    table: pa.Table  # rows of RESULTS
-    instances: pa.Table  # rows of INSTANCES: single cases to look at
-    kept: Mapping[str, pa.Table] = {}  # what a comparison or a bundle needs, by name
-    record: Mapping[str, Any] = {}  # about the faces, for the record of the run
+    Attributes
+    ----------
+    table : pyarrow.Table
+        Rows of the schema `RESULTS`.
+    instances : pyarrow.Table
+        Rows of the schema `INSTANCES`: single cases to look at.
+    kept : mapping
+        Tables by name that `compare`, `explore` or `bundle` need.
+    record : mapping
+        Facts about the faces, for the record of the run.
+    """
+
+    table: pa.Table
+    instances: pa.Table
+    kept: Mapping[str, pa.Table] = {}
+    record: Mapping[str, Any] = {}
 
 
 class CannotRunError(InputError):
-    """A probe cannot run with what it is given: an audit that did not ask for it goes on."""
+    """A probe cannot run on this model and data; an audit that did not request it skips it."""
 
 
 @dataclass(frozen=True, eq=False)
 class AuditContext:
-    """What an audit asks of its probes, all alike."""
+    """What an audit gives to each of its probes: options, and access to prompts and embeddings."""
 
     convention: Convention
-    see: Callable[
-        [Any], EmbeddingResult
-    ]  # the model's vectors of the pictures of some data, made once
-    prompts: Callable[[], Sequence[Prompt]]  # words and placebos in templates
-    #: Faces that can be ranked on the engine, wherever their embeddings are.
+    see: Callable[[Any], EmbeddingResult]  # embeds the images of a dataset, once
+    prompts: Callable[[], Sequence[Prompt]]  # words and neutral words in templates
+    #: Embeds faces for ranking on the engine, wherever their embeddings are.
     embedded: Callable[[Faces], EmbeddedFaces]
     engine: Engine = LocalEngine()  # noqa: RUF009
     resampling: Resampling = Resampling()  # noqa: RUF009
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()
     classes: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, all of them
+    options: Mapping[str, Any] = field(default_factory=dict)  # of this probe, defaults included
     progress: Progress = lambda what, share: None
-    keep_vectors: bool = True  # what was ranked is kept, for compare and explore
-    strict: bool = False  # a picture that cannot be read is refused
-    unreadable: dict[str, list[str]] = field(default_factory=dict)  # left out, by role: ids
+    keep_vectors: bool = True  # keep image embeddings, for compare and explore
+    strict: bool = False  # fail on an unreadable image
+    unreadable: dict[str, list[str]] = field(default_factory=dict)  # ids of skipped images by role
 
     @property
     def seed(self) -> int:
         return self.resampling.seed
 
     def attributes_of(self, faces: Faces) -> list[str]:
-        """Attributes and crossings to compare groups by."""
+        """Attributes and intersections to compare groups by."""
         return [*(faces.groups if self.attributes is None else self.attributes), *self.cross]
 
     def seen(self, faces: Faces) -> Faces:
-        """Faces with vectors where they are photographs; those that cannot be read are left out."""
+        """Faces with embeddings; unreadable images are left out."""
         if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
             return self.see(faces).of(faces)
         return faces
 
     def readable(self, role: str, data: Any) -> list[int]:
-        """Rows of pictures that can be read, where a probe shows them to the model itself."""
-        wrong = unreadable_rows(data.images)
-        if wrong and self.strict:
-            raise InputError(f"a picture cannot be read: {next(iter(wrong.values()))}")
-        rows = [row for row in range(len(data.images)) if row not in wrong]
+        """Rows of readable images, for a probe that passes images to the model itself.
+
+        Raises
+        ------
+        InputError
+            If an image is unreadable and the audit is strict.
+        CannotRunError
+            If no image is readable.
+        """
+        unreadable = unreadable_rows(data.images)
+        if unreadable and self.strict:
+            raise InputError(f"unreadable image:  {next(iter(unreadable.values()))}")
+        rows = [row for row in range(len(data.images)) if row not in unreadable]
         if not rows:
-            raise CannotRunError(f"none of the {len(wrong):,} pictures can be read")
-        self.unreadable[role] = [data.ids[row] for row in wrong]
+            raise CannotRunError(f"none of the {len(unreadable):,} images can be read")
+        self.unreadable[role] = [data.ids[row] for row in unreadable]
         return rows
 
 
@@ -85,89 +103,119 @@ class AuditContext:
 class Probe:
     """One published protocol.
 
-    `run` takes a model, data by role, and the setting. Without all data it `needs` it cannot run;
-    what it `takes` it uses where it is there. The model must have one of the `protocols`. `options`
-    are its own settings with their defaults: `--option NAME.OPTION=VALUE`. An audit that names no
-    probes runs all that can; but one with `invited_by` only if data of such a role are there.
+    Attributes
+    ----------
+    about : str
+        What it measures, in one line.
+    run : callable
+        Called with a model, data by role and an `AuditContext`; returns a `ProbeResult` or the
+        tuple of its fields.
+    needs, takes : tuple of str
+        Data roles that it requires, and those that it uses if they are given.
+    protocols : tuple of type
+        The model must follow one of these.
+    options : mapping
+        Its own options with their defaults: `--option NAME.OPTION=VALUE`.
+    invited_by : tuple of str or None
+        An audit that names no probes runs every probe that can run; one with `invited_by` runs
+        only if data of such a role are given.
+    ranks : bool
+        Whether it ranks faces by texts. It then keeps what it ranked, so that two runs can be
+        compared, and applies to a re-ranker, whose order it measures.
+    by_parts : bool
+        Whether it runs on an engine that never has all images in memory.
     """
 
-    about: str  # one line
-    run: Callable[[Any, Mapping[str, Any], AuditContext], tuple[Any, ...]]  # of a ProbeResult
+    about: str
+    run: Callable[[Any, Mapping[str, Any], AuditContext], tuple[Any, ...]]
     needs: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
     invited_by: tuple[str, ...] | None = None
-    #: Whether it ranks faces by texts. What it ranked is kept, for two runs to be compared; and of
-    #: a re-ranker it measures the order, where all others would measure scores.
     ranks: bool = False
-    by_parts: bool = False  # whether it runs on an engine that never has all images together
+    by_parts: bool = False
 
-    def refuses(self, engine: Engine) -> str | None:
-        """Why it cannot run on an engine, or None."""
+    def reason_not_on_engine(self, engine: Engine) -> str | None:
+        """Reason why it cannot run on the engine, or None."""
         if self.by_parts or engine.name == "local":
             return None
         return f"does not run by parts (--engine {engine.name}): use --engine local"
 
-    def lacks(self, model: Any, data: Mapping[str, Any]) -> str | None:
-        """Why it cannot run, or None."""
+    def reason_cannot_run(self, model: Any, data: Mapping[str, Any]) -> str | None:
+        """Reason why it cannot run on this model and data, or None."""
         if not isinstance(model, self.protocols):
-            names = " or ".join(_METHODS.get(one.__name__, one.__name__) for one in self.protocols)
+            names = " or ".join(
+                _METHODS.get(protocol.__name__, protocol.__name__) for protocol in self.protocols
+            )
             return f"needs a model that {names}"
         if getattr(model, "reranks", False) and not self.ranks:
-            return "does not apply to a re-ranker, which changes an order and no score"
+            return "does not apply to a re-ranker, which changes the order and not the scores"
         for role in self.needs:
             if data.get(role) is None:
                 option = "--images " if role == "faces" else f"--data {role}="
                 return f"needs data: {option}SPEC (tiltmeter list datasets)"
         return None
 
-    def waits(self, name: str, data: Mapping[str, Any]) -> str | None:
-        """Why an audit that did not ask for it leaves it out, or None."""
+    def reason_left_out(self, name: str, data: Mapping[str, Any]) -> str | None:
+        """Reason why an audit that names no probes leaves it out, or None."""
         if self.invited_by is None or any(data.get(role) is not None for role in self.invited_by):
             return None
         invited = "".join(f" or --data {role}=SPEC" for role in self.invited_by)
-        return f"runs if asked for: --probe {name}{invited}"
+        return f"runs on request: --probe {name}{invited}"
 
-    def options_with(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The defaults with what is given in their place, as the same kind of value."""
-        chosen = dict(self.options)
-        for option, value in given.items():
-            if option not in chosen:
-                raise UnknownNameError(f"option of the probe {name}", option, chosen)
-            chosen[option] = _like(chosen[option], value, f"{name}.{option}")
-        return chosen
+    def options_with(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Its options, with `values` in place of the defaults and parsed to their types.
+
+        Raises
+        ------
+        UnknownNameError
+            If it has no such option.
+        InputError
+            If a value cannot be parsed.
+
+        Examples
+        --------
+        >>> Probe("", lambda *_: (), options={"count": 10}).options_with("mine", {"count": "20"})
+        {'count': 20}
+        """
+        options = dict(self.options)
+        for option, value in values.items():
+            if option not in options:
+                raise UnknownNameError(f"option of the probe {name}", option, options)
+            options[option] = _parse_like(options[option], value, f"{name}.{option}")
+        return options
 
 
 _METHODS = {
-    "TextEncoder": "gives vectors (encode_images, encode_texts)",
-    "DualEncoder": "gives vectors (encode_images, encode_texts)",
-    "Matcher": "matches pictures and texts (match)",
-    "MaskedPredictor": "guesses hidden words (mask_logprobs)",
+    "TextEncoder": "gives embeddings (encode_images, encode_texts)",
+    "DualEncoder": "gives embeddings (encode_images, encode_texts)",
+    "Matcher": "matches images and texts (match)",
+    "MaskedPredictor": "predicts masked words (mask_logprobs)",
 }
 
 
-def _like(default: Any, value: Any, name: str) -> Any:
-    """What was typed, as the kind of value that the default is."""
+def _parse_like(default: Any, value: Any, name: str) -> Any:
+    """Parse what was typed to the type of the default."""
     if not isinstance(value, str) or default is None or isinstance(default, str):
         return value
     try:
         if isinstance(default, bool):
             return {"true": True, "yes": True, "false": False, "no": False}[value.lower()]
         if isinstance(default, tuple):
-            return tuple(type(default[0])(one) for one in value.split(","))
+            return tuple(type(default[0])(part) for part in value.split(","))
         return type(default)(value)
     except (KeyError, ValueError):
-        shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
-        shown = "yes or no" if isinstance(default, bool) else f"a value such as {shown}"
-        raise InputError(f"{name} takes {shown}; got {value!r}") from None
+        expected = ",".join(map(str, default)) if isinstance(default, tuple) else default
+        expected = "yes or no" if isinstance(default, bool) else f"a value such as {expected}"
+        raise InputError(f"{name} takes {expected}; got {value!r}") from None
 
 
 @contextmanager
 def words_known() -> Iterator[None]:
-    """What a model with a closed vocabulary says of a strange word, in short."""
+    """Turn an unknown word of a model with a closed vocabulary into a `CannotRunError`."""
     try:
         yield
     except UnknownNameError as error:
-        said = str(error).partition(";")[0]
-        raise CannotRunError(f"does not know all of its words: {said}") from error
+        unknown_word = str(error).partition(";")[0]
+        raise CannotRunError(f"the model does not know all words: {unknown_word}") from error

@@ -1,6 +1,6 @@
-"""Does a caption still find its picture, and a picture one of its captions? Recall@k.
+"""Recall@k of text-to-image and image-to-text retrieval.
 
-No bias is measured here: this is what debiasing must not cost.
+This measures utility, not bias: what debiasing must not cost.
 """
 
 from __future__ import annotations
@@ -33,94 +33,116 @@ def retrieval(
     ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
-    """Recall@1, 5 and 10, from captions to pictures and back.
+    """Recall@1, 5 and 10, from captions to images and from images to captions.
 
-    `of` says which picture (row of `vectors`) a text is of. Intervals are a bootstrap over
-    pictures, each with all of its captions. The second table has for each picture (`ids`, else
-    numbers) and each k (`rank`) how many of its queries found what belongs to them (`score`).
+    Parameters
+    ----------
+    model : TextEncoder
+        Embeds the captions.
+    texts : sequence of str
+        Captions.
+    of : array of int
+        For each text, the image (row of `vectors`) that it describes.
+    vectors : array, images x dimensions
+        Image embeddings.
+    dataset : str
+        Name for the column `dataset`.
+    ids : sequence of str, optional
+        Names of the images. Defaults to their row numbers.
+    seed : int
+        Seed of the bootstrap over images, each with all of its captions.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS; and for each image and k (column `rank`) the number of its queries that
+        found a match (column `score`).
     """
     encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
-    pictures, rng = np.arange(len(vectors)), np.random.default_rng(seed)
+    image_rows, rng = np.arange(len(vectors)), np.random.default_rng(seed)
     even = np.full(len(vectors), 1 / len(vectors))
     weights = rng.multinomial(len(vectors), even, DRAWS).astype(np.float32)
-    tables, every = [], []
-    for way, queries, items, asked, there in (
-        ("text to image", encoded, vectors, of, pictures),
-        ("image to text", vectors, encoded, pictures, of),
+    names = [str(image_id) for image_id in (image_rows if ids is None else ids)]
+    constants = {"model": getattr(model, "name", type(model).__name__), "dataset": dataset}
+    tables, instances = [], []
+    for direction, queries, items, query_images, item_images in (
+        ("text to image", encoded, vectors, of, image_rows),
+        ("image to text", vectors, encoded, image_rows, of),
     ):
         ks = [k for k in K if k <= len(items)]
-        hits = recall_hits(top_k(queries, items, max(ks)).ids, asked, there, ks)
-        known = ~np.isnan(hits[:, 0])
-        # a picture brings its queries along: their hits are added up before the draws
-        found = np.zeros((len(vectors), len(ks)))
-        np.add.at(found, asked[known], hits[known])
-        count = np.bincount(asked[known], minlength=len(vectors))
-        means = (weights @ found) / (weights @ count)[:, None]
-        tables.append(
-            rows(
-                len(ks),
-                probe="retrieval",
-                metric="recall",
-                model=getattr(model, "name", type(model).__name__),
-                dataset=dataset,
-                experiment=way,
-                k=ks,
-                ideal=1.0,
-                null_mean=[_by_chance(there, k) for k in ks],
-                **columns(
-                    hits[known].mean(axis=0),
-                    interval=Interval(
-                        edges=np.percentile(means, [2.5, 97.5], axis=0),
-                        method="bootstrap over images",
-                    ),
-                ),
-                n=int(known.sum()),
-                n_undefined=int((~known).sum()),
-                seed=seed,
-            )
-        )
-        every.append(
+        hits = recall_hits(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
+        constants["experiment"] = direction
+        chance = [_by_chance(item_images, k) for k in ks]
+        table, by_image = _recall_rows(hits, query_images, weights, ks, chance)
+        tables.append(rows(len(ks), **constants, **table, probe="retrieval", seed=seed))
+        instances.append(
             rows(
                 len(ks) * len(vectors),
                 INSTANCES,
-                model=getattr(model, "name", type(model).__name__),
-                dataset=dataset,
-                experiment=way,
-                id=[str(one) for one in (pictures if ids is None else ids) for _ in ks],
+                **constants,
+                id=[name for name in names for _ in ks],
                 rank=ks * len(vectors),
-                score=found.ravel(),
+                score=by_image.ravel(),
             )
         )
-    return combined(tables), combined(every, INSTANCES)
+    return combined(tables), combined(instances, INSTANCES)
 
 
-def _by_chance(there: Ints, k: int) -> float:
-    """Recall of a random order: the chance to meet one of those that belong to a query."""
-    counts = np.bincount(there)
-    counts, total = counts[counts > 0], len(there)
+def _recall_rows(
+    hits: Floats, query_images: Ints, weights: Floats, ks: list[int], chance: list[float]
+) -> tuple[dict[str, Any], Floats]:
+    """Columns of recall at each k, and the hits of each image (images x k).
+
+    `hits` are queries x k, `weights` bootstrap resamples x images.
+    """
+    images = weights.shape[1]
+    known = ~np.isnan(hits[:, 0])
+    # resampling an image resamples all of its queries: sum their hits first
+    by_image = np.zeros((images, len(ks)))
+    np.add.at(by_image, query_images[known], hits[known])
+    count = np.bincount(query_images[known], minlength=images)
+    means = (weights @ by_image) / (weights @ count)[:, None]
+    interval = Interval(
+        edges=np.percentile(means, [2.5, 97.5], axis=0), method="bootstrap over images"
+    )
+    return {
+        **columns(hits[known].mean(axis=0), interval=interval),
+        "metric": "recall",
+        "k": ks,
+        "ideal": 1.0,
+        "null_mean": chance,
+        "n": int(known.sum()),
+        "n_undefined": int((~known).sum()),
+    }, by_image
+
+
+def _by_chance(item_images: Ints, k: int) -> float:
+    """Expected recall@k of a random order."""
+    counts = np.bincount(item_images)
+    counts, total = counts[counts > 0], len(item_images)
     miss = np.ones(len(counts))
-    for drawn in range(k):
-        miss *= np.clip(total - counts - drawn, 0, None) / (total - drawn)
+    for place in range(k):
+        miss *= np.clip(total - counts - place, 0, None) / (total - place)
     return float(1 - miss.mean())
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     captions = data["captions"]
-    found = setting.see(captions)
-    place = {row: at for at, row in enumerate(found.rows)}
-    known = [at for at, picture in enumerate(captions.of.tolist()) if picture in place]
-    texts = [captions.texts[at] for at in known]
-    of = np.array([place[int(captions.of[at])] for at in known], dtype=np.int64)
-    ids = [captions.ids[row] for row in found.rows]
+    embedded = context.see(captions)
+    row_of = {row: index for index, row in enumerate(embedded.rows)}
+    known = [index for index, image in enumerate(captions.of.tolist()) if image in row_of]
+    texts = [captions.texts[index] for index in known]
+    of = np.array([row_of[int(captions.of[index])] for index in known], dtype=np.int64)
+    ids = [captions.ids[row] for row in embedded.rows]
     return retrieval(
-        model, texts, of, found.vectors, dataset=captions.name, ids=ids, seed=setting.seed
+        model, texts, of, embedded.vectors, dataset=captions.name, ids=ids, seed=context.seed
     )
 
 
 PROBE = Probe(
-    "Does a caption still find its picture, and a picture its captions? Recall@k.",
+    "Utility: recall@k of text-to-image and image-to-text retrieval.",
     _run,
     needs=("captions",),
 )

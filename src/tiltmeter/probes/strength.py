@@ -1,8 +1,8 @@
-"""Does a caption say anything of these images at all? (So-B-IT, "Identifying strong vs. weak ...")
+"""Caption strength: its percentile among frequent words (So-B-IT, "Identifying strong vs. weak").
 
-The strength of a caption is the share of frequent words that fit the images less well: each text's
-figure is the mean cosine of the k images nearest to it. For all images, and for those of each group
-alone: how far a caption's percentiles lie apart is held against the gaps of the frequent words.
+Each text is scored by the mean cosine of the k images nearest to it. The strength of a caption is
+the share of frequent words with a lower score, for all images and for the images of each group. The
+gap between groups is tested against the gaps of the frequent words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.stimuli.frequent_words import FrequentWords, frequent_words
 from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder
 
-BLOCK = 256  # texts at one time
+BLOCK = 256  # texts per matrix product
 BASELINES = ("template", "bare")
 
 
@@ -42,15 +42,43 @@ def strength(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Percentile of each prompt among frequent words, for all images and for each group's.
+    """Percentile of each prompt among frequent words, for all images and for each group's images.
 
-    The frequent words are in the prompt's own template, or bare, as in the paper. A row's
-    `target` is the word. k is the convention's smallest.
+    Parameters
+    ----------
+    model : TextEncoder
+        The model to audit.
+    faces : Faces
+        Images with group labels.
+    prompts : sequence of Prompt
+        Those with the role `word` are measured.
+    frequent : FrequentWords
+        The reference, in the prompt's own template, or bare as in the paper.
+    attributes : sequence of str
+        Attributes and intersections whose groups are compared.
+    convention : Convention
+        Its smallest k is used.
+    seed : int
+        Recorded only.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS, with the word in the column `target`; and no INSTANCES.
+
+    Raises
+    ------
+    InputError
+        If no prompt has the role `word`.
+    CannotRunError
+        If the model does not know a word.
     """
     progress = progress or (lambda what, share: None)
     words = list(dict.fromkeys(prompt for prompt in prompts if prompt.role == "word"))
     if not words:
-        raise InputError("there is no word to measure: every prompt is a placebo")
+        raise InputError("there is no word to measure: every prompt is a neutral word")
     k = min(convention.k)
     parts: dict[str | None, Groups] = {None: Groups(np.zeros(len(faces), int), ("all",), "all")}
     parts |= {name: checked(faces.attribute(name)) for name in attributes}
@@ -62,7 +90,9 @@ def strength(
         progress("encoding frequent words", done / len(templates))
         with words_known():
             vectors = _encoded(model, frequent.texts(template), images.dtype)
-        at = [row for row, one in enumerate(words) if frequent.bare or one.template == template]
+        prompt_rows = [
+            row for row, prompt in enumerate(words) if frequent.bare or prompt.template == template
+        ]
         experiment = f"{len(frequent.words):,} words of {frequent.source}, " + (
             "bare" if frequent.bare else "in the same template"
         )
@@ -74,38 +104,45 @@ def strength(
             "seed": seed,
             "k": k,
             "experiment": experiment,
-            "target": [words[row].concept for row in at],
-            "category": [words[row].category or None for row in at],
-            "template": [words[row].template or None for row in at],
+            "target": [words[row].concept for row in prompt_rows],
+            "category": [words[row].category or None for row in prompt_rows],
+            "template": [words[row].template or None for row in prompt_rows],
         }
         for attribute, groups in parts.items():
             share = list(parts).index(attribute) / len(parts)
             progress("nearest images", (done + share) / len(templates))
-            known = near(texts[at], images, groups, k), near(vectors, images, groups, k)
+            known = (
+                nearest_means(texts[prompt_rows], images, groups, k),
+                nearest_means(vectors, images, groups, k),
+            )
             tables += _tables(*known, attribute, groups, constants)
     progress("done", 1.0)
     return combined(tables), combined([], INSTANCES)
 
 
-def near(texts: Floats, images: Floats, groups: Groups, k: int) -> Floats:
-    """Mean cosine of the k images of each group that are nearest to each text, texts x groups.
+def nearest_means(texts: Floats, images: Floats, groups: Groups, k: int) -> Floats:
+    """Mean cosine of the k images of each group nearest to each text, texts x groups.
 
-    NaN for a group of fewer than k images.
+    NaN for a group with fewer than k images.
     """
-    found = np.full((len(texts), len(groups.names)), np.nan)
+    means = np.full((len(texts), len(groups.names)), np.nan)
     members = [np.flatnonzero(groups.codes == code) for code in range(len(groups.names))]
     for start in range(0, len(texts), BLOCK):
         scores = texts[start : start + BLOCK] @ images.T
-        for code, at in enumerate(members):
-            if len(at) >= k:
-                mine = scores if len(at) == scores.shape[1] else scores[:, at]
-                top = np.partition(mine, len(at) - k, axis=1)[:, len(at) - k :]
-                found[start : start + BLOCK, code] = top.mean(axis=1, dtype=np.float64)
-    return found
+        for code, rows_of_group in enumerate(members):
+            if len(rows_of_group) >= k:
+                group_scores = (
+                    scores if len(rows_of_group) == scores.shape[1] else scores[:, rows_of_group]
+                )
+                top = np.partition(group_scores, len(rows_of_group) - k, axis=1)[
+                    :, len(rows_of_group) - k :
+                ]
+                means[start : start + BLOCK, code] = top.mean(axis=1, dtype=np.float64)
+    return means
 
 
 def percentile(values: Floats, reference: Floats) -> Floats:
-    """Share of the reference below each value; half of those that are equal count.
+    """Share of the reference below each value; equal ones count half.
 
     >>> percentile(np.array([2.5, 1.0]), np.array([1.0, 2.0, 3.0, 4.0]))
     array([0.5  , 0.125])
@@ -126,20 +163,20 @@ def _tables(
     groups: Groups,
     constants: dict[str, Any],
 ) -> list[pa.Table]:
-    """Rows of one template: the percentile in each group, and how far groups lie apart."""
+    """Rows of one template: the percentile in each group, and the gap between groups."""
     enough = ~np.isnan(reference[0])
-    place = np.full(values.shape, np.nan)
-    others = np.full(reference.shape, np.nan)
+    percentiles = np.full(values.shape, np.nan)
+    reference_percentiles = np.full(reference.shape, np.nan)
     for column in np.flatnonzero(enough):
-        place[:, column] = percentile(values[:, column], reference[:, column])
-        others[:, column] = percentile(reference[:, column], reference[:, column])
-    count, many = values.shape
+        percentiles[:, column] = percentile(values[:, column], reference[:, column])
+        reference_percentiles[:, column] = percentile(reference[:, column], reference[:, column])
+    count, n_columns = values.shape
     n = len(reference)
-    each = {name: np.repeat(constants[name], many).tolist()
+    each = {name: np.repeat(constants[name], n_columns).tolist()
             for name in ("target", "category", "template")}  # fmt: skip
-    p = np.minimum(1, 2 * (np.minimum(place, 1 - place) * n + 1) / (n + 1))
-    short = f"the group has fewer than {constants['k']} images"
-    said = [None if ok else short for ok in enough] * count
+    p = np.minimum(1, 2 * (np.minimum(percentiles, 1 - percentiles) * n + 1) / (n + 1))
+    too_small = f"the group has fewer than {constants['k']} images"
+    notes = [None if ok else too_small for ok in enough] * count
     table = rows(
         values.size,
         **{**constants, **each},
@@ -147,28 +184,36 @@ def _tables(
         attribute=attribute,
         group=None if attribute is None else list(groups.names) * count,
         **columns(
-            place,
+            percentiles,
             null=NullBand(*np.array([0.5, 0.025, 0.975])),
             p=p,
             side="two",
             family="bh",
             interval=Interval(
-                edges=wilson(place * n, np.full(place.shape, n)),
+                edges=wilson(percentiles * n, np.full(percentiles.shape, n)),
                 method="Wilson, over the frequent words",
             ),
         ),
         n=n,
         n_group=groups.counts.tolist() * count if attribute is not None else len(groups),
-        note=said,
+        note=notes,
     )
-    return [table] if attribute is None else [table, _gaps(place, others, attribute, constants, n)]
+    return (
+        [table]
+        if attribute is None
+        else [table, _gaps(percentiles, reference_percentiles, attribute, constants, n)]
+    )
 
 
 def _gaps(
-    place: Floats, others: Floats, attribute: str, constants: dict[str, Any], n: int
+    percentiles: Floats,
+    reference_percentiles: Floats,
+    attribute: str,
+    constants: dict[str, Any],
+    n: int,
 ) -> pa.Table:
-    """Highest less lowest percentile of the groups, against the same of the frequent words."""
-    value, drawn = (_gap(one) for one in (place, others))
+    """Highest minus lowest percentile over groups, against the same gap of frequent words."""
+    value, null = (_gap(ranks) for ranks in (percentiles, reference_percentiles))
     known = not np.isnan(value).any()
     return rows(
         len(value),
@@ -176,46 +221,46 @@ def _gaps(
         metric="gaps",
         attribute=attribute,
         ideal=0.0,
-        **columns(value, null=drawn, side="greater", family="holm"),
+        **columns(value, null=null, side="greater", family="holm"),
         n=n,
         note=None if known else f"fewer than two groups have {constants['k']} images",
     )
 
 
-def _gap(place: Floats) -> Floats:
-    defined = ~np.isnan(place).any(axis=0)
+def _gap(percentiles: Floats) -> Floats:
+    defined = ~np.isnan(percentiles).any(axis=0)
     if defined.sum() < 2:
-        return np.full(len(place), np.nan)
-    return np.asarray(np.ptp(place[:, defined], axis=1))
+        return np.full(len(percentiles), np.nan)
+    return np.asarray(np.ptp(percentiles[:, defined], axis=1))
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
-    options = setting.options
+    options = context.options
     try:
         frequent = frequent_words(options["words"], options["count"])
     except MissingError as error:
         raise CannotRunError(
-            f"needs frequent words: --option strength.words=FILE (one a line), or {error}"
+            f"needs frequent words: --option strength.words=FILE (one per line), or {error}"
         ) from None
     if options["baseline"] not in BASELINES:
         raise UnknownNameError("baseline of strength", options["baseline"], BASELINES)
-    faces = setting.seen(data["faces"])
+    faces = context.seen(data["faces"])
     return strength(
         model,
         faces,
-        prompts=setting.prompts(),
+        prompts=context.prompts(),
         frequent=replace(frequent, bare=options["baseline"] == "bare"),
-        attributes=setting.attributes_of(faces),
-        convention=setting.convention,
-        seed=setting.seed,
-        progress=setting.progress,
+        attributes=context.attributes_of(faces),
+        convention=context.convention,
+        seed=context.seed,
+        progress=context.progress,
     )
 
 
 PROBE = Probe(
-    "Does a caption say anything of these images? Its percentile among frequent words.",
+    "Caption strength: percentile of each word among frequent words.",
     _run,
     needs=("faces",),
     options={"words": "", "count": 10_000, "baseline": "template"},

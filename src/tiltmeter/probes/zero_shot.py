@@ -1,7 +1,7 @@
-"""Does the model still know its classes? (Radford et al. 2021, section 3.1)
+"""Zero-shot classification accuracy (Radford et al. 2021, section 3.1).
 
-An image is given the class whose caption is nearest to it; a class's caption is the mean over the
-templates. No bias is measured here: this is what debiasing must not cost.
+An image gets the class whose caption is nearest to it; a class's caption is the mean over the
+templates. This measures utility, not bias: what debiasing must not cost.
 """
 
 from __future__ import annotations
@@ -33,20 +33,40 @@ def zero_shot(
     ids: Sequence[str] | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
-    """Top-1 accuracy over all images and for each class; and for each image whether it is right.
+    """Top-1 accuracy of zero-shot classification, overall and for each class.
 
-    Ties share a hit. `ids` name the images; else they are numbered.
+    Parameters
+    ----------
+    model : TextEncoder
+        Embeds the captions.
+    classes : Groups
+        The true class of each image.
+    vectors : array, images x dimensions
+        Image embeddings.
+    dataset : str
+        Name for the column `dataset`.
+    templates : sequence of str
+        Captions with `{}` for the class.
+    ids : sequence of str, optional
+        Names of the images. Defaults to their row numbers.
+    seed : int
+        Recorded only.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS; and for each image whether it is correct (tied classes share a hit).
     """
     texts = [template.replace("{}", name.replace("_", " ")) for name in classes.names
              for template in templates]  # fmt: skip
-    made = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"))
-    captions = made.reshape(len(classes.names), len(templates), -1).mean(axis=1)
+    vectors_of_texts = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"))
+    captions = vectors_of_texts.reshape(len(classes.names), len(templates), -1).mean(axis=1)
     scores = np.asarray(unit(captions, "captions")) @ np.asarray(unit(vectors, "images")).T
     hits = zero_shot_hits(scores, classes.codes)
     by_class = np.bincount(classes.codes, hits, len(classes.names))
-    right = np.array([hits.sum(), *by_class])
+    correct = np.array([hits.sum(), *by_class])
     count = np.array([len(hits), *classes.counts])
-    share = np.divide(right, count, out=np.full(len(count), np.nan), where=count > 0)
+    share = np.divide(correct, count, out=np.full(len(count), np.nan), where=count > 0)
     table = rows(
         len(count),
         probe="zero_shot",
@@ -57,13 +77,13 @@ def zero_shot(
         k=1,
         ideal=1.0,
         null_mean=1 / len(classes.names),
-        **columns(share, interval=Interval(edges=wilson(right, count))),
+        **columns(share, interval=Interval(edges=wilson(correct, count))),
         ci_method="Wilson",
         n=count.tolist(),
         seed=seed,
-        note=[None if n else "no image of this class" for n in count],
+        note=[None if n else "the dataset has no image of this class" for n in count],
     )
-    every = rows(
+    instances = rows(
         len(hits),
         INSTANCES,
         model=getattr(model, "name", type(model).__name__),
@@ -73,19 +93,19 @@ def zero_shot(
         rank=1,
         score=hits,
     )
-    return table, every
+    return table, instances
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     utility = data["utility"]
-    found = setting.see(utility)
-    classes = utility.classes[np.asarray(found.rows)]
-    ids = [utility.ids[row] for row in found.rows]
+    embedded = context.see(utility)
+    classes = utility.classes[np.asarray(embedded.rows)]
+    ids = [utility.ids[row] for row in embedded.rows]
     return zero_shot(
-        model, classes, found.vectors, dataset=utility.name, ids=ids, seed=setting.seed
+        model, classes, embedded.vectors, dataset=utility.name, ids=ids, seed=context.seed
     )
 
 
-PROBE = Probe("Does the model still know its classes? Top-1 accuracy.", _run, needs=("utility",))
+PROBE = Probe("Utility: top-1 accuracy of zero-shot classification.", _run, needs=("utility",))

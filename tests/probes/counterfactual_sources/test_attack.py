@@ -244,7 +244,7 @@ def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
     for one, two, three in zip(fresh, first, again, strict=True):
         assert torch.equal(one.counterfactual, two.counterfactual)
         assert torch.equal(two.counterfactual, three.counterfactual)
-        assert two.told["steps"].tolist() == three.told["steps"].tolist()
+        assert two.details["steps"].tolist() == three.details["steps"].tolist()
     other = dataclasses.replace(settings_, steps=1)  # other settings, other pictures
     with pytest.raises(pytest.fail.Exception):
         list(AdversarialAttack(other, batch=4, store=tmp_path).blocks(stream, some, SWAP))
@@ -259,7 +259,7 @@ def test_wrong_settings_are_refused():
             Attack(**how)
     with pytest.raises(UnknownNameError, match="loss"):
         Attack(loss="words")
-    with pytest.raises(InputError, match="1 to 3; got 4"):
+    with pytest.raises(InputError, match="1 to 3 starts; got 4"):
         Attack(starts=4)
     with pytest.raises(InputError, match="less than one grey level"):
         Attack(epsilon=0.5 / 255, quantise=True)
@@ -281,7 +281,7 @@ def test_wrong_pixels_are_refused(stream, tmp_path):
     tiny_fused.vilt(tmp_path)
     with pytest.raises(InputError, match="smaller than one patch of .*8 x 8"):
         strike_at(load_model(f"hf:{tmp_path}"), torch.zeros(1, 3, 4, 9), ("man", "woman"))
-    with pytest.raises(InputError, match="goal of 0 or 1"):
+    with pytest.raises(InputError, match="goal must be 0 or 1"):
         attack(stream, torch.zeros(2, 3, 32, 32), [0, 2], words=SWAP.words, prompt=PROMPT)
 
 

@@ -117,14 +117,14 @@ def test_what_a_source_cannot_do_is_said(stream, figures, tmp_path):
     data = load_data(f"pairs:{photographs(tmp_path / 'p', figures)}", role="pairs")
     with pytest.raises(InputError, match="only scenes of the testbed"):
         list(RedrawnScenes().blocks(stream, data, GENDER))
-    with pytest.raises(InputError, match=r"no scene .* nothing is parallel"):
+    with pytest.raises(InputError, match=r"no scene .* differ in nothing else"):
         ParallelImages().pairs(data.only([0]), GENDER)
     with pytest.raises(UnknownNameError, match="did you mean 'woman'"):
         Swap("gender", ("man", "women"), ("ball", "block")).rows(data)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"no picture named by an id .* expected figure-"):
+    with pytest.raises(InputError, match=r"no image named by an id .* names such as figure-"):
         EditedFolder(tmp_path / "empty").pairs(figures, SHAPE)
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         EditedFolder(tmp_path / "none").pairs(figures, SHAPE)
 
 

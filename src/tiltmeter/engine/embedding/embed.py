@@ -1,9 +1,9 @@
-"""Photographs into vectors: those that a store holds are read, the others embedded and kept."""
+"""Embed images: those in a store are read, the others are embedded and added to it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import loader
-from tiltmeter.engine.embedding.loader import LoaderConfig, decoder_of, device_of
+from tiltmeter.engine.embedding.loader import Chunk, LoaderConfig, decoder_of, device_of
 from tiltmeter.engine.embedding.workers import embed_on
 from tiltmeter.engine.engines import Engine, LocalEngine, in_this_process
 from tiltmeter.engine.vectors import Vectors
@@ -22,75 +22,95 @@ from tiltmeter.results import content_hash
 from tiltmeter.store import EmbeddingSpace, Store, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
-SHOWN = 5  # unreadable pictures that a message names
+SHOWN = 5  # unreadable images listed in messages and records
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingResult:
-    """Vectors of the pictures that could be read, and how they came about."""
+    """Embeddings of the readable images, and how they were made.
 
-    rows: list[int]  # of these pictures
+    Attributes
+    ----------
+    rows : list of int
+        Rows of the readable images.
+    vectors : array
+        Their embeddings; empty if they stay in the store.
+    new : int
+        Number of images embedded now.
+    unreadable : mapping
+        Reasons by id.
+    seconds : float
+        Time taken.
+    record : dict
+        Hash of the images, precision, decoder and unreadable images, for the record of a run.
+    items : list of str
+        Keys in the store: hashes of the files.
+    kept : dict or None
+        Space and shards in the store.
+    """
+
+    rows: list[int]
     vectors: Floats
-    new: int  # embedded now
-    unreadable: Mapping[str, str]  # id -> reason
+    new: int
+    unreadable: Mapping[str, str]
     seconds: float
-    record: dict[str, Any]  # which pictures, how many could not be read, in which precision
-    items: list[str] = field(default_factory=list)  # what a store calls them: their files' hashes
-    kept: dict[str, Any] | None = None  # where in a store they are: space, shards
+    record: dict[str, Any]
+    items: list[str] = field(default_factory=list)
+    kept: dict[str, Any] | None = None
 
     @property
     def rate(self) -> float:
-        """Pictures embedded a second."""
+        """Images embedded per second."""
         return self.new / self.seconds if self.seconds else 0.0
 
     def of(self, faces: Faces) -> Faces:
-        """Faces with their vectors, without those that could not be read."""
-        told = {**faces.provenance, **self.record}
-        return replace(faces.only(self.rows), vectors=self.vectors, provenance=told)
+        """Faces with their embeddings, without unreadable images."""
+        provenance = {**faces.provenance, **self.record}
+        return replace(faces.only(self.rows), vectors=self.vectors, provenance=provenance)
 
 
 @dataclass(frozen=True, eq=False)
 class EmbeddedFaces:
-    """Faces that can be ranked: without unreadable images, and where their embeddings are."""
+    """Faces without unreadable images, and the location of their embeddings."""
 
     faces: Faces
     images: Vectors
-    items: list[str] | None = None  # what a store calls them
+    items: list[str] | None = None  # keys in the store
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who embeds: an engine, and how its workers get the model."""
+    """The engine that embeds, and how its workers load the model."""
 
     engine: Engine = LocalEngine()  # noqa: RUF009
-    load: Callable[[], Any] | None = None  # for workers elsewhere
-    #: Without it embeddings stay in the store: they may be more than the memory holds.
+    load: Callable[[], Any] | None = None  # in other processes
+    #: False leaves embeddings in the store: they may not fit into memory.
     read: bool = True
 
 
 def load_for(
     engine: Engine, spec: str, *, device: str, trust_remote_code: bool
 ) -> tuple[Any, Callable[[], Any]]:
-    """The model here, and how a worker of the engine loads it.
+    """The model in this process, and a function that loads it in a worker of the engine.
 
-    For workers elsewhere the model here only says who it is, and embeds texts.
+    If workers are other processes, the model here embeds only texts.
     """
     load = partial(load_model, spec, trust_remote_code=trust_remote_code)
     if in_this_process(engine):
         load = partial(load, device=device)
         return load(), load
-    there = "cuda" if engine.gpus else "cpu"
-    if device not in ("auto", there):
+    worker_device = "cuda" if engine.gpus else "cpu"
+    if device not in ("auto", worker_device):
         raise InputError(
-            f"--device {device}, but workers of --engine {engine.name} are on {there}: "
-            "gpus=1 among its settings gives each a GPU, gpus=0 none"
+            f"--device {device}, but workers of --engine {engine.name} are on {worker_device}: "
+            "set gpus=1 to give each a GPU, gpus=0 for none"
         )
-    return load(device="cpu"), partial(load, device=there)
+    return load(device="cpu"), partial(load, device=worker_device)
 
 
 def embed(
     model: Any,
-    pictures: ImageFiles | GeneratedImages | None,
+    images: ImageFiles | GeneratedImages | None,
     ids: Sequence[str],
     *,
     store: Store | None = None,
@@ -99,87 +119,153 @@ def embed(
     workers: Workers = Workers(),  # noqa: B008
     progress: Progress | None = None,
 ) -> EmbeddingResult:
-    """The model's vectors of pictures; what cannot be read is left out, or refused if `strict`.
+    """Embed images; embeddings in the store are reused.
 
-    Shards of the store that are damaged are removed, with a warning, and their images embedded
-    again. Workers elsewhere need a store.
+    Damaged shards of the store are removed, with a warning, and their images embedded again.
+
+    Parameters
+    ----------
+    model : object
+        A model with `encode_images`.
+    images : ImageFiles or GeneratedImages
+        The images.
+    ids : sequence of str
+        Their names, for messages.
+    store : Store, optional
+        Where embeddings are kept. Required if workers are other processes.
+    pace : LoaderConfig
+        Batch size, precision and decoding.
+    strict : bool
+        Fail on an unreadable image instead of leaving it out.
+    workers : Workers
+        The engine that embeds. Defaults to this process.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    EmbeddingResult
+
+    Raises
+    ------
+    InputError
+        If there are no images or no readable ones, if the model cannot embed images, if an image
+        is unreadable and `strict` is set, or if a store is missing.
+
+    Examples
+    --------
+    >>> from tiltmeter import load_data, load_model
+    >>> faces = load_data("testbed:?images=8")
+    >>> embed(load_model("testbed:dual"), faces.images, faces.ids).vectors.shape[0]
+    8
     """
-    engine, load = workers.engine, workers.load
-    if not isinstance(pictures, ImageFiles | GeneratedImages):
-        raise InputError("there are no picture files to embed: tiltmeter list datasets")
+    if not isinstance(images, ImageFiles | GeneratedImages):
+        raise InputError("there are no image files to embed: see tiltmeter list datasets")
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
-        raise InputError(f"{name} gives no vectors to images: it has no encode_images")
-    device, elsewhere = device_of(model), not in_this_process(engine)
-    if elsewhere:
-        device = "cuda" if engine.gpus else "cpu"
+        raise InputError(f"{name} cannot embed images: it has no encode_images")
+    started = time.perf_counter()
+    engine = workers.engine
+    remote = not in_this_process(engine)
+    device = ("cuda" if engine.gpus else "cpu") if remote else device_of(model)
     precision, decoder = pace.precision_on(device), decoder_of(model, pace, device)
-    if elsewhere:  # workers do as is settled here, or nothing
+    space = None if store is None else store.space(model, precision, decoder)
+    if remote:  # workers must not choose otherwise
         decode = "gpu" if decoder == "nvjpeg" else "cpu"
         pace = replace(pace, precision=precision, decode=decode)
-    space = None if store is None else store.space(model, precision, decoder)
-    started = time.perf_counter()
-    hashes: list[str | None] = []
-    unreadable: dict[str, str] = {}
-    vectors: dict[str, Floats] = {}  # of the pictures embedded now, where nothing is stored
-    new = 0
-    written: set[str] = set()
-    if space is not None:
-        space.discard_damaged()
-    known = frozenset() if space is None else frozenset(space)
-    chunks = loader.embed(model, pictures, known=known.__contains__, pace=pace)
-    if elsewhere:
-        if load is None or space is None:
-            raise InputError("workers elsewhere keep vectors in a store: name one (--store DIR)")
-        chunks = embed_on(engine, load, pictures, space, pace, device)
-    for chunk in chunks:
-        hashes += chunk.hashes
-        unreadable |= {ids[at]: reason for at, reason in chunk.unreadable.items()}
-        if strict and unreadable:
-            raise InputError(f"a picture cannot be read: {next(iter(unreadable.values()))}")
-        if elsewhere:
-            new += len(chunk.new)
-            for what in chunk.damaged.values():
-                warn_of_damage(what)
-        if chunk.vectors is not None:
-            items = [str(hashes[at]) for at in chunk.new]
-            new += len(items)
-            if space is None:
-                vectors |= zip(items, chunk.vectors, strict=True)
-            else:
-                written.add(space.add(items, chunk.vectors))
-        if progress is not None:
-            rate = new / max(time.perf_counter() - started, 1e-9)
-            progress(f"embedding, {rate:,.0f} images/s", len(hashes) / max(len(pictures), 1))
-    rows = [row for row, item in enumerate(hashes) if item is not None]
-    if not rows:
-        some = "; ".join(list(unreadable.values())[:SHOWN])
-        raise InputError(f"none of the {len(pictures):,} pictures can be read: {some}")
-    items = [str(hashes[row]) for row in rows]
+    chunks = _chunks(model, images, space, pace, workers, device)
+    done = _collect(chunks, images, ids, space, remote, strict, progress)
+    items = [item for item in done.hashes if item is not None]
     if space is None:
-        found = np.stack([vectors[item] for item in items])
+        vectors = np.stack([done.vectors[item] for item in items])
     else:
-        space = EmbeddingSpace(
-            space.path
-        )  # as it is now, with what workers elsewhere have put there
-        # what workers elsewhere read they have checked
-        damaged = {} if elsewhere else space.discard_damaged(items)
-        if broken := written & set(damaged):
+        space = EmbeddingSpace(space.path)  # reread: other processes may have written to it
+        # workers in other processes have verified what they read
+        damaged = {} if remote else space.discard_damaged(items)
+        if broken := done.written & set(damaged):
             raise InputError(f"{damaged[broken.pop()]}, just after it was written: check the disk")
         if damaged:
-            again = embed(model, pictures, ids, store=store, pace=pace, strict=strict,
+            again = embed(model, images, ids, store=store, pace=pace, strict=strict,
                           workers=workers, progress=progress)  # fmt: skip
             seconds = time.perf_counter() - started
-            return replace(again, new=new + again.new, seconds=seconds)
-        found = space.vectors(items if workers.read else [])
+            return replace(again, new=done.new + again.new, seconds=seconds)
+        vectors = space.vectors(items if workers.read else [])
     record = {
         "pictures": content_hash(items),
         "precision": precision,
         "decoder": decoder,
-        "unreadable": {"count": len(unreadable), "first": list(unreadable)[:SHOWN]},
+        "unreadable": {"count": len(done.unreadable), "first": list(done.unreadable)[:SHOWN]},
     }
     kept = None
     if space is not None:
         kept = {"space": space.path.name, "shards": space.shards_of(items)}
     seconds = time.perf_counter() - started
-    return EmbeddingResult(rows, found, new, unreadable, seconds, record, items, kept)
+    rows = [row for row, item in enumerate(done.hashes) if item is not None]
+    return EmbeddingResult(rows, vectors, done.new, done.unreadable, seconds, record, items, kept)
+
+
+def _chunks(
+    model: Any,
+    images: ImageFiles | GeneratedImages,
+    space: EmbeddingSpace | None,
+    pace: LoaderConfig,
+    workers: Workers,
+    device: str,
+) -> Iterator[Chunk]:
+    """Chunks of images, embedded here or by the engine's workers."""
+    if space is not None:
+        space.discard_damaged()
+    if in_this_process(workers.engine):
+        known = frozenset() if space is None else frozenset(space)
+        return loader.embed(model, images, known=known.__contains__, pace=pace)
+    if workers.load is None or space is None:
+        raise InputError(f"--engine {workers.engine.name} needs a store: pass --store DIR")
+    return embed_on(workers.engine, workers.load, images, space, pace, device)
+
+
+@dataclass(eq=False)
+class _Collected:
+    """What all chunks gave."""
+
+    hashes: list[str | None] = field(default_factory=list)  # None: unreadable
+    unreadable: dict[str, str] = field(default_factory=dict)  # id -> reason
+    vectors: dict[str, Floats] = field(default_factory=dict)  # by hash, without a store
+    written: set[str] = field(default_factory=set)  # shards
+    new: int = 0
+
+
+def _collect(
+    chunks: Iterator[Chunk],
+    images: ImageFiles | GeneratedImages,
+    ids: Sequence[str],
+    space: EmbeddingSpace | None,
+    remote: bool,
+    strict: bool,
+    progress: Progress | None,
+) -> _Collected:
+    """Save or keep the embeddings of every chunk; raises if no image is readable."""
+    started, done = time.perf_counter(), _Collected()
+    for chunk in chunks:
+        done.hashes += chunk.hashes
+        done.unreadable |= {ids[row]: reason for row, reason in chunk.unreadable.items()}
+        if strict and done.unreadable:
+            raise InputError(f"unreadable image: {next(iter(done.unreadable.values()))}")
+        if remote:
+            done.new += len(chunk.new)
+            for problem in chunk.damaged.values():
+                warn_of_damage(problem)
+        if chunk.vectors is not None:
+            items = [str(done.hashes[row]) for row in chunk.new]
+            done.new += len(items)
+            if space is None:
+                done.vectors |= zip(items, chunk.vectors, strict=True)
+            else:
+                done.written.add(space.add(items, chunk.vectors))
+        if progress is not None:
+            rate = done.new / max(time.perf_counter() - started, 1e-9)
+            share = len(done.hashes) / max(len(images), 1)
+            progress(f"embedding, {rate:,.0f} images/s", share)
+    if not any(item is not None for item in done.hashes):
+        reasons = "; ".join(list(done.unreadable.values())[:SHOWN])
+        raise InputError(f"none of the {len(images):,} images can be read: {reasons}")
+    return done

@@ -1,7 +1,6 @@
-"""JPEG files that a GPU may decode: the plain ones, of a size that the model leaves as it is.
+"""JPEG files that a GPU may decode: plain ones, of a size that the model does not change.
 
-All others, and whatever is odd about a file, are Pillow's: it knows how pictures are turned, what
-half a picture is, and how a model's processor scales one.
+All other files are decoded by Pillow, which handles rotation, truncated files and resizing.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from typing import Any
 import numpy as np
 
 START, BASELINE, SCAN, END = 0xD8, 0xC0, 0xDA, b"\xff\xd9"
-#: Segments that say how to read what follows: turned (Exif) and other colours (Adobe).
+#: Segments that change how an image is read: rotation (Exif) and colour space (Adobe).
 ODD = (0xE1, 0xEE)
 
 
 def plain_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height of a baseline JPEG in three colours, whole and upright; else None.
+    """Width and height of a complete, upright baseline JPEG with three channels; otherwise None.
 
     >>> import io
     >>> from PIL import Image
@@ -32,58 +31,60 @@ def plain_size(data: bytes) -> tuple[int, int] | None:
     """
     if data[:2] != bytes((0xFF, START)) or data[-2:] != END:
         return None
-    at, size = 2, None
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        kind = data[at + 1]
+    position, size = 2, None
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        kind = data[position + 1]
         if kind == SCAN:
             return size
         if kind in ODD:
             return None
-        length = int.from_bytes(data[at + 2 : at + 4])
+        length = int.from_bytes(data[position + 2 : position + 4])
         if kind == BASELINE:
-            if data[at + 4] != 8 or data[at + 9] != 3:  # bits, colours
+            if data[position + 4] != 8 or data[position + 9] != 3:  # bits, channels
                 return None
-            height, width = (int.from_bytes(data[at + 5 + i : at + 7 + i]) for i in (0, 2))
+            height, width = (
+                int.from_bytes(data[position + 5 + i : position + 7 + i]) for i in (0, 2)
+            )
             size = (width, height)
-        at += 2 + length
+        position += 2 + length
     return None
 
 
 class KeepsSize:
-    """Whether a model's processor leaves pictures of some size as they are; tried once a size."""
+    """Whether a model's processor leaves images of a size unchanged; tested once per size."""
 
     def __init__(self, pixels: Callable[[Any], Any]) -> None:
         self.pixels = pixels
-        self._try = lru_cache(maxsize=64)(self._look)
+        self._try = lru_cache(maxsize=64)(self._keeps)
 
     def __call__(self, size: tuple[int, int]) -> bool:
         return max(size) <= 1024 and self._try(size)
 
-    def _look(self, size: tuple[int, int]) -> bool:
+    def _keeps(self, size: tuple[int, int]) -> bool:
         from PIL import Image
 
         noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-        made = np.asarray(self.pixels([Image.fromarray(noise)])[0])
+        processed = np.asarray(self.pixels([Image.fromarray(noise)])[0])
         as_is = noise.transpose(2, 0, 1) / np.float32(255)
-        return made.shape == as_is.shape and bool(np.abs(made - as_is).max() < 1e-5)
+        return processed.shape == as_is.shape and bool(np.abs(processed - as_is).max() < 1e-5)
 
 
 def can_decode(device: str) -> bool:
-    """Whether this is a GPU, with torchvision for it."""
+    """Whether the device is a GPU and torchvision is installed."""
     return device == "cuda" and find_spec("torchvision") is not None
 
 
 def decode(files: Sequence[bytes], device: str, alone: Lock | None = None) -> list[Any]:
-    """The pictures as tensors of bytes, 3 x height x width, on the device.
+    """Images as uint8 tensors, 3 x height x width, on the device.
 
-    The decoder works on behind the call, in memory of its own that the next call would take: so
-    whoever shares it holds the lock `alone` until it is done.
+    The decoder is asynchronous and reuses its own memory: threads that share it hold the lock
+    `alone` until it is done.
     """
     import torch
     from torchvision.io import ImageReadMode, decode_jpeg  # type: ignore[import-not-found]
 
     raw = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data in files]
     with alone or nullcontext():
-        found = list(decode_jpeg(raw, mode=ImageReadMode.RGB, device=device))
+        images = list(decode_jpeg(raw, mode=ImageReadMode.RGB, device=device))
         torch.cuda.current_stream().synchronize()
-    return found
+    return images

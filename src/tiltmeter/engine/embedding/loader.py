@@ -1,7 +1,7 @@
-"""Pictures through a model on this machine: decoded ahead by processes or threads, in fixed chunks.
+"""Embed images on this machine, decoded ahead by processes or threads, in fixed chunks.
 
-A chunk is embedded whole or not at all, and its batches do not depend on what happened before: so a
-run that was killed and taken up again gives the same bytes as one that was not.
+A chunk is embedded completely or not at all, and its batches do not depend on earlier work: a run
+that was killed and resumed gives the same bytes as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ BATCH = {"cpu": 32, "cuda": 512}
 CHUNK = {"cpu": 256, "cuda": 4096}
 PRECISIONS = ("auto", "float32", "bfloat16")
 DECODERS = ("auto", "cpu", "gpu")
-#: Pictures that a worker decodes at a time, or files that it reads; how many of those it is ahead.
+#: Images that a worker decodes at a time, files that it reads at a time, and blocks ahead.
 BLOCK, FILES, AHEAD = 16, 64, 4
-READERS = 5  # processes that keep up with a GPU where they only read; more are in its way
-REQUESTS = 16  # threads that fetch pictures from elsewhere: they wait, most of the time
+READERS = 5  # processes that only read files for a GPU; more are slower
+REQUESTS = 16  # threads that fetch remote images: they mostly wait
 
-#: A picture's hash, its pixels, and why there are none: None where it does not apply.
+#: Hash, pixels, and the reason if unreadable; each may be None.
 Prepared = tuple[str | None, Any, str | None]
 
 
 @dataclass(frozen=True)
 class LoaderConfig:
-    """How the work is spread; what comes out hangs on `precision` and `decode` alone."""
+    """How images are loaded and batched; only `precision` and `decode` affect the embeddings."""
 
     batch: int | None = None  # None: by device
-    workers: int | None = None  # that decode; None: by device and cores
-    chunk: int | None = None  # pictures that are kept together or not at all; None: by device
-    precision: str = "auto"  # float32, bfloat16; auto: the second on a GPU
-    decode: str = "auto"  # who decodes plain JPEG files: cpu, gpu; auto: the second where it can
-    compiled: bool = False  # torch.compile: worth it for many pictures
-    cores: int | None = None  # workers are threads on so many; None: forked processes
+    workers: int | None = None  # decoding workers; None: by device and cores
+    chunk: int | None = None  # images saved together; None: by device
+    precision: str = "auto"  # float32, bfloat16; auto: bfloat16 on a GPU
+    decode: str = "auto"  # where plain JPEG files are decoded: cpu, gpu; auto: gpu if possible
+    compiled: bool = False  # torch.compile, for many images
+    cores: int | None = None  # number of threads; None: forked processes
 
     def batch_on(self, device: str) -> int:
         return self.batch or BATCH.get(device, BATCH["cpu"])
@@ -72,15 +72,15 @@ class LoaderConfig:
         return self.precision
 
     def decoder_on(self, device: str) -> str:
-        """pillow; or nvjpeg, whose pixels differ by a step or two, so that vectors do too."""
+        """`pillow`, or `nvjpeg`, whose pixels (and so embeddings) differ slightly."""
         if self.decode not in DECODERS:
-            raise UnknownNameError("place to decode", self.decode, DECODERS)
+            raise UnknownNameError("value of --decode", self.decode, DECODERS)
         if self.decode != "cpu" and can_decode(device):
             return "nvjpeg"
         if self.decode == "gpu":
             raise InputError(
-                "decoding on the GPU takes one (--device cuda, --engine ray:gpus=1) and the "
-                "package torchvision, here and where workers are: --decode cpu does without"
+                "--decode gpu needs a GPU (--device cuda, --engine ray:gpus=1) and the package "
+                "torchvision, here and on the workers; or use --decode cpu"
             )
         return "pillow"
 
@@ -88,83 +88,85 @@ class LoaderConfig:
         if self.workers is not None:
             return self.workers
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2
-        # where the model computes on the cores too, one worker is enough to stay ahead of it
+        # if the model runs on the CPU too, one worker is fast enough
         return min(cores, 16) if device == "cuda" else 1
 
 
 @dataclass
 class Chunk:
-    """What became of some pictures in a row."""
+    """Results of consecutive images."""
 
-    start: int  # the first one's place
-    hashes: list[str | None] = field(default_factory=list)  # None: not readable
-    unreadable: dict[int, str] = field(default_factory=dict)  # place -> reason
-    new: list[int] = field(default_factory=list)  # places of pictures that `vectors` are of
+    start: int  # row of the first image
+    hashes: list[str | None] = field(default_factory=list)  # None: unreadable
+    unreadable: dict[int, str] = field(default_factory=dict)  # row -> reason
+    new: list[int] = field(default_factory=list)  # rows of the images in `vectors`
     vectors: Floats | None = None
-    damaged: dict[str, str] = field(default_factory=dict)  # shards that were made again, and why
+    damaged: dict[str, str] = field(
+        default_factory=dict
+    )  # shards that were made again, with reasons
 
 
 def embed(
     model: Any,
-    pictures: ImageFiles | GeneratedImages,
+    images: ImageFiles | GeneratedImages,
     *,
     known: Callable[[str], bool] = lambda item: False,
     pace: LoaderConfig = LoaderConfig(),  # noqa: B008
 ) -> Iterator[Chunk]:
-    """Goes over the pictures chunk by chunk; those `known` by their hash are not embedded."""
+    """Embed images chunk by chunk; those whose hash is `known` are skipped."""
     device = device_of(model)
     chunk = pace.chunk_on(device)
     encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
     pixels = getattr(model, "pixels", None)
     alone = KeepsSize(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
-    prepare = _Prepare(pictures, pixels, known, alone)
+    prepare = _Prepare(images, pixels, known, alone)
     network = getattr(model, "network", None)
     if pace.compiled and network is not None and network._compiled_call_impl is None:
         network.compile()
     current = Chunk(0)
-    seen: set[str] = set()
+    embedded: set[str] = set()
     ready = _prepared(prepare, _workers(prepare, device, pace), threads=pace.cores is not None)
-    for place, (item, prepared, reason) in enumerate(ready):
-        if place - current.start == chunk:
+    for row, (item, prepared, reason) in enumerate(ready):
+        if row - current.start == chunk:
             yield _finished(current, encode, prepare)
-            current = Chunk(place)
+            current = Chunk(row)
         current.hashes.append(item)
         if reason is not None:
-            current.unreadable[place] = reason
-        elif prepared is not None and item not in seen:
-            seen.add(str(item))
-            current.new.append(place)
+            current.unreadable[row] = reason
+        elif prepared is not None and item not in embedded:
+            embedded.add(str(item))
+            current.new.append(row)
             encode.add(prepared)
     yield _finished(current, encode, prepare)
 
 
 def _workers(prepare: _Prepare, device: str, pace: LoaderConfig) -> int:
-    """As many as were asked for; else as keep the model busy."""
+    """The requested number of workers, by default enough to keep the model busy."""
     if pace.workers is not None:
         return pace.workers
-    if pace.cores is not None:  # threads: more than one would wait for Python's lock
+    if pace.cores is not None:  # threads: more than one would wait for the GIL
         return REQUESTS if prepare.fetches else int(device == "cuda" or pace.cores > 1)
     workers = pace.workers_on(device)
-    if prepare.left_alone is not None and prepare.reads_only(BLOCK):
+    if prepare.keeps_size is not None and prepare.reads_only(BLOCK):
         return min(workers, READERS)
     return workers
 
 
 def _finished(chunk: Chunk, encode: _Encoder, prepare: _Prepare) -> Chunk:
     chunk.vectors = encode.finish()
-    for at in sorted(encode.broken, reverse=True):  # what only decoding showed
-        place = chunk.new.pop(at)
-        chunk.unreadable[place] = prepare.named(place, encode.broken[at])
-        chunk.hashes[place - chunk.start] = None
+    for index in sorted(encode.broken, reverse=True):  # found only on decoding
+        row = chunk.new.pop(index)
+        chunk.unreadable[row] = prepare.with_name(row, encode.broken[index])
+        chunk.hashes[row - chunk.start] = None
     encode.broken = {}
     return chunk
 
 
 class _Encoder:
-    """Gathers prepared pictures into batches; one too large for the memory is halved for good.
+    """Collects images into batches; the batch size is halved if memory runs out.
 
-    On a GPU batches are on their way while the model works on others, and nothing is waited for
-    until a chunk is done.
+    On a GPU batches are transferred while the model works on others, without synchronising until a
+    chunk is done.
     """
 
     def __init__(self, model: Any, device: str, batch: int, precision: str) -> None:
@@ -173,8 +175,8 @@ class _Encoder:
         self.waiting: list[Any] = []
         self.coming: deque[tuple[list[Any], Callable[[], DeviceBatch]]] = deque()
         self.done: list[Any] = []
-        self.count = 0  # pictures of this chunk that went through
-        self.broken: dict[int, str] = {}  # those that did not: which of the chunk's, and why
+        self.count = 0  # images of this chunk done
+        self.broken: dict[int, str] = {}  # undecodable ones: number in the chunk, and reason
 
     def add(self, prepared: Any) -> None:
         self.waiting.append(prepared)
@@ -200,7 +202,7 @@ class _Encoder:
             self._run(*self.coming.popleft())
 
     def _run(self, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> None:
-        if len(batch) > self.batch:  # more than the memory was found to hold
+        if len(batch) > self.batch:  # larger than the reduced batch size
             while batch:
                 part, batch = batch[: self.batch], batch[self.batch :]
                 self._run(part, partial(self.transfer.bring, part))
@@ -221,24 +223,26 @@ class _Encoder:
         if not hasattr(self.model, "pixels"):
             from PIL import Image
 
-            pictures = [Image.fromarray(one) for one in batch]
-            return np.asarray(to_numpy(self.model.encode_images(pictures)), np.float32)
+            images = [Image.fromarray(array) for array in batch]
+            return np.asarray(to_numpy(self.model.encode_images(images)), np.float32)
         import torch
 
-        found = arrived()
-        self.broken |= {self.count + at: reason for at, reason in found.broken.items()}
-        if found.pixels is None:
+        arrived_batch = arrived()
+        self.broken |= {
+            self.count + index: reason for index, reason in arrived_batch.broken.items()
+        }
+        if arrived_batch.pixels is None:
             return None
         half = self.precision == "bfloat16"
         with (
             torch.inference_mode(),
             torch.autocast(self.device, torch.bfloat16, enabled=half),
         ):
-            pixels = found.pixels
+            pixels = arrived_batch.pixels
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
             vectors = self.model.encode_images(pixels).float()
-            if half:  # their length was made one in half precision
+            if half:  # they were normalised in half precision
                 vectors = torch.nn.functional.normalize(vectors, dim=-1)
             return vectors
 
@@ -249,81 +253,82 @@ def device_of(model: Any) -> str:
 
 
 def decoder_of(model: Any, pace: LoaderConfig, device: str | None = None) -> str:
-    """Who decodes pictures for this model, here or on another device than it is on.
+    """The decoder for this model, on its device or another one.
 
-    One that takes no tensors is given Pillow's.
+    A model that takes no tensors needs Pillow.
     """
     return pace.decoder_on(device or device_of(model)) if hasattr(model, "pixels") else "pillow"
 
 
 @dataclass(frozen=True, eq=False)
 class _Prepare:
-    """What a worker does with one picture: its hash, and pixels as the model takes them."""
+    """Prepares one image: its hash, and pixels as model input."""
 
-    pictures: ImageFiles | GeneratedImages
+    images: ImageFiles | GeneratedImages
     pixels: Callable[[Any], Any] | None
     known: Callable[[str], bool]
-    left_alone: KeepsSize | None  # given where a GPU decodes: of which sizes
+    keeps_size: KeepsSize | None  # if a GPU decodes: whether it may decode a size
 
-    def __call__(self, at: int) -> Prepared:
-        data, read = None, getattr(self.pictures, "read", None)
+    def __call__(self, row: int) -> Prepared:
+        data, read = None, getattr(self.images, "read", None)
         try:
             if read is not None:
-                data = read(at)  # what is hashed is what is decoded
-            item = self.pictures.hash(at) if data is None else hashlib.sha256(data).hexdigest()
+                data = read(row)  # hash and decode the same bytes
+            item = self.images.hash(row) if data is None else hashlib.sha256(data).hexdigest()
             if self.known(item):
                 return item, None, None
-            if self.left_alone is not None and data is not None:
+            if self.keeps_size is not None and data is not None:
                 size = jpeg.plain_size(data)
-                if size is not None and self.left_alone(size):
+                if size is not None and self.keeps_size(size):
                     return item, data, None
-            picture = self.pictures[at] if data is None else decode(data)
+            image = self.images[row] if data is None else decode(data)
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
         except Unreadable as error:
-            return None, None, self.named(at, str(error))
+            return None, None, self.with_name(row, str(error))
         try:
-            pixels = np.asarray(picture) if self.pixels is None else _packed(self.pixels([picture]))
-        except Exception as error:  # a processor's own; it must not end the whole run
-            return None, None, f"{self._name(at)}: {type(error).__name__}: {error}"
+            pixels = np.asarray(image) if self.pixels is None else _packed(self.pixels([image]))
+        except Exception as error:  # a processor's error must not stop the run
+            return None, None, f"{self._name(row)}: {type(error).__name__}: {error}"
         return item, pixels, None
 
     def block(self, start: int, stop: int) -> list[Prepared]:
-        return [self(at) for at in range(start, stop)]
+        return [self(row) for row in range(start, stop)]
 
     @property
     def fetches(self) -> bool:
-        """Whether pictures lie on other machines."""
-        return len(self.pictures) > 0 and elsewhere(self._name(0))
+        """Whether images are remote."""
+        return len(self.images) > 0 and elsewhere(self._name(0))
 
-    def reads_only(self, some: int) -> bool:
-        """Whether the first pictures are all left to the GPU."""
-        found = [self(at)[1] for at in range(min(some, len(self.pictures)))]
-        return all(isinstance(one, bytes) for one in found)
+    def reads_only(self, count: int) -> bool:
+        """Whether the first `count` images are all decoded by the GPU."""
+        prepared = [self(row)[1] for row in range(min(count, len(self.images)))]
+        return all(isinstance(data, bytes) for data in prepared)
 
-    def named(self, at: int, said: str) -> str:
-        """What was said of a picture, with its name: bytes have none of their own."""
-        if said.startswith("picture:"):
-            return self._name(at) + said.removeprefix("picture")
-        return said
+    def with_name(self, row: int, reason: str) -> str:
+        """The reason with the image's name, which raw bytes do not have."""
+        kind, colon, rest = reason.partition(":")
+        return f"{self._name(row)}:{rest}" if colon and kind in ("picture", "image") else reason
 
-    def _name(self, at: int) -> str:
-        name = getattr(self.pictures, "name", None)
-        return str(name(at)) if name is not None else f"row {at}"
+    def _name(self, row: int) -> str:
+        name = getattr(self.images, "name", None)
+        return str(name(row)) if name is not None else f"row {row}"
 
 
 def _packed(pixels: Any) -> Floats:
-    """A quarter of the bytes, where pixels are whole steps of 1/255."""
-    one = np.asarray(pixels[0], np.float32)
-    steps = np.rint(one * 255)
+    """Pixels as uint8 if they are multiples of 1/255, which takes a quarter of the memory."""
+    array = np.asarray(pixels[0], np.float32)
+    steps = np.rint(array * 255)
     bytes_only = steps.min() >= 0 and steps.max() <= 255
-    return steps.astype(np.uint8) if bytes_only and np.abs(one * 255 - steps).max() < 1e-3 else one
+    return (
+        steps.astype(np.uint8) if bytes_only and np.abs(array * 255 - steps).max() < 1e-3 else array
+    )
 
 
 def _prepared(prepare: _Prepare, workers: int, *, threads: bool = False) -> Iterator[Prepared]:
-    """Every picture in order, prepared by workers that run a few blocks ahead."""
-    count = len(prepare.pictures)
-    block, ahead = (BLOCK, AHEAD) if prepare.left_alone is None else (FILES, AHEAD // 2)
+    """Prepare every image in order, by workers that run a few blocks ahead."""
+    count = len(prepare.images)
+    block, ahead = (BLOCK, AHEAD) if prepare.keeps_size is None else (FILES, AHEAD // 2)
     if workers == 0 or count <= block:
         yield from map(prepare, range(count))
         return
@@ -339,25 +344,27 @@ def _prepared(prepare: _Prepare, workers: int, *, threads: bool = False) -> Iter
                 yield from pending.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            "a process that decodes pictures died, perhaps for want of memory: fewer of them "
+            "a process that decodes images died, perhaps out of memory: use fewer of them "
             "(--workers 1), or none (--workers 0)"
         ) from None
 
 
 @contextmanager
 def _threads(workers: int) -> Iterator[Executor]:
-    """Reading, hashing, Pillow and NumPy let go of Python's lock while they work."""
+    """A pool of threads: reading, hashing, Pillow and NumPy release the GIL."""
     if "torch" in sys.modules:
-        sys.modules["torch"].get_num_threads()  # settles those of this thread, before others say 1
+        sys.modules[
+            "torch"
+        ].get_num_threads()  # fixes the number for this thread before others set 1
     with warnings.catch_warnings():
-        # decoding turns warnings off and on again, for all threads: so they stay off until the end
+        # decoding switches warnings for all threads: keep them off until the end
         warnings.simplefilter("ignore")
         with ThreadPoolExecutor(workers, initializer=_on_one_core) as pool:
             yield pool
 
 
 def _processes(workers: int, prepare: _Prepare) -> Executor:
-    # forked, so that the model's processor need not travel
+    # forked, so that the model's processor need not be pickled
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else None)
     return ProcessPoolExecutor(workers, context, _begin, (prepare,))
 
@@ -366,7 +373,7 @@ _prepare: _Prepare | None = None  # of this worker process
 
 
 def _begin(prepare: _Prepare) -> None:
-    """A worker process's start: it computes on one core, and it ends when its parent is killed."""
+    """Start of a worker process: it uses one core, and dies with its parent."""
     global _prepare
     _prepare = prepare
     if sys.platform == "linux":

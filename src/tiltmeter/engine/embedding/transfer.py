@@ -1,7 +1,7 @@
-"""Pictures onto the device as one tensor: files are decoded there, pixels are sent there.
+"""Transfer images to the device as one tensor: files are decoded there, pixels are copied.
 
-On a GPU some threads do this ahead of the model, so that it need not wait, each in a stream of its
-own: a batch is handed over only when it lies there whole.
+On a GPU, threads do this ahead of the model, each in its own stream; a batch is handed over when it
+is complete.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ MOVERS, COPIERS = 3, 4  # threads
 
 @dataclass(frozen=True, eq=False)
 class DeviceBatch:
-    """A batch on the device, and which pictures could not be decoded after all, with reasons."""
+    """A batch on the device, and the images that could not be decoded, with reasons."""
 
-    pixels: Any  # None: not one of them could
+    pixels: Any  # None: no image could be decoded
     broken: dict[int, str]
 
 
 class Transfer:
-    """Brings batches to a device, where it can several at a time."""
+    """Transfers batches to a device, several at a time on a GPU."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.ahead = MOVERS if device == "cuda" else 0
-        self.movers = ThreadPoolExecutor(max(self.ahead, 1))  # no thread starts before it is needed
+        self.movers = ThreadPoolExecutor(max(self.ahead, 1))  # threads start on first use
         self.copiers = ThreadPoolExecutor(COPIERS)
-        self.decoding = Lock()  # the decoder has room for one batch
-        self.own = local()
+        self.decoding = Lock()  # the decoder takes one batch at a time
+        self.per_thread = local()
 
     def start(self, prepared: Sequence[Any]) -> Callable[[], DeviceBatch]:
-        """Begins to bring a batch; the answer waits for it."""
+        """Start the transfer of a batch; the returned function waits for it."""
         if not self.ahead:
             return lambda: self.bring(prepared)
         return self.movers.submit(self.bring, prepared).result
@@ -48,70 +48,72 @@ class Transfer:
     def bring(self, prepared: Sequence[Any]) -> DeviceBatch:
         """Files (bytes) and pixels (arrays of one shape) as one tensor, in their order."""
         if self.device != "cuda":
-            return self._brought(prepared)
+            return self._assemble(prepared)
         import torch
 
         reader = torch.cuda.default_stream()
-        if not hasattr(self.own, "stream"):
-            self.own.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(self.own.stream):
-            arrived = self._brought(prepared)
-            self.own.stream.synchronize()
+        if not hasattr(self.per_thread, "stream"):
+            self.per_thread.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self.per_thread.stream):
+            arrived = self._assemble(prepared)
+            self.per_thread.stream.synchronize()
         if arrived.pixels is not None:
-            arrived.pixels.record_stream(reader)  # not to be given away before it was read
+            arrived.pixels.record_stream(reader)  # keep its memory until the model has read it
         return arrived
 
-    def _brought(self, prepared: Sequence[Any]) -> DeviceBatch:
+    def _assemble(self, prepared: Sequence[Any]) -> DeviceBatch:
         import torch
 
-        files = {at: one for at, one in enumerate(prepared) if isinstance(one, bytes)}
+        files = {index: array for index, array in enumerate(prepared) if isinstance(array, bytes)}
         with torch.inference_mode():
             if not files:
-                return DeviceBatch(self._sent(prepared), {})
-            ready, broken = self._decoded(files)
-            rest = [at for at in range(len(prepared)) if at not in files]
+                return DeviceBatch(self._send(prepared), {})
+            ready, broken = self._decode(files)
+            rest = [index for index in range(len(prepared)) if index not in files]
             if rest:
-                sent = self._sent([prepared[at] for at in rest])
+                sent = self._send([prepared[index] for index in rest])
                 if sent.is_floating_point():
-                    ready = {at: one.float() / 255 for at, one in ready.items()}
+                    ready = {index: array.float() / 255 for index, array in ready.items()}
                 ready |= zip(rest, sent, strict=True)
-            pixels = torch.stack([ready[at] for at in sorted(ready)]) if ready else None
+            pixels = torch.stack([ready[index] for index in sorted(ready)]) if ready else None
             return DeviceBatch(pixels, broken)
 
-    def _decoded(self, files: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, str]]:
+    def _decode(self, files: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, str]]:
         try:
-            found = jpeg.decode(list(files.values()), self.device, self.decoding)
-            return dict(zip(files, found, strict=True)), {}
+            images = jpeg.decode(list(files.values()), self.device, self.decoding)
+            return dict(zip(files, images, strict=True)), {}
         except RuntimeError as error:
             if out_of_memory(error):
                 raise
         ready, broken = {}, {}
-        for at, data in files.items():  # one of them is broken: Pillow says which, and why
+        for index, data in files.items():  # one is broken: find it with Pillow, one by one
             try:
-                ready[at] = self._sent([np.asarray(decode(data)).transpose(2, 0, 1)])[0]
+                ready[index] = self._send([np.asarray(decode(data)).transpose(2, 0, 1)])[0]
             except Unreadable as reason:
-                broken[at] = str(reason)
+                broken[index] = str(reason)
         return ready, broken
 
-    def _sent(self, arrays: Sequence[Any]) -> Any:
-        """By way of memory that a GPU can fetch from by itself."""
+    def _send(self, arrays: Sequence[Any]) -> Any:
+        """Copy arrays to the device, through pinned memory on a GPU."""
         import torch
 
-        if len({one.dtype for one in arrays}) > 1:  # some in bytes, some not
-            arrays = [one / np.float32(255) if one.dtype == np.uint8 else one for one in arrays]
-        kind = torch.uint8 if arrays[0].dtype == np.uint8 else torch.float32
+        if len({array.dtype for array in arrays}) > 1:  # some in bytes, some not
+            arrays = [
+                array / np.float32(255) if array.dtype == np.uint8 else array for array in arrays
+            ]
+        dtype = torch.uint8 if arrays[0].dtype == np.uint8 else torch.float32
         shape = (len(arrays), *arrays[0].shape)
-        room = torch.empty(shape, dtype=kind, pin_memory=self.device == "cuda")
+        buffer = torch.empty(shape, dtype=dtype, pin_memory=self.device == "cuda")
         part = -(-len(arrays) // COPIERS) if self.ahead else len(arrays)
 
-        def copy(at: int) -> None:
-            np.stack(list(arrays[at : at + part]), out=room.numpy()[at : at + part])
+        def copy(start: int) -> None:
+            np.stack(list(arrays[start : start + part]), out=buffer.numpy()[start : start + part])
 
         starts = range(0, len(arrays), part)
         list((self.copiers.map if len(starts) > 1 else map)(copy, starts))
-        return room.to(self.device, non_blocking=True)
+        return buffer.to(self.device, non_blocking=True)
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether less at a time might do."""
+    """Whether memory ran out, so that a smaller batch may work."""
     return isinstance(error, MemoryError) or "out of memory" in str(error).lower()

@@ -1,7 +1,7 @@
-"""Pictures through a model on some engine: every worker keeps its chunks in the store itself.
+"""Embed images on any engine: every worker writes its chunks to the store.
 
-Chunks are those of the local engine, and so are their batches: the shards have the same names and
-bytes. A chunk that is worked on twice, since a worker died, is written to the same name.
+Chunks and batches are those of the local engine: the shards have the same names and bytes. A chunk
+that is processed twice, because a worker died, is written to the same name.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.store import EmbeddingSpace
 
-#: Chunks of a part, by device. A GPU is done with one in less than a second: files of the next are
-#: read, and vectors of the last written, while it works.
+#: Chunks per part, by device. A GPU needs less than a second for one: meanwhile files of the next
+#: are read, and embeddings of the last written.
 CHUNKS = {"cpu": 1, "cuda": 4}
 
 Part = tuple[int, ImageFiles | GeneratedImages]
@@ -30,47 +30,49 @@ Part = tuple[int, ImageFiles | GeneratedImages]
 
 @dataclass(frozen=True)
 class EmbeddingTask:
-    """What travels to a worker: how to load the model, where its vectors go."""
+    """Sent to workers: how to load the model, and where its embeddings go."""
 
     load: Callable[[], Any]
     space: Path
     pace: LoaderConfig
 
     def __call__(self) -> Callable[[Part], list[Chunk]]:
-        """Loads the model; what the store holds by now is not made again, unless it is damaged."""
+        """Load the model; embeddings in the store are not made again, unless damaged."""
         model, space, pace = self.load(), EmbeddingSpace(self.space), self.pace
-        before = EmbeddingSpace(self.space)  # not added to, so that its tables are read once
-        len(before)  # now, before there are threads
+        before = EmbeddingSpace(self.space)  # not written to, so that its tables are read once
+        len(before)  # read them now, before there are threads
         if decoder_of(model, pace) == "nvjpeg":
             _try_decoding(device_of(model))
-        if pace.cores is None:  # threads on those that are this worker's: Ray's must not be forked
-            from tiltmeter.metrics.numpy_kernels import cores  # with numba, which is not at hand
+        if pace.cores is None:  # use this worker's cores as threads: Ray's must not fork
+            from tiltmeter.metrics.numpy_kernels import cores  # imports numba, so only here
 
             pace = replace(pace, cores=cores())
 
         def work(part: Part) -> list[Chunk]:
-            start, pictures = part
-            done, kept = [], []
+            start, images = part
+            done, writes = [], []
             with ThreadPoolExecutor(1) as writer:
-                for chunk in loader.embed(model, pictures, known=before.__contains__, pace=pace):
+                for chunk in loader.embed(model, images, known=before.__contains__, pace=pace):
                     if chunk.vectors is not None:
-                        items = [str(chunk.hashes[at - chunk.start]) for at in chunk.new]
-                        kept.append(writer.submit(space.add, items, chunk.vectors))
+                        items = [str(chunk.hashes[row - chunk.start]) for row in chunk.new]
+                        writes.append(writer.submit(space.add, items, chunk.vectors))
                     done.append(
                         Chunk(
                             start + chunk.start,
                             chunk.hashes,
-                            {start + at: reason for at, reason in chunk.unreadable.items()},
-                            [start + at for at in chunk.new],
+                            {start + row: reason for row, reason in chunk.unreadable.items()},
+                            [start + row for row in chunk.new],
                         )
                     )
-            for writing in kept:
+            for writing in writes:
                 writing.result()
-            damaged = before.discard_damaged(item for one in done for item in one.hashes if item)
+            damaged = before.discard_damaged(
+                item for finished in done for item in finished.hashes if item
+            )
             if damaged:
                 again = work(part)
-                for one, first in zip(again, done, strict=True):
-                    one.new += first.new
+                for repeated, first in zip(again, done, strict=True):
+                    repeated.new += first.new
                 again[0].damaged |= damaged
                 return again
             return done
@@ -79,8 +81,7 @@ class EmbeddingTask:
 
 
 def _try_decoding(device: str) -> None:
-    """Refuses a GPU that does not decode: Pillow would stand in, and pixels differ from the name
-    of their space."""
+    """Raise if the GPU cannot decode: falling back to Pillow would mix two decoders in a space."""
     from PIL import Image
 
     file = io.BytesIO()
@@ -90,27 +91,27 @@ def _try_decoding(device: str) -> None:
     except (ImportError, RuntimeError) as error:
         raise InputError(
             f"a worker on {socket.gethostname()} cannot decode on its GPU "
-            f"({str(error).partition(chr(10))[0]}): --decode cpu does without"
+            f"({str(error).partition(chr(10))[0]}): use --decode cpu"
         ) from error
 
 
 def embed_on(
     engine: Engine,
     load: Callable[[], Any],
-    pictures: ImageFiles | GeneratedImages,
+    images: ImageFiles | GeneratedImages,
     space: EmbeddingSpace,
     pace: LoaderConfig,
     device: str,
 ) -> Iterator[Chunk]:
-    """Chunks in order, without their vectors: those are in the store by then."""
+    """Yield chunks in order, without their embeddings, which are in the store."""
     chunk = pace.chunk_on(device)
     size = chunk * CHUNKS[device]
     pace = replace(pace, chunk=chunk)
-    parts = [(at, pictures[at : at + size]) for at in range(0, len(pictures), size)]
-    for (start, some), found in zip(
+    parts = [(start, images[start : start + size]) for start in range(0, len(images), size)]
+    for (start, part_images), chunks in zip(
         parts, engine.run(EmbeddingTask(load, space.path, pace), parts), strict=True
     ):
-        if isinstance(found, FailedPart):
-            at = range(start, start + len(some))
-            found = [Chunk(start, [None] * len(some), dict.fromkeys(at, found.reason))]
-        yield from found
+        if isinstance(chunks, FailedPart):
+            rows = range(start, start + len(part_images))
+            chunks = [Chunk(start, [None] * len(rows), dict.fromkeys(rows, chunks.reason))]
+        yield from chunks

@@ -1,1 +1,1 @@
-"""How scores over images become a summary of every prompt's ranking: in one piece, or by parts."""
+"""Rankings of images by prompts and their summaries, in one piece or by parts."""

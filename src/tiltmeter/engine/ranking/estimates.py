@@ -1,4 +1,4 @@
-"""What a walk over the prompts leaves of an attribute, and the estimates that are made of it."""
+"""Results of a pass over the prompts, and the estimates computed from them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tiltmeter.stats.null import (
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
-DRAWS_HELD = 4 * 10**8  # bytes of draws: what needs more goes over the prompts once more
+DRAWS_HELD = 4 * 10**8  # bytes of draws in memory; more need another pass over the prompts
 NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and entropy
-MANY_TIES = 0.001  # share of tied ranks from which ties are spoken of
+MANY_TIES = 0.001  # share of tied ranks from which a note is made
 
 
 class PromptBlocks:
-    """What the blocks of prompts leave for one task."""
+    """Collects the values and draws of one task, block by block."""
 
     def __init__(self, prompts: int, words: int) -> None:
         self.prompts, self.words = prompts, words
@@ -51,50 +51,50 @@ class PromptBlocks:
         self.lists.setdefault(name, []).append(part)
 
     def values(self, name: str) -> Floats:
-        """Prompts x columns."""
+        """Values of all prompts: prompts x columns."""
         return np.concatenate(self.lists[name])
 
     def draw(self, name: str, start: int, part: Floats, kind: Any, *, words: bool) -> None:
-        """Puts a block's draws where they belong, in as few bytes as their `kind` has."""
+        """Store the draws of a block, as the dtype `kind`."""
         if name not in self.drawn:
             shape = (self.words if words else self.prompts, len(part), *part.shape[2:])
             self.drawn[name] = np.empty(shape, kind)
         self.drawn[name][start : start + part.shape[1]] = part.swapaxes(0, 1)
 
     def draws(self, name: str) -> Floats | None:
-        """Prompts x draws x columns, handed over for good; None where there are none."""
+        """Draws, prompts x draws x columns, removed from here; None if there are none."""
         return self.drawn.pop(name, None)
 
 
 class MetricTask(NamedTuple):
-    """Some metrics of an attribute: C-ASC, or those that take rankings."""
+    """Metrics of an attribute that are computed together: C-ASC, or those of rankings."""
 
     attribute: str
     ranks: bool
 
 
-def passes(
+def plan_passes(
     groups: Mapping[str, Groups],
     prompts: int,
     words: int,
     convention: Convention,
     resampling: Resampling,
 ) -> list[list[MetricTask]]:
-    """Tasks that go over the prompts together: as many as their draws leave room for, in order."""
-    whole = sum(np.min_scalar_type(k).itemsize for k in convention.k)  # bytes for drawn counts
+    """Group tasks into passes over the prompts, so that the draws of each fit into memory."""
+    count_bytes = sum(np.min_scalar_type(k).itemsize for k in convention.k)  # of a drawn count
     c_asc = 4 * prompts * (resampling.permutations + resampling.bootstraps)
-    counts = whole * (words * resampling.permutations + prompts * resampling.bootstraps)
-    found: list[list[MetricTask]] = []
+    counts = count_bytes * (words * resampling.permutations + prompts * resampling.bootstraps)
+    plan: list[list[MetricTask]] = []
     room = 0
-    for name, one in groups.items():
-        for ranks, each in ((False, c_asc), (True, counts)):
-            need = each * len(one.names)
-            if not found or room < need:
-                found.append([])
+    for name, labels in groups.items():
+        for ranks, bytes_per_group in ((False, c_asc), (True, counts)):
+            need = bytes_per_group * len(labels.names)
+            if not plan or room < need:
+                plan.append([])
                 room = DRAWS_HELD
-            found[-1].append(MetricTask(name, ranks))
+            plan[-1].append(MetricTask(name, ranks))
             room -= need
-    return found
+    return plan
 
 
 def estimates(
@@ -105,12 +105,12 @@ def estimates(
     words: int,
     relabelled: tuple[Ints, Ints],
     rng: np.random.Generator,
-    shown: int | None = None,
+    depth: int | None = None,
 ) -> Iterator[MetricEstimate]:
-    """The task's estimates, one metric after the other.
+    """The estimates of a task.
 
-    `relabelled` are permuted labels (draws x images), and the group each stands for. NDKL is that
-    of the whole ranking, or of the first `shown`.
+    `relabelled` are permuted labels (draws x images), and the group of each label. NDKL is of the
+    whole ranking, or of the first `depth` items.
     """
     if not task.ranks:
         yield MetricEstimate(
@@ -127,7 +127,7 @@ def estimates(
         return
     for k in sorted(convention.k):
         yield from _top_k_estimates(part, groups, convention, k, words, rng)
-    yield _ndkl_estimate(part, groups, convention, *relabelled, shown)
+    yield _ndkl_estimate(part, groups, convention, *relabelled, depth)
 
 
 def _top_k_estimates(
@@ -151,18 +151,18 @@ def _top_k_estimates(
 
     counts = part.values(f"top {k}")
     null, boot = (part.draws(f"top {k} {kind}") for kind in ("null", "boot"))
-    spread = None if boot is None else boot[:words]  # draws that only words need
+    boot_of_words = None if boot is None else boot[:words]  # only words need these
     random = draw_top_counts(groups.counts, k, NULL_DRAWS, rng) / k
     exact = top_count_null(groups.counts, k)
     low, high = _wilson(counts, boot, k)
-    # drawn counts are whole: all they can give stands in a table
+    # drawn counts are integers: look their skews up in a table
     table = skew(np.repeat(np.arange(k + 1)[:, None] / k, len(q), axis=1))
 
-    def drawn_skew(whole: Ints) -> Floats:
-        return kernels.looked_up(table, whole)
+    def drawn_skew(counts: Ints) -> Floats:
+        return kernels.looked_up(table, counts)
 
-    def shares(whole: Ints) -> Floats:
-        return np.asarray(whole / np.float64(k))
+    def shares(counts: Ints) -> Floats:
+        return np.asarray(counts / np.float64(k))
 
     yield MetricEstimate(
         "skew",
@@ -172,26 +172,28 @@ def _top_k_estimates(
         ideal=0.0,
         k=k,
         null=_draws(null, drawn_skew),
-        boot=_draws(spread, drawn_skew),
+        boot=_draws(boot_of_words, drawn_skew),
         exact_null=NullBand(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
         exact_p=top_count_p(counts, groups.counts, k),
         exact_ci=None if boot is None else (skew(low), skew(high)),
         exact_ci_method="Wilson with the bootstrap's variance",
-        undefined="the group is absent from the top k",
+        undefined="the group is not in the top k",
     )
     entropy_of_prior = float(entropy_of_shares(groups.shares))
-    # some skew is at most 0, unless absence is left out or may count as more than its share
+    # the smallest skew is at most 0, unless absent groups are left out or floored
     least = np.inf if convention.empty in ("nan", "floor") else 0.0
-    for name, of, groupwise, drawn_groupwise, side, ideal, bounds in (
+    for name, combine, groupwise, drawn_groupwise, side, ideal, bounds in (
         ("max_skew", largest, skew, drawn_skew, "greater", 0.0, (0.0, np.inf)),
         ("min_skew", smallest, skew, drawn_skew, "less", 0.0, (-np.inf, least)),
         ("normalized_entropy", entropy_of_shares, np.asarray, shares, "two", entropy_of_prior,
          (0.0, 1.0)),
     ):  # fmt: skip
-        values, drawn = of(groupwise(counts / k)), of(groupwise(random))
+        values, drawn = combine(groupwise(counts / k)), combine(groupwise(random))
 
-        def made(whole: Ints, of: Any = of, groupwise: Any = drawn_groupwise) -> Floats:
-            return np.asarray(of(groupwise(whole)))[..., None]
+        def combined(
+            counts: Ints, combine: Any = combine, groupwise: Any = drawn_groupwise
+        ) -> Floats:
+            return np.asarray(combine(groupwise(counts)))[..., None]
 
         yield MetricEstimate(
             name,
@@ -201,13 +203,13 @@ def _top_k_estimates(
             ideal=ideal,
             k=k,
             by_group=False,
-            null=_draws(null, made),
-            boot=_draws(spread, made),
+            null=_draws(null, combined),
+            boot=_draws(boot_of_words, combined),
             exact_null=band_of(drawn[:, None]),
             exact_p=p_of_sample(values, drawn, side)[:, None],
             regular=False,
             bounds=bounds,
-            undefined="every group is absent from the top k",
+            undefined="no group is in the top k",
         )
 
 
@@ -216,28 +218,31 @@ def _ndkl_estimate(
     groups: Groups,
     convention: Convention,
     labels: Ints,
-    of: Ints,
-    shown: int | None,
+    group_of: Ints,
+    depth: int | None,
 ) -> MetricEstimate:
     values = part.values("ndkl")
-    labels = labels[:, :shown]
+    labels = labels[:, :depth]
     null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
     band, p = None, None
     if len(labels):
-        # labels dealt out anew are a random ranking, whatever the word
+        # permuted labels are a random ranking, the same for all words
         log_target = log_shares(target_shares(convention.target, groups))
-        of = of.astype(labels.dtype)
-        some = [loops.ndkl_of_labels(of[labels[rows]], log_target)
+        group_of = group_of.astype(labels.dtype)
+        blocks = [loops.ndkl_of_labels(group_of[labels[rows]], log_target)
                 for rows in stretches(labels.shape, 0)]  # fmt: skip
-        drawn = np.concatenate(some)
-        band, p = band_of(drawn[:, None]), p_of_sample(values, drawn, "greater")[:, None]
+        null_values = np.concatenate(blocks)
+        band, p = (
+            band_of(null_values[:, None]),
+            p_of_sample(values, null_values, "greater")[:, None],
+        )
     return MetricEstimate(
         "ndkl",
         groups,
         values[:, None],
         side="greater",
         ideal=0.0,
-        k=shown,
+        k=depth,
         by_group=False,
         null=None if null is None else BootstrapDraws(null[..., None]),
         boot=None if boot is None else BootstrapDraws(boot[..., None]),
@@ -253,16 +258,16 @@ def _ndkl_estimate(
 
 
 def _draws(
-    kept: Floats | None, of: Callable[[Floats], Floats] | None = None
+    stored: Floats | None, transform: Callable[[Floats], Floats] | None = None
 ) -> BootstrapDraws | None:
-    return None if kept is None else BootstrapDraws(kept, of)
+    return None if stored is None else BootstrapDraws(stored, transform)
 
 
 def _wilson(counts: Floats, boot: Ints | None, k: int) -> tuple[Floats, Floats]:
     if boot is None:
         return wilson_of_draws(counts, None, k)
     low, high = np.empty(counts.shape), np.empty(counts.shape)
-    for at in stretches(boot.shape, 0):
-        drawn = (boot[at] / np.float64(k)).swapaxes(0, 1)
-        low[at], high[at] = wilson_of_draws(counts[at], drawn, k)
+    for block in stretches(boot.shape, 0):
+        shares = (boot[block] / np.float64(k)).swapaxes(0, 1)
+        low[block], high[block] = wilson_of_draws(counts[block], shares, k)
     return low, high

@@ -1,4 +1,4 @@
-"""What a probe asks of an engine, and the summary that it gets: the same on every engine."""
+"""The ranking job that a probe gives to an engine, and its summary: the same on every engine."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
-#: Of prompts at some places: the mean score of each group minus that of all others, places x
-#: groups; and the same for resampled images, draws x places x groups.
+#: For the given rows of prompts: the mean score of each group minus the mean of the others, rows x
+#: groups; and the same for resampled images, draws x rows x groups.
 Gaps: TypeAlias = Callable[[Ints], tuple[Floats, Floats]]
-#: An estimate, and the generator that its rows draw from.
+#: An estimate, and the random generator for its rows.
 Drawn: TypeAlias = tuple[MetricEstimate, np.random.Generator]
 
 
@@ -30,22 +30,22 @@ class RankingJob:
     """Rank `images` by each text and compare `groups`."""
 
     texts: Floats  # prompts x dimensions, unit length: words first, then neutral words
-    words: int  # how many of the prompts are words
+    words: int  # number of words among the prompts
     images: Vectors
     groups: Mapping[str, Groups]  # by attribute
-    labels: Mapping[str, Groups]  # all that images have, for a convention that balances one
+    labels: Mapping[str, Groups]  # all labels, for a convention that balances one of them
     convention: Convention
     resampling: Resampling
-    reorder: RankingOrder | None = None  # a re-ranker's order, instead of that of the scores
+    reorder: RankingOrder | None = None  # a re-ranker's order, in place of that by score
 
 
 @dataclass(eq=False)
 class SampleSummary:
-    """What is left of the images that some attributes were measured on."""
+    """Summary of the images that some attributes were measured on."""
 
     rows: Ints | None  # None: all of them
     groups: dict[str, Groups]
-    #: Of each word, the images that come first, by number, and their scores.
+    #: Top images of each word, by number, and their scores.
     top: tuple[Ints, Floats] | None = None
     moments: dict[str, Moments] = field(default_factory=dict)  # by attribute; none if re-ranked
     #: By attribute and k, prompts x groups.
@@ -54,25 +54,25 @@ class SampleSummary:
 
 
 class Ranking(Protocol):
-    """A job under way: `turns` does the work, and then the rest is there."""
+    """A running job: `turns` does the work, and fills in the rest."""
 
     samples: list[SampleSummary]
-    #: Parts that could not be read, by their first image: why, and how many images they had.
+    #: Unreadable parts by the number of their first image: reason and number of images.
     failed: dict[int, tuple[str, int]]
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
-        """Estimates, some at a time: those of one turn are in memory together."""
+        """Yield estimates in batches that are in memory together."""
 
 
-def scaled(images: Floats, how: str, first: int = 0) -> Floats:
-    """Image embeddings as the convention takes them: `raw`, or of unit length."""
-    if how == "raw":
+def scaled(images: Floats, scaling: str, first: int = 0) -> Floats:
+    """Image embeddings as the convention says: `raw`, or of unit length."""
+    if scaling == "raw":
         return np.asarray(matrix(images, "images", "images", "dimensions", first))
     return np.asarray(unit(images, "images", first))
 
 
 def matched(texts: Floats, images: Floats) -> Floats:
-    """Text embeddings in the precision of the images' ones, which must be as long."""
+    """Text embeddings in the precision of the image embeddings; raises if dimensions differ."""
     if texts.shape[1] != images.shape[1]:
         raise InputError(
             f"texts have {texts.shape[1]} dimensions, images {images.shape[1]}: "

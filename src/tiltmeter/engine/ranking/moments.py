@@ -1,9 +1,9 @@
-"""C-ASC and its noise from counts, means and second moments, however many images they are of.
+"""C-ASC with null and interval from counts, means and second moments of any number of images.
 
-How one prompt's scores vary is known exactly. How those of two prompts go together is taken from a
-sample of the images, as a factor F whose rows have length 1: F F' is their correlation, and F times
-normal numbers are draws that go together as the prompts do. So relabellings and resamples of all
-images are drawn without any of them: with so many, means are normal.
+The variance of one prompt's scores is known exactly. The correlation between prompts is estimated
+from a sample of the images, as a factor F with rows of unit length: F F' is the correlation, and F
+times normal numbers are draws with that correlation. So permutations and bootstrap resamples are
+drawn without any images: with so many, means are normal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import NullBand, stretches
 from tiltmeter.types import Floats, Groups, Ints
 
-LEAST_P = 1e-300  # a normal tail gives no 0
+LEAST_P = 1e-300  # no p-value is 0
 
 
-def together(texts: Floats, images: Floats, codes: Ints | None = None) -> Floats:
-    """F, prompts x dimensions, of images centred on their mean, or on that of their group."""
+def correlation_factor(texts: Floats, images: Floats, codes: Ints | None = None) -> Floats:
+    """F, prompts x dimensions, of images centred by their mean, or by their group's mean."""
     centred = np.asarray(images, np.float64)
     codes = np.zeros(len(images), int) if codes is None else codes
     for code in np.unique(codes):
@@ -38,39 +38,39 @@ def together(texts: Floats, images: Floats, codes: Ints | None = None) -> Floats
 
 
 def null_draws(factor: Floats, sizes: Ints, draws: int, rng: np.random.Generator) -> Floats:
-    """C-ASC where labels are dealt out anew: prompts x draws x groups.
+    """C-ASC under permuted labels: prompts x draws x groups.
 
     The mean of a group is normal with variance 1/n_G - 1/n, and any two have covariance -1/n.
     """
-    size, found = np.asarray(sizes, np.float64), []
+    size, draws_by_part = np.asarray(sizes, np.float64), []
     n = size.sum()
     for part in stretches((len(factor), draws, len(size)), 1):
         free = _normal(factor, part.stop - part.start, len(size), rng)
         mean = free / np.sqrt(size) - (free @ np.sqrt(size))[..., None] / n
-        found.append((mean * (n / (n - size))).astype(np.float32))
-    return np.concatenate(found, axis=1)
+        draws_by_part.append((mean * (n / (n - size))).astype(np.float32))
+    return np.concatenate(draws_by_part, axis=1)
 
 
 class ResampledMoments(NamedTuple):
-    """Where the images of each group are resampled: both prompts x draws x groups."""
+    """Bootstrap draws with images resampled within groups: both prompts x draws x groups."""
 
     c_asc: Floats
-    gap: Floats  # mean of the group less that of all others
+    gap: Floats  # mean of the group minus the mean of the others
 
 
 def boot_draws(
     factor: Floats, moments: Moments, draws: int, rng: np.random.Generator
 ) -> ResampledMoments:
-    """Means move as normal numbers, and variances as those of normal scores do.
+    """Bootstrap draws: normal means, and variances as for normal scores.
 
-    The product of two draws has the squared correlation for its covariance, as variances have.
+    The covariance of the product of two draws is the squared correlation, as for variances.
     """
     size = np.asarray(moments.count, np.float64)
     spread = np.sqrt(moments.m2 / size**2)[:, None]  # of a mean
     c_asc, gaps = [], []
     for part in stretches((len(factor), draws, len(size)), 1):
-        some = part.stop - part.start
-        a, b, c = (_normal(factor, some, len(size), rng) for _ in range(3))
+        count = part.stop - part.start
+        a, b, c = (_normal(factor, count, len(size), rng) for _ in range(3))
         mean = moments.mean[:, None] + spread * a
         m2 = moments.m2[:, None] * np.maximum(1 + np.sqrt(2 / size) * b * c, 0.0)
         flat = Moments(size, mean.reshape(-1, len(size)), m2.reshape(-1, len(size)))
@@ -80,7 +80,7 @@ def boot_draws(
 
 
 def gap(mean: Floats, size: Floats) -> Floats:
-    """The mean of each group (last axis) less that of all others."""
+    """The mean of each group (last axis) minus the mean of the others."""
     total = (mean * size).sum(axis=-1, keepdims=True)
     return np.asarray(mean - (total - mean * size) / (size.sum() - size))
 
@@ -97,7 +97,7 @@ def c_asc_estimate(
     null: Floats | None = None,
     boot: Floats | None = None,
 ) -> MetricEstimate:
-    """C-ASC with null, p and interval from the moments; with draws for families and means."""
+    """C-ASC with null, p and interval from moments; draws are for families and means."""
     values = np.asarray(c_asc_of_moments(moments))
     n, size = float(moments.count.sum()), np.asarray(moments.count, float)
     spread = np.sqrt(n / (size * (n - size)))
@@ -125,8 +125,8 @@ def c_asc_estimate(
 def c_asc_error(two: Moments) -> Floats:
     """The standard error of C-ASC of the first of two groups, by the delta method.
 
-    C = gap / S and S^2 = p v_1 + (1 - p) v_2 + p (1 - p) gap^2: the means move the gap and S, the
-    variances v (which scatter as those of normal scores do) move S alone.
+    C = gap / S and S^2 = p v_1 + (1 - p) v_2 + p (1 - p) gap^2: the means affect the gap and S, the
+    variances v (with the variance of normal scores) affect S only.
     """
     count = np.asarray(two.count, float)
     share = count / count.sum()

@@ -1,10 +1,10 @@
-"""Rankings by parts: one pass over the images, on any engine, that keeps no score.
+"""Rankings by parts: one pass over the images, on any engine, without keeping scores.
 
-Parts leave digests that merge. Counts in the top k are exact, and so are all metrics made of them;
-their nulls and intervals are drawn for the images that come up alone (`tops`). C-ASC and its noise
-come from the moments (`moments`). Where whole rankings fit into memory NDKL is exact; else it comes
-from histograms, with bounds, and so do its null and its interval (`stats.whole_ranking`). A
-re-ranker is given the best items of each of its groups.
+Parts produce digests that merge. Top-k counts are exact, and so are all metrics made of them; their
+nulls and intervals are drawn for the top images only (`top_items`). C-ASC comes with its null and
+interval from moments (`moments`). NDKL is exact if whole rankings fit into memory; otherwise it
+comes from histograms, with bounds, and so do its null and interval (`stats.whole_ranking`). A
+re-ranker gets the best items of each of its groups.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, match
 from tiltmeter.engine.ranking.moments import (
     boot_draws,
     c_asc_estimate,
+    correlation_factor,
     gap,
     null_draws,
-    together,
 )
-from tiltmeter.engine.ranking.reranked import RankingOrder, add_shown
+from tiltmeter.engine.ranking.reranked import RankingOrder, add_reranked
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.engine.ranking.top_items import TopImages, held, relabelled
 from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
@@ -43,94 +43,97 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.whole_ranking import ndkl_by_chance, resampled_ndkl, stretch_counts
 from tiltmeter.types import Floats, Groups, Ints, Progress
 
-SAMPLE = 4096  # images that the bins are laid out by
-RESAMPLES = 99  # for NDKL's interval: of their spread alone
-#: Random rankings for NDKL's p, by word and at the most: Holm takes smaller ones than maxT.
+SAMPLE = 4096  # images from which the histogram bins are chosen
+RESAMPLES = 99  # for NDKL's interval, which uses their spread only
+#: Random rankings for NDKL's p, per word and at most: Holm needs smaller p-values than maxT.
 DRAWS, MOST_DRAWS = 50, 20_000
-#: Images of a part: all but few are cut into as many parts, whoever works on them.
+#: Images per part, smallest and largest; and the number of parts in between.
 SMALLEST, LARGEST, PARTS = 1 << 14, 1 << 20, 16
-#: Scores that are held, where they are so few: rankings are then known whole.
+#: With at most so many scores, whole rankings are kept.
 FEW_SCORES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
 class DigestTask:
-    """What travels to a worker: the texts, and how images are counted."""
+    """Sent to workers: the texts, and how images are counted."""
 
     texts: Floats
     groups: int
     k: int
     grid: HistogramGrid
-    images: str  # the convention's choice
+    images: str  # scaling, by the convention
     pools: RerankPools | None = None
 
     def __call__(self) -> Callable[[VectorPart], Digest]:
         return self.work
 
     def work(self, part: VectorPart) -> Digest:
-        """The digest of a part, of which no more than a block is in memory."""
-        found = digest_blocks(
+        """The digest of a part, read in blocks."""
+        digest = digest_blocks(
             self.texts, self._blocks(part),
             groups=self.groups, k=self.k, grid=self.grid, first=part.first, pools=self.pools,
         )  # fmt: skip
-        return replace(found, histogram=found.histogram.packed())
+        return replace(digest, histogram=digest.histogram.packed())
 
     def _blocks(self, part: VectorPart) -> Iterator[tuple[Floats, Ints]]:
-        for at in range(0, len(part.codes), IMAGES):
-            vectors = part.vectors.part(at, at + IMAGES).read()
-            yield scaled(vectors, self.images, part.first + at), part.codes[at : at + IMAGES]
+        for start in range(0, len(part.codes), IMAGES):
+            vectors = part.vectors.part(start, start + IMAGES).read()
+            yield (
+                scaled(vectors, self.images, part.first + start),
+                part.codes[start : start + IMAGES],
+            )
 
 
-#: What a re-ranker shows for each k: images by number, and their scores, prompts x k each.
-Shown = dict[int, tuple[Ints, Floats]]
+#: A re-ranker's top k for each k: image numbers and scores, each prompts x k.
+RerankedTop = dict[int, tuple[Ints, Floats]]
 
 
 @dataclass(frozen=True, eq=False)
 class ImagePass:
-    """One pass over the images of a job: how they are counted, and some of them to draw from."""
+    """One pass over the images of a job: how they are counted, and a sample to draw from."""
 
     job: RankingJob
     work: DigestTask
-    cells: Ints  # of each image, its group in the finest partition
-    kinds: Ints  # cells x attributes (and a re-ranker's groups): each one's group
-    rows: Ints  # some images, evenly from all ...
-    some: Floats  # ... and their embeddings
+    cells: Ints  # group of each image in the finest partition
+    kinds: Ints  # cells x attributes (and a re-ranker's groups): group of each cell
+    rows: Ints  # an evenly spaced sample of images ...
+    vectors: Floats  # ... and their embeddings
 
     @classmethod
     def over(cls, job: RankingJob, reranked: Groups | None) -> ImagePass:
-        rows, some = sample(job.images, SAMPLE)
-        some = scaled(some, job.convention.images)
-        texts = matched(job.texts, some)
+        rows, vectors = sample(job.images, SAMPLE)
+        vectors = scaled(vectors, job.convention.images)
+        texts = matched(job.texts, vectors)
         partitions = [*job.groups.values(), *([] if reranked is None else [reranked])]
         cells, kinds = finest(partitions)
-        n, most, pools = len(job.images), max(job.convention.k), None
+        n, largest_k, pools = len(job.images), max(job.convention.k), None
         if job.reorder is not None:
-            of = kinds[:, -1] if reranked is not None else np.zeros(len(kinds), int)
-            pools = RerankPools(of, most + 1)
-        k = n if n * len(texts) <= FEW_SCORES else held(most, n)
-        grid = HistogramGrid.around(texts @ some.T)
+            pool_of = kinds[:, -1] if reranked is not None else np.zeros(len(kinds), int)
+            pools = RerankPools(pool_of, largest_k + 1)
+        k = n if n * len(texts) <= FEW_SCORES else held(largest_k, n)
+        grid = HistogramGrid.around(texts @ vectors.T)
         work = DigestTask(texts, len(kinds), k, grid, job.convention.images, pools)
-        return cls(job, work, cells, kinds, rows, some)
+        return cls(job, work, cells, kinds, rows, vectors)
 
 
 class PartsRanking:
-    """A job by parts."""
+    """A ranking job by parts."""
 
     def __init__(
         self, job: RankingJob, rng: np.random.Generator, engine: Engine, progress: Progress
     ) -> None:
         if job.reorder is not None and not job.reorder.from_best:
             raise InputError(
-                f"{job.reorder.by} chooses by the embeddings of all images, which --engine "
-                f"{engine.name} never has together: use --engine local"
+                f"{job.reorder.by} needs the embeddings of all images at once, which --engine "
+                f"{engine.name} does not have: use --engine local"
             )
         self.job, self.rng, self.engine, self.progress = job, rng, engine, progress
         self.samples = [
-            SampleSummary(rows, {name: checked(one) for name, one in groups.items()})
+            SampleSummary(rows, {name: checked(labels) for name, labels in groups.items()})
             for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
         ]
-        for one in self.samples:
-            check_k(max(job.convention.k), len(next(iter(one.groups.values()))))
+        for labels in self.samples:
+            check_k(max(job.convention.k), len(next(iter(labels.groups.values()))))
         self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
@@ -140,97 +143,113 @@ class PartsRanking:
             if rows is not None:
                 job = replace(job, images=SelectedVectors(job.images, rows), groups=summary.groups)
                 reranked = None if reranked is None else reranked[rows]
-            done = ImagePass.over(job, reranked)
-            whole = self._digest(done, summary)
-            shown = None if job.reorder is None else _shown(job.reorder, whole, job, rows)
-            ids, scores = (whole.top.ids, whole.top.scores) if shown is None else shown[max(shown)]
+            image_pass = ImagePass.over(job, reranked)
+            digest = self._digest(image_pass, summary)
+            reranked_top = None if job.reorder is None else _rerank(job.reorder, digest, job, rows)
+            ids, scores = (
+                (digest.top.ids, digest.top.scores)
+                if reranked_top is None
+                else reranked_top[max(reranked_top)]
+            )
             first = np.s_[: job.words, : max(job.convention.k)]
             summary.top = ids[first], scores[first]
-            for at, name in enumerate(job.groups):
-                if shown is None:
-                    yield self._by_score(done, whole, summary, name, at)
+            for column, name in enumerate(job.groups):
+                if reranked_top is None:
+                    yield self._by_score(image_pass, digest, summary, name, column)
                 else:
-                    yield self._by_order(shown, summary, name)
+                    yield self._by_order(reranked_top, summary, name)
 
-    def _digest(self, asked: ImagePass, summary: SampleSummary) -> Digest:
-        """All parts together; groups are those of the images that could be read."""
-        images = asked.job.images
-        parts = parts_of(images, asked.cells, self.engine.size or part_size(len(images)))
-        whole: Digest | None = None
-        there = np.ones(len(images), bool)
-        for at, found in enumerate(self.engine.run(asked.work, parts)):
-            part = parts[at]
-            if isinstance(found, FailedPart):
-                self.failed[part.first] = found.reason, len(part.codes)
-                there[part.first : part.first + len(part.codes)] = False
-            elif whole is None:
-                whole = replace(found, histogram=found.histogram.unpacked())
+    def _digest(self, image_pass: ImagePass, summary: SampleSummary) -> Digest:
+        """Merge the digests of all parts; groups are reduced to readable images."""
+        images = image_pass.job.images
+        parts = parts_of(images, image_pass.cells, self.engine.size or part_size(len(images)))
+        digest: Digest | None = None
+        readable = np.ones(len(images), bool)
+        for index, part_digest in enumerate(self.engine.run(image_pass.work, parts)):
+            part = parts[index]
+            if isinstance(part_digest, FailedPart):
+                self.failed[part.first] = part_digest.reason, len(part.codes)
+                readable[part.first : part.first + len(part.codes)] = False
+            elif digest is None:
+                digest = replace(part_digest, histogram=part_digest.histogram.unpacked())
             else:
-                whole = whole.absorb(found)
-            self.progress("ranking images", (at + 1) / len(parts))
-        if whole is None:
-            raise InputError(f"no vectors could be read: {next(iter(self.failed.values()))[0]}")
-        if not there.all():
+                digest = digest.absorb(part_digest)
+            self.progress("ranking images", (index + 1) / len(parts))
+        if digest is None:
+            raise InputError(f"no embeddings could be read:  {next(iter(self.failed.values()))[0]}")
+        if not readable.all():
             summary.groups = {
-                name: checked(groups[there]) for name, groups in summary.groups.items()
+                name: checked(groups[readable]) for name, groups in summary.groups.items()
             }
-            check_k(max(asked.job.convention.k), int(there.sum()))
-        return whole
+            check_k(max(image_pass.job.convention.k), int(readable.sum()))
+        return digest
 
     def _by_score(
-        self, asked: ImagePass, whole: Digest, summary: SampleSummary, name: str, at: int
+        self, image_pass: ImagePass, digest: Digest, summary: SampleSummary, name: str, column: int
     ) -> Iterator[Drawn]:
-        job, rng, groups = asked.job, self.rng, summary.groups[name]
-        texts, draws = asked.work.texts, job.resampling
-        found = whole.regroup(asked.kinds[:, at], len(groups.names))
+        job, rng, groups = image_pass.job, self.rng, summary.groups[name]
+        texts, draws = image_pass.work.texts, job.resampling
+        grouped = digest.regroup(image_pass.kinds[:, column], len(groups.names))
         null = boot = None
         if draws.permutations:
-            null = null_draws(together(texts, asked.some), groups.counts, draws.permutations, rng)
+            null = null_draws(
+                correlation_factor(texts, image_pass.vectors),
+                groups.counts,
+                draws.permutations,
+                rng,
+            )
         if draws.bootstraps:
-            within = together(texts, asked.some, job.groups[name].codes[asked.rows])
-            boot = boot_draws(within, found.moments, draws.bootstraps, rng)
-        summary.moments[name] = found.moments
+            within = correlation_factor(
+                texts, image_pass.vectors, job.groups[name].codes[image_pass.rows]
+            )
+            boot = boot_draws(within, grouped.moments, draws.bootstraps, rng)
+        summary.moments[name] = grouped.moments
         summary.counts[name] = {
-            k: found.top_counts(k, job.convention.ties) for k in sorted(job.convention.k)
+            k: grouped.top_counts(k, job.convention.ties) for k in sorted(job.convention.k)
         }
         drawn = np.empty((len(texts), 0, len(groups.names))) if boot is None else boot.gap
-        gaps = gap(found.moments.mean, groups.counts), drawn.swapaxes(0, 1)
-        summary.gaps[name] = lambda at: (gaps[0][at], gaps[1][:, at])
-        near = c_asc_estimate(found.moments, groups, null=null, boot=boot and boot.c_asc)
-        for estimate in (near, *_ranked(job, found, groups, summary.counts[name], rng)):
+        gaps = gap(grouped.moments.mean, groups.counts), drawn.swapaxes(0, 1)
+        summary.gaps[name] = lambda rows: (gaps[0][rows], gaps[1][:, rows])
+        c_asc = c_asc_estimate(grouped.moments, groups, null=null, boot=boot and boot.c_asc)
+        for estimate in (
+            c_asc,
+            *_ranking_estimates(job, grouped, groups, summary.counts[name], rng),
+        ):
             yield replace(estimate, holm=True), rng.spawn(1)[0]
 
-    def _by_order(self, shown: Shown, summary: SampleSummary, name: str) -> Iterator[Drawn]:
-        """Metrics of a re-ranker's order; permuted labels are drawn for the images shown alone."""
+    def _by_order(
+        self, reranked_top: RerankedTop, summary: SampleSummary, name: str
+    ) -> Iterator[Drawn]:
+        """Metrics of a re-ranker's order; labels are permuted for its top images only."""
         job, groups, rng = self.job, summary.groups[name], self.rng
-        longest = max(shown)
-        seen, places = np.unique(
-            np.concatenate([ids.ravel() for ids, _ in shown.values()]), return_inverse=True
+        longest = max(reranked_top)
+        images, places = np.unique(
+            np.concatenate([ids.ravel() for ids, _ in reranked_top.values()]), return_inverse=True
         )
-        ends = np.cumsum([ids.size for ids, _ in shown.values()])[:-1]
+        ends = np.cumsum([ids.size for ids, _ in reranked_top.values()])[:-1]
         order = {
-            k: at.reshape(-1, k).astype(np.int32)
-            for k, at in zip(shown, np.split(places, ends), strict=True)
+            k: rows.reshape(-1, k).astype(np.int32)
+            for k, rows in zip(reranked_top, np.split(places, ends), strict=True)
         }
-        labels = np.empty((0, len(seen)), np.uint8)
+        labels = np.empty((0, len(images)), np.uint8)
         if job.resampling.permutations:
-            labels = relabelled(len(seen), groups.counts, job.resampling.permutations, rng)
-        dealt = labels, np.arange(len(groups.names))
+            labels = relabelled(len(images), groups.counts, job.resampling.permutations, rng)
+        permuted = labels, np.arange(len(groups.names))
         part = PromptBlocks(len(job.texts), job.words)
-        few = int(np.clip(NDKL_STEPS // (longest * job.words), FEWEST_DRAWS, 10**9))
+        ndkl_draws = int(np.clip(NDKL_STEPS // (longest * job.words), FEWEST_DRAWS, 10**9))
         target = target_shares(job.convention.target, groups)
-        codes = _all_codes(self.job.groups[name], summary.rows)[seen]
-        add_shown(part, 0, order, job.words, few, codes, target, dealt)
+        codes = _all_codes(self.job.groups[name], summary.rows)[images]
+        add_reranked(part, 0, order, job.words, ndkl_draws, codes, target, permuted)
         summary.counts[name] = {k: part.values(f"top {k}") for k in order}
         task = MetricTask(name, True)
         for estimate in estimates(
-            task, part, groups, job.convention, job.words, dealt, rng, longest
+            task, part, groups, job.convention, job.words, permuted, rng, longest
         ):
             yield estimate, rng.spawn(1)[0]
 
 
 def part_size(images: int) -> int:
-    """Images of a part, where nobody asked for another size."""
+    """Default number of images per part."""
     return int(np.clip(-(-images // PARTS), SMALLEST, LARGEST))
 
 
@@ -238,76 +257,85 @@ def _all_codes(groups: Groups, rows: Ints | None) -> Ints:
     return groups.codes if rows is None else groups.codes[rows]
 
 
-def _shown(reorder: RankingOrder, found: Digest, job: RankingJob, rows: Ints | None) -> Shown:
-    """What the re-ranker makes of the best items of each of its groups, prompt by prompt."""
-    best = [one for one in found.best if one is not None]
+def _rerank(
+    reorder: RankingOrder, digest: Digest, job: RankingJob, rows: Ints | None
+) -> RerankedTop:
+    """Re-rank the best items of each group, prompt by prompt."""
+    best = [pool for pool in digest.best if pool is not None]
     ids, scores = (
-        np.concatenate([getattr(one, name) for one in best], axis=1) for name in ("ids", "scores")
+        np.concatenate([getattr(pool, name) for pool in best], axis=1) for name in ("ids", "scores")
     )
-    by_id = np.argsort(ids, axis=1)  # of equal scores the first image comes first
+    by_id = np.argsort(ids, axis=1)  # among equal scores the first image comes first
     ids, scores = (np.take_along_axis(x, by_id, axis=1) for x in (ids, scores))
-    shown = {}
+    reranked_top = {}
     for k in sorted(job.convention.k):
-        at = np.stack([
-            reorder(score[None], k, one if rows is None else rows[one], None)[0]
-            for score, one in zip(scores, ids, strict=True)
+        order = np.stack([
+            reorder(score[None], k, pool if rows is None else rows[pool], None)[0]
+            for score, pool in zip(scores, ids, strict=True)
         ])  # fmt: skip
-        shown[k] = np.take_along_axis(ids, at, axis=1), np.take_along_axis(scores, at, axis=1)
-    return shown
+        reranked_top[k] = (
+            np.take_along_axis(ids, order, axis=1),
+            np.take_along_axis(scores, order, axis=1),
+        )
+    return reranked_top
 
 
-def _ranked(
+def _ranking_estimates(
     job: RankingJob,
-    found: Digest,
+    digest: Digest,
     groups: Groups,
     counts: dict[int, Floats],
     rng: np.random.Generator,
 ) -> Iterator[MetricEstimate]:
-    """What takes rankings: metrics of the top k, and NDKL of all and of the top k."""
+    """Metrics of rankings: of the top k, and NDKL of the whole ranking and of the top k."""
     convention, words, resampling = job.convention, job.words, job.resampling
     q = target_shares(convention.target, groups)
-    part = PromptBlocks(len(found.top.scores), words)
-    for k, each in counts.items():
-        part.add(f"top {k}", each)
-    tops = TopImages.of(found.top, held(max(convention.k), found.items))
-    tops.add_draws(part, groups, convention.k, words, resampling, rng)
-    bounded, notes = _whole_ndkl(found, q)
+    part = PromptBlocks(len(digest.top.scores), words)
+    for k, values in counts.items():
+        part.add(f"top {k}", values)
+    top_images = TopImages.of(digest.top, held(max(convention.k), digest.items))
+    top_images.add_draws(part, groups, convention.k, words, resampling, rng)
+    bounded, notes = _whole_ndkl(digest, q)
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
-    none: tuple[Ints, Ints] = (np.empty((0, len(groups)), np.uint8), np.arange(len(groups.names)))
+    no_labels: tuple[Ints, Ints] = (
+        np.empty((0, len(groups)), np.uint8),
+        np.arange(len(groups.names)),
+    )
     task = MetricTask(groups.attribute, True)
-    *top, plain = estimates(task, part, groups, convention, words, none, rng)
+    *top, ndkl = estimates(task, part, groups, convention, words, no_labels, rng)
     yield from top
     log_q, sizes = log_shares(q), groups.counts
     yield _with_noise(
-        replace(plain, notes=notes),
-        bounded.low,  # whatever the order within bins: p is not below that
+        replace(ndkl, notes=notes),
+        bounded.low,  # a lower bound for any order within bins, so that p is an upper bound
         words,
         resampling,
         lambda draws: ndkl_by_chance(sizes, q, draws, rng),
         lambda draws: np.stack([
-            resampled_ndkl(stretch_counts(*one), q, draws, rng)
-            for one in zip(found.top.codes[:words], found.histogram.counts[:words], strict=True)
+            resampled_ndkl(stretch_counts(codes, counts), q, draws, rng)
+            for codes, counts in zip(
+                digest.top.codes[:words], digest.histogram.counts[:words], strict=True)
         ]),
     )  # fmt: skip
     for k in convention.k:
-        values = found.ndkl(q, k)
+        values = digest.ndkl(q, k)
         yield _with_noise(
-            replace(plain, values=values[:, None], k=k, notes=None),
+            replace(ndkl, values=values[:, None], k=k, notes=None),
             values,
             words,
             resampling,
             partial(_ndkl_by_chance, k, sizes, log_q, rng),
-            partial(tops.resampled_ndkl, k, sizes, log_q, words, rng),
+            partial(top_images.resampled_ndkl, k, sizes, log_q, words, rng),
         )
 
 
-def _whole_ndkl(found: Digest, target: Floats) -> tuple[BoundedValue, list[str] | None]:
-    """NDKL of whole rankings: exact where they are held, else within bounds, which are noted."""
-    if found.top.scores.shape[1] == found.items:
-        exact = found.ndkl(target, found.items)
+def _whole_ndkl(digest: Digest, target: Floats) -> tuple[BoundedValue, list[str] | None]:
+    """NDKL of whole rankings: exact if they are kept, otherwise with bounds in a note."""
+    if digest.top.scores.shape[1] == digest.items:
+        exact = digest.ndkl(target, digest.items)
         return BoundedValue(exact, exact, exact), None
-    bounded = found.whole_ndkl(target)
+    bounded = digest.whole_ndkl(target)
     notes = [
         f"from histograms: between {low:.6g} and {high:.6g}"
         for low, high in zip(bounded.low, bounded.high, strict=True)
@@ -329,13 +357,16 @@ def _with_noise(
     null: Callable[[int], Floats],
     boot: Callable[[int], Floats],
 ) -> MetricEstimate:
-    """NDKL with its null, the p-value of the `least` that it can be, and draws of words."""
+    """NDKL with its null, the p-value of its lower bound `least`, and draws of words."""
     if resampling.permutations:
-        drawn = null(max(resampling.permutations, min(DRAWS * words, MOST_DRAWS)))
-        p, band = p_of_sample(least, drawn, estimate.side)[:, None], band_of(drawn[:, None])
-        estimate = replace(estimate, exact_null=band, exact_p=p, alike=drawn)
+        null_values = null(max(resampling.permutations, min(DRAWS * words, MOST_DRAWS)))
+        p, band = (
+            p_of_sample(least, null_values, estimate.side)[:, None],
+            band_of(null_values[:, None]),
+        )
+        estimate = replace(estimate, exact_null=band, exact_p=p, alike=null_values)
     if resampling.bootstraps:
-        # in order, so that a mean over words has the widest interval that it can have
+        # sorted, so that the interval of a mean over words is the widest possible
         spread = np.sort(boot(min(resampling.bootstraps, RESAMPLES)), axis=1)
         estimate = replace(estimate, boot=BootstrapDraws(spread[..., None]))
     return estimate

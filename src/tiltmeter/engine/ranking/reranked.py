@@ -1,10 +1,10 @@
-"""What a re-ranker shows for a prompt: its top k, for every k anew, and what figures need of it.
+"""The order of a re-ranker for every prompt and k, and the values that metrics need of it.
 
-A method that chooses k items for a query need not show its best 100 first when it is asked for
-1,000: so each k has an order of its own, and NDKL is that of the longest. Labels that are dealt out
-anew are laid over the order as it is shown; nothing is re-ranked for them. So the null is a random
-order, the same noise floor that the model had before, and a method that balances groups may well
-lie below it. A bootstrap would have to re-rank every draw, which is not done: no intervals.
+A method that selects k items need not begin a selection of 1,000 with its selection of 100: each k
+has its own order, and NDKL is that of the longest. Permuted labels are applied to the order as it
+is, without re-ranking. So the null is a random order, the same as for the original model, and a
+method that balances groups may be below it. A bootstrap would have to re-rank every resample, which
+is not done: there are no intervals.
 """
 
 from __future__ import annotations
@@ -24,23 +24,22 @@ from tiltmeter.types import Faces, Floats, Groups, Ints
 
 
 class RankingOrder(Protocol):
-    """How some faces are put in order, where that is not by score alone."""
+    """An order of faces that is not by score alone."""
 
     by: str  # "pbm by shape"
-    groups: Groups | None  # what it balances; None: nothing
-    #: Whether it looks at no more than the best k + 1 items of each of these groups: then it can
-    #: re-rank what is left of images that are never in memory together.
+    groups: Groups | None  # groups that it balances, if any
+    #: Whether it needs only the best k + 1 items of each of these groups, and so works by parts.
     from_best: bool
 
     def __call__(self, scores: Floats, k: int, rows: Ints | None, vectors: Floats | None) -> Ints:
-        """The k of `rows` (None: all) to show for each query, best first: queries x k."""
+        """The top k of `rows` (None: all) for each query, best first: queries x k."""
 
 
 def reordering_of(model: Any, faces: Faces) -> RankingOrder | None:
-    """The model's own way to order `faces`; None where it is by score."""
-    asked = getattr(model, "reordering", None)
-    found: RankingOrder | None = None if asked is None else asked(faces)
-    return found
+    """The model's own order of `faces`; None if it is by score."""
+    make_order = getattr(model, "reordering", None)
+    order: RankingOrder | None = None if make_order is None else make_order(faces)
+    return order
 
 
 def orders(
@@ -50,46 +49,46 @@ def orders(
     rows: Ints | None,
     vectors: Floats,
 ) -> dict[int, Ints]:
-    """What is shown for each k, rising: queries x k."""
+    """The top k for each k, in increasing order of k: queries x k."""
     return {
         k: np.asarray(reorder(scores, k, rows, vectors), np.int32) for k in sorted(convention.k)
     }
 
 
-def add_shown(
+def add_reranked(
     part: PromptBlocks,
     start: int,
-    shown: dict[int, Ints],
-    here: int,
-    few: int,
+    orders_by_k: dict[int, Ints],
+    n_words: int,
+    ndkl_draws: int,
     codes: Ints,
     target: Floats,
     labels: tuple[Ints, Ints],
 ) -> None:
-    """Counts and NDKL of a block of prompts, of which the first `here` are words, and their null.
+    """Add counts and NDKL of a block of prompts, and the null of its first `n_words`, the words.
 
     `codes` are the groups of the images, `target` their desired shares. `labels` are permuted
-    (draws x images), with the group that each stands for; `few` of them are laid under NDKL.
+    labels (draws x images) with the group of each; NDKL uses the first `ndkl_draws` of them.
     """
-    drawn, of = labels
+    permuted, group_of = labels
     size = len(target)
-    for k, order in shown.items():
+    for k, order in orders_by_k.items():
         part.add(f"top {k}", loops.group_counts(codes[order], size))
-        if len(drawn) and here:
-            (null,) = kernels.relabelled_top_counts(order[:here], drawn, (k,), size, of)
+        if len(permuted) and n_words:
+            (null,) = kernels.relabelled_top_counts(order[:n_words], permuted, (k,), size, group_of)
             part.draw(f"top {k} null", start, null, np.min_scalar_type(k), words=True)
-    longest = shown[max(shown)]
+    longest = orders_by_k[max(orders_by_k)]
     part.add("tied", np.zeros(len(longest)))
     part.add("ndkl", loops.ndkl(longest, codes, log_shares(target)))
-    if len(drawn) and here:
-        null = kernels.relabelled_ndkl(longest[:here], drawn[:few], target, of)
+    if len(permuted) and n_words:
+        null = kernels.relabelled_ndkl(longest[:n_words], permuted[:ndkl_draws], target, group_of)
         part.draw("ndkl null", start, null, float, words=True)
 
 
-def noted(table: pa.Table, reorder: RankingOrder | None) -> pa.Table:
-    """Rows that say how their order came about, unless there is something else to say."""
+def with_rerank_note(table: pa.Table, reorder: RankingOrder | None) -> pa.Table:
+    """Rows with a note on the re-ranked order, unless they have another note."""
     if reorder is None or not len(table):
         return table
-    said = f"order re-ranked, {reorder.by}; null: a random order; no interval"
-    at = table.schema.get_field_index("note")
-    return table.set_column(at, table.schema.field(at), pc.coalesce(table["note"], said))
+    note = f"order re-ranked, {reorder.by}; null: a random order; no interval"
+    column = table.schema.get_field_index("note")
+    return table.set_column(column, table.schema.field(column), pc.coalesce(table["note"], note))

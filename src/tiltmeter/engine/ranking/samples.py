@@ -1,4 +1,4 @@
-"""Which images groups are compared on: all of them, or a sample in which groups are balanced."""
+"""Images on which groups are compared: all of them, or a balanced sample."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def samples_of(
     convention: Convention,
     rng: np.random.Generator,
 ) -> Iterator[tuple[Ints | None, dict[str, Groups]]]:
-    """The rows (None: all) that attributes are measured on, and their groups there.
+    """The rows (None: all) on which attributes are measured, and their groups.
 
-    All rows for all attributes; a balanced sample for each; or one for all of them, balanced by
-    one of the `labels`.
+    Depending on the convention: all rows; a balanced sample for each attribute; or one sample for
+    all of them, balanced by one of the `labels`.
     """
     if convention.balance == "asis":
         yield None, dict(groups)
@@ -40,27 +40,27 @@ def samples_of(
 
 
 def balanced_rows(groups: Groups, rng: np.random.Generator) -> Ints:
-    """Rows of as many items of each group as the smallest has, drawn at random, in order."""
-    least = int(groups.counts.min())
+    """Sorted rows of a random sample with as many items of each group as the smallest has."""
+    smallest = int(groups.counts.min())
     chosen = [
-        rng.choice(np.flatnonzero(groups.codes == code), least, replace=False)
+        rng.choice(np.flatnonzero(groups.codes == code), smallest, replace=False)
         for code in range(len(groups.names))
     ]
     return np.sort(np.concatenate(chosen))
 
 
 def checked(groups: Groups) -> Groups:
-    """Groups that can be compared: at least two, each of at least two images."""
+    """Return the groups; raise `InputError` unless there are two, each with two images."""
     if len(groups.names) < 2:
         raise InputError(
-            f"{groups.attribute!r} has one group only ({groups.names[0]!r}): a tilt is between "
-            "groups, and takes at least two"
+            f"{groups.attribute!r} has one group only ({groups.names[0]!r}): bias is a "
+            "difference between at least two groups"
         )
     for name, count in zip(groups.names, groups.counts, strict=True):
         if count < 2:
             images = "1 image" if count == 1 else "no images"
             raise InputError(
                 f"group {name!r} of {groups.attribute!r} has {images}: "
-                "nothing can be said of it; leave it out, or merge it with another"
+                "at least 2 are needed; leave the group out, or merge it with another"
             )
     return groups

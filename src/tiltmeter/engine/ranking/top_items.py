@@ -1,9 +1,9 @@
-"""Draws for top-k figures where only the best images of each prompt are known.
+"""Draws for top-k metrics if only the top images of each prompt are kept.
 
-No draw looks further down a ranking than it must: k images under new labels, and a few more than k
-where images are resampled. For those alone labels and weights are drawn, from the sizes of the
-groups, with the distribution that they have among all images. So the nulls and intervals of 10^8
-images are those that the whole matrix of scores would give, not those of a subsample.
+A draw needs k images under permuted labels, and a few more than k if images are resampled. Labels
+and weights are drawn for these images only, from the sizes of the groups, with the distribution
+that they have among all images. So nulls and intervals for 10^8 images are those of the whole score
+matrix, not those of a subsample.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tiltmeter.stats.null import draw_top_counts, stretches
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
-SPREAD, SPARE = 8, 32  # standard deviations, and images more, that resampling may reach beyond k
+SPREAD, SPARE = 8, 32  # standard deviations, and further images, beyond k for resampling
 
 
 def held(k: int, images: int) -> int:
-    """How many of the best images must be kept, so that resamples have k of them.
+    """Number of top images to keep, so that resamples have k of them.
 
-    The weights of m images add up to about m, give or take its root.
+    The weights of m images add up to about m, plus or minus its root.
 
     >>> held(100, 10**6), held(100, 120)
     (212, 120)
@@ -37,14 +37,14 @@ def held(k: int, images: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TopImages:
-    """The best images of all prompts, each once."""
+    """The distinct top images of all prompts."""
 
-    order: Ints  # prompts x held: places among the images
+    order: Ints  # prompts x kept: indices into the images
     codes: Ints  # the group of each image
 
     @classmethod
     def of(cls, top: TopItems, most: int) -> TopImages:
-        """Those of `most` images of each prompt."""
+        """The first `most` images of each prompt."""
         ids, order = np.unique(top.ids[:, :most], return_inverse=True)
         order = order.reshape(len(top.ids), -1)
         codes = np.empty(len(ids), np.int64)
@@ -60,29 +60,32 @@ class TopImages:
         resampling: Resampling,
         rng: np.random.Generator,
     ) -> None:
-        """Top-k counts of resampled images, and, for words, under labels dealt out anew."""
+        """Add top-k counts of bootstrap resamples, and of permuted labels for words."""
         ks, sizes = tuple(sorted(ks)), groups.counts
         if resampling.bootstraps:
-            found: dict[int, list[Ints]] = {k: [] for k in ks}
+            counts_by_k: dict[int, list[Ints]] = {k: [] for k in ks}
             for draws in stretches((resampling.bootstraps, len(self.codes)), 0):
                 weights = resampled(self.codes, sizes, draws.stop - draws.start, rng)
                 for k in ks:
-                    found[k].append(
+                    counts_by_k[k].append(
                         kernels.weighted_top_counts(self.order, self.codes, weights, k, len(sizes))
                     )
             for k in ks:
                 kind = np.min_scalar_type(k)
-                part.draw(f"top {k} boot", 0, np.concatenate(found[k]), kind, words=False)
+                part.draw(f"top {k} boot", 0, np.concatenate(counts_by_k[k]), kind, words=False)
         if resampling.permutations:
-            seen, top = np.unique(self.order[:words, : max(ks)], return_inverse=True)
+            images, top = np.unique(self.order[:words, : max(ks)], return_inverse=True)
             top = top.reshape(words, -1)
-            drawn = [
+            null_counts = [
                 kernels.relabelled_top_counts(
-                    top, relabelled(len(seen), sizes, some.stop - some.start, rng), ks, len(sizes)
+                    top,
+                    relabelled(len(images), sizes, block.stop - block.start, rng),
+                    ks,
+                    len(sizes),
                 )
-                for some in stretches((resampling.permutations, len(seen)), 0)
+                for block in stretches((resampling.permutations, len(images)), 0)
             ]
-            for k, counts in zip(ks, np.concatenate(drawn, axis=1), strict=True):
+            for k, counts in zip(ks, np.concatenate(null_counts, axis=1), strict=True):
                 part.draw(f"top {k} null", 0, counts, np.min_scalar_type(k), words=True)
 
     def resampled_ndkl(
@@ -94,18 +97,18 @@ class TopImages:
         rng: np.random.Generator,
         draws: int,
     ) -> Floats:
-        """NDKL of the first k where images are resampled: words x draws."""
+        """NDKL of the top k of bootstrap resamples: words x draws."""
         weights = resampled(self.codes, sizes, draws, rng)
-        found = np.empty((words, draws))
+        values = np.empty((words, draws))
         for word, order in enumerate(self.order[:words]):
             codes = self.codes[order]
             ranked = [np.repeat(codes, times)[:k] for times in weights[:, order]]
-            found[word] = ndkl_of_labels(np.stack(ranked), log_shares)
-        return found
+            values[word] = ndkl_of_labels(np.stack(ranked), log_shares)
+        return values
 
 
 def resampled(codes: Ints, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:
-    """How often each of some images is drawn where every group is resampled whole: draws x images.
+    """Bootstrap counts of the given images, with every whole group resampled: draws x images.
 
     >>> weights = resampled(np.array([0, 0, 1]), np.array([2, 1]), 4, np.random.default_rng(0))
     >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()  # none is left out
@@ -123,12 +126,12 @@ def resampled(codes: Ints, sizes: Ints, draws: int, rng: np.random.Generator) ->
 
 
 def relabelled(count: int, sizes: Ints, draws: int, rng: np.random.Generator) -> Ints:
-    """Labels of `count` of all images where they are dealt out anew: draws x images."""
+    """Permuted labels of `count` of all images: draws x images."""
     kind = np.min_scalar_type(len(sizes))
     names = np.arange(len(sizes), dtype=kind)
     return np.stack(
         [
-            rng.permutation(np.repeat(names, each))
-            for each in draw_top_counts(sizes, count, draws, rng)
+            rng.permutation(np.repeat(names, counts))
+            for counts in draw_top_counts(sizes, count, draws, rng)
         ]
     )

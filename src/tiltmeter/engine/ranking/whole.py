@@ -1,10 +1,10 @@
-"""Rankings in one piece: all images are in memory, and the scores of some prompts at a time."""
+"""Rankings in one piece: all images are in memory, with the scores of a block of prompts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,10 @@ from tiltmeter.engine.ranking.estimates import (
     MetricTask,
     PromptBlocks,
     estimates,
-    passes,
+    plan_passes,
 )
 from tiltmeter.engine.ranking.job import Drawn, Gaps, RankingJob, SampleSummary, matched, scaled
-from tiltmeter.engine.ranking.reranked import add_shown, orders
+from tiltmeter.engine.ranking.reranked import add_reranked, orders
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.arrays import to_numpy
@@ -29,31 +29,31 @@ from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
-#: Prompts at one time, by device: their scores and rankings are all that is held.
+#: Prompts per block, by device: only their scores and rankings are in memory.
 BLOCK, BLOCK_OF_TENSORS = 64, 512
-#: Ranks walked over for NDKL's permutations, and for its intervals: seconds, not minutes.
+#: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
-GAP_RESAMPLES = 200  # of the images, at most, for gaps between groups
+GAP_RESAMPLES = 200  # bootstrap resamples, at most, for gaps between groups
 
 
 @dataclass(frozen=True, eq=False)
 class RankedSample:
-    """The images that some attributes are measured on, and all that is drawn for them."""
+    """The images that some attributes are measured on, with permuted labels and weights."""
 
     rows: Ints | None  # None: all of them
     groups: dict[str, Groups]
     #: Permutations x images: labels of all attributes permuted together ...
     relabelled: Ints
-    #: ... and by attribute the group that such a label stands for.
+    #: ... and the group of each label, by attribute.
     group_of: dict[str, Ints]
-    #: By attribute, bootstraps x images.
+    #: Bootstrap weights by attribute, bootstraps x images.
     weights: dict[str, Ints]
     shuffled: Ints  # the images in random order
 
 
 @dataclass(frozen=True, eq=False)
 class Backend:
-    """Where the work is done: NumPy arrays and their loops, or tensors on a device and theirs."""
+    """Kernels for NumPy arrays on the CPU, or for tensors on a device."""
 
     loops: Any
     kernels: Any
@@ -69,7 +69,7 @@ class Backend:
         return cls(tensor_loops, tensor_kernels, device)
 
     def put(self, x: Array) -> Array:
-        """An array where the work is done; whole numbers as indices, but for single bytes."""
+        """Move an array to the device; integers of more than one byte become int64 indices."""
         if self.device is None:
             return x
         import torch
@@ -84,14 +84,14 @@ def draw_sample(
     resampling: Resampling,
     rng: np.random.Generator,
 ) -> RankedSample:
-    """Permuted labels and resampling weights of some images."""
+    """Draw permuted labels and bootstrap weights for some images."""
     count = len(next(iter(groups.values())))
     codes = np.stack([g.codes for g in groups.values()], axis=1)
     cells = np.zeros(count, np.int64)
-    for one in groups.values():
-        cells = cells * len(one.names) + one.codes
+    for labels_of in groups.values():
+        cells = cells * len(labels_of.names) + labels_of.codes
     _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
-    kinds = codes[first]  # of the finest partition, the group by each attribute
+    kinds = codes[first]  # group of each cell of the finest partition, by attribute
     labels = labels.astype(np.min_scalar_type(len(kinds)))
     relabelled = np.empty((resampling.permutations, count), labels.dtype)
     for draw in range(resampling.permutations):
@@ -109,19 +109,31 @@ def draw_sample(
     )
 
 
+class _Block(NamedTuple):
+    """A block of prompts: its start, its number of words, and how it is measured."""
+
+    start: int
+    n_words: int
+    ndkl_draws: int
+    convention: Convention
+
+
 class WholeRanking:
-    """A job in one piece."""
+    """A ranking job in one piece."""
 
     def __init__(
         self, job: RankingJob, rng: np.random.Generator, device: str, progress: Progress
     ) -> None:
-        if job.reorder is not None:  # re-ranking every resample is not done: no intervals
+        if job.reorder is not None:  # resamples are not re-ranked: no intervals
             job, device = replace(job, resampling=replace(job.resampling, bootstraps=0)), "cpu"
         self.job, self.rng, self.progress = job, rng, progress
-        self.place = Backend.on(device)
+        self.backend = Backend.on(device)
         self.drawn = [
             draw_sample(
-                rows, {name: checked(one) for name, one in groups.items()}, job.resampling, rng
+                rows,
+                {name: checked(labels) for name, labels in groups.items()},
+                job.resampling,
+                rng,
             )
             for rows, groups in list(samples_of(job.groups, job.labels, job.convention, rng))
         ]
@@ -130,26 +142,26 @@ class WholeRanking:
                 check_k(k, len(next(iter(sample.groups.values()))))
         self.images = scaled(job.images.read(), job.convention.images)
         self.texts = matched(job.texts, self.images)
-        self.samples = [SampleSummary(one.rows, one.groups) for one in self.drawn]
+        self.samples = [SampleSummary(sample.rows, sample.groups) for sample in self.drawn]
         self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
         job = self.job
         turns = [
-            (sample, summary, wanted)
+            (sample, summary, pass_tasks)
             for sample, summary in zip(self.drawn, self.samples, strict=True)
-            for tasks in passes(
+            for tasks in plan_passes(
                 sample.groups, len(self.texts), job.words, job.convention, job.resampling
             )
-            if (wanted := [task for task in tasks if task.ranks or job.reorder is None])
+            if (pass_tasks := [task for task in tasks if task.ranks or job.reorder is None])
         ]
         for turn, (sample, summary, tasks) in enumerate(turns):
 
             def progress(what: str, share: float, turn: int = turn) -> None:
                 self.progress(what, (turn + share) / len(turns))
 
-            found = self._measure(sample, summary, tasks, progress)
-            yield self._estimates(sample, tasks, found, progress)
+            blocks = self._measure(sample, summary, tasks, progress)
+            yield self._estimates(sample, tasks, blocks, progress)
         for sample, summary in zip(self.drawn, self.samples, strict=True):
             if job.reorder is None:
                 chosen = self._images_of(sample)
@@ -165,17 +177,17 @@ class WholeRanking:
         self,
         sample: RankedSample,
         tasks: list[MetricTask],
-        found: dict[MetricTask, PromptBlocks],
+        blocks: dict[MetricTask, PromptBlocks],
         progress: Progress,
     ) -> Iterator[Drawn]:
         job = self.job
-        shown = None if job.reorder is None else max(job.convention.k)
+        depth = None if job.reorder is None else max(job.convention.k)
         for done, task in enumerate(tasks):
             progress(f"statistics of {task.attribute}", 0.8 + 0.2 * done / len(tasks))
             labels = (sample.relabelled, sample.group_of[task.attribute])
-            groups, part = sample.groups[task.attribute], found.pop(task)
+            groups, part = sample.groups[task.attribute], blocks.pop(task)
             for estimate in estimates(
-                task, part, groups, job.convention, job.words, labels, self.rng, shown
+                task, part, groups, job.convention, job.words, labels, self.rng, depth
             ):
                 yield estimate, self.rng.spawn(1)[0]
 
@@ -186,60 +198,35 @@ class WholeRanking:
         tasks: Sequence[MetricTask],
         progress: Progress,
     ) -> dict[MetricTask, PromptBlocks]:
-        """Goes over the prompts in blocks; scores and rankings of a block are gone after it."""
-        job, place, convention = self.job, self.place, self.job.convention
-        words, drawn = job.words, _Drawn.of_sample(sample, place)
-        parts = {task: PromptBlocks(len(self.texts), words) for task in tasks}
+        """Process the prompts in blocks; only one block of scores and rankings is in memory."""
+        job, backend, convention = self.job, self.backend, self.job.convention
+        draws = _AttributeDraws.of_sample(sample, backend)
+        parts = {task: PromptBlocks(len(self.texts), job.words) for task in tasks}
         chosen = self._images_of(sample)
-        texts, images, shuffled = (place.put(x) for x in (self.texts, chosen, sample.shuffled))
-        top_ids, top_scores = [], []
-        few = int(np.clip(NDKL_STEPS // (len(images) * words), FEWEST_DRAWS, 10**9))
+        texts, images, shuffled = (backend.put(x) for x in (self.texts, chosen, sample.shuffled))
+        tops: list[tuple[Ints, Floats]] = []
+        ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * job.words), FEWEST_DRAWS, 10**9))
         drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
-        block = BLOCK if place.device is None else BLOCK_OF_TENSORS
+        c_asc_tasks = [task for task in tasks if not task.ranks]
+        block = BLOCK if backend.device is None else BLOCK_OF_TENSORS
         for start in range(0, len(texts), block):
             progress("ranking images", 0.8 * start / len(texts))
             scores = texts[start : start + block] @ images.T
-            here = max(0, min(words - start, len(scores)))  # words come first
+            n_words = max(0, min(job.words - start, len(scores)))  # words come first
+            at = _Block(start, n_words, ndkl_draws, convention)
             if job.reorder is not None:
-                shown = orders(job.reorder, scores, convention, sample.rows, images)
-                for task in tasks:
-                    groups, of = sample.groups[task.attribute], sample.group_of[task.attribute]
-                    labels, shares = (
-                        (sample.relabelled, of),
-                        target_shares(convention.target, groups),
-                    )
-                    add_shown(parts[task], start, shown, here, few, groups.codes, shares, labels)
-                top_ids.append(shown[max(shown)][:here])
-                top_scores.append(place.loops.take(scores[:here], top_ids[-1]))
+                tops.append(self._rerank(sample, parts, at, scores, images))
                 continue
-            near = [task for task in tasks if not task.ranks]
-            z = place.kernels.standardized(scores) if drawing and near else scores
-            for task in near:
-                _add_c_asc(parts[task], start, scores, z, drawn[task.attribute])
+            z = backend.kernels.standardized(scores) if drawing and c_asc_tasks else scores
+            for task in c_asc_tasks:
+                _add_c_asc(parts[task], start, scores, z, draws[task.attribute])
             del z
-            if len(near) == len(tasks):
-                continue
-            order = place.loops.rank(scores)
-            top = order[:here, : max(convention.k)]
-            top_ids.append(np.array(to_numpy(top), np.int32))
-            top_scores.append(to_numpy(place.loops.take(scores[:here], top)))
-            tied = to_numpy(place.loops.tied_ranks(scores, order))
-            loose = order
-            if convention.ties == "expected" and tied.max() >= MANY_TIES and drawing:
-                # which of two tied images a draw meets first must not depend on the order of rows
-                mixed = scores[:, shuffled]
-                if place.device is None:
-                    mixed = np.ascontiguousarray(mixed)
-                loose = shuffled[place.loops.rank(mixed)]
-            for task in tasks:
-                if task.ranks:
-                    part, own = parts[task], drawn[task.attribute]
-                    part.add("tied", tied)
-                    _add_counts(part, start, scores, order, loose, top, own, convention)
-                    _add_ndkl(part, start, order, loose, here, few, own, convention)
-            del scores, order, loose  # before the next block's are there
-        if top_ids:
-            summary.top = np.concatenate(top_ids), np.concatenate(top_scores)
+            if len(c_asc_tasks) < len(tasks):
+                tops.append(self._rank(parts, draws, at, scores, shuffled if drawing else None))
+            del scores  # before the next block is allocated
+        if tops:
+            ids, top_scores = zip(*tops, strict=True)
+            summary.top = np.concatenate(ids), np.concatenate(top_scores)
         for task, part in parts.items():
             if task.ranks:
                 counts = {k: part.values(f"top {k}") for k in sorted(convention.k)}
@@ -250,18 +237,69 @@ class WholeRanking:
                 summary.moments[task.attribute] = moments
         return parts
 
+    def _rerank(
+        self,
+        sample: RankedSample,
+        parts: dict[MetricTask, PromptBlocks],
+        at: _Block,
+        scores: Array,
+        images: Array,
+    ) -> tuple[Ints, Floats]:
+        """Add a block of prompts in the re-ranker's order; its top images and their scores."""
+        assert self.job.reorder is not None
+        reranked = orders(self.job.reorder, scores, at.convention, sample.rows, images)
+        for task, part in parts.items():
+            groups, group_of = sample.groups[task.attribute], sample.group_of[task.attribute]
+            shares, labels = (
+                target_shares(at.convention.target, groups),
+                (sample.relabelled, group_of),
+            )
+            add_reranked(
+                part, at.start, reranked, at.n_words, at.ndkl_draws, groups.codes, shares, labels
+            )
+        ids = reranked[max(reranked)][: at.n_words]
+        return ids, self.backend.loops.take(scores[: at.n_words], ids)
+
+    def _rank(
+        self,
+        parts: dict[MetricTask, PromptBlocks],
+        draws: dict[str, _AttributeDraws],
+        at: _Block,
+        scores: Array,
+        shuffled: Array | None,
+    ) -> tuple[Ints, Floats]:
+        """Add a block of prompts in the order of scores; its top images and their scores."""
+        backend, convention = self.backend, at.convention
+        order = backend.loops.rank(scores)
+        top = order[: at.n_words, : max(convention.k)]
+        tied = to_numpy(backend.loops.tied_ranks(scores, order))
+        random_ties = order
+        if convention.ties == "expected" and tied.max() >= MANY_TIES and shuffled is not None:
+            # the order of tied images in a draw must not depend on the order of rows
+            mixed = scores[:, shuffled]
+            if backend.device is None:
+                mixed = np.ascontiguousarray(mixed)
+            random_ties = shuffled[backend.loops.rank(mixed)]
+        for task, part in parts.items():
+            if task.ranks:
+                part.add("tied", tied)
+                _add_counts(part, at, scores, order, random_ties, draws[task.attribute])
+                _add_ndkl(part, at, order, random_ties, draws[task.attribute])
+        top_scores = to_numpy(backend.loops.take(scores[: at.n_words], top))
+        return np.array(to_numpy(top), np.int32), top_scores
+
 
 def gaps_of(
     texts: Floats, images: Floats, groups: Groups, bootstraps: int, rng: np.random.Generator
 ) -> Gaps:
-    """Scores are products: so are gaps, of texts and mean images; resampled within groups."""
+    """Gaps as products of texts and differences of mean images, resampled within groups."""
 
-    def gaps(at: Ints) -> tuple[Floats, Floats]:
-        x = np.asarray(texts, np.float64)[at]
+    def gaps(rows: Ints) -> tuple[Floats, Floats]:
+        x = np.asarray(texts, np.float64)[rows]
         weights = stratified_weights(groups, min(bootstraps, GAP_RESAMPLES), rng)
-        drawn = [x @ _directions(images, groups, one).T for one in weights]
-        here = x @ _directions(images, groups).T
-        return here, np.array(drawn).reshape(len(drawn), *here.shape)
+        resampled = [x @ _directions(images, groups, draw_weights).T for draw_weights in weights]
+        observed = x @ _directions(images, groups).T
+        return observed, np.array(resampled).reshape(len(resampled), *observed.shape)
 
     return gaps
 
@@ -272,15 +310,15 @@ def _directions(images: Floats, groups: Groups, weights: Ints | None = None) -> 
     member = np.eye(len(groups.names))[groups.codes].T * weight  # groups x images
     sums = (member.astype(images.dtype) @ images).astype(np.float64)  # images are many
     counts = member.sum(axis=1, keepdims=True)
-    rest, others = sums.sum(axis=0) - sums, counts.sum() - counts
-    return np.asarray(sums / counts - rest / others)
+    rest, other_counts = sums.sum(axis=0) - sums, counts.sum() - counts
+    return np.asarray(sums / counts - rest / other_counts)
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn:
-    """What is drawn for one attribute, where the work is done."""
+class _AttributeDraws:
+    """Labels and weights of one attribute, on the device of the backend."""
 
-    place: Backend
+    backend: Backend
     groups: Groups
     codes: Array
     labels: Array
@@ -288,16 +326,16 @@ class _Drawn:
     weights: Array
 
     @classmethod
-    def of_sample(cls, sample: RankedSample, place: Backend) -> dict[str, _Drawn]:
-        labels = place.put(sample.relabelled)  # shared by all
+    def of_sample(cls, sample: RankedSample, backend: Backend) -> dict[str, _AttributeDraws]:
+        labels = backend.put(sample.relabelled)  # shared by all
         return {
             name: cls(
-                place,
+                backend,
                 groups,
-                place.put(groups.codes),
+                backend.put(groups.codes),
                 labels,
-                place.put(sample.group_of[name]),
-                place.put(sample.weights[name]),
+                backend.put(sample.group_of[name]),
+                backend.put(sample.weights[name]),
             )
             for name, groups in sample.groups.items()
         }
@@ -307,59 +345,64 @@ class _Drawn:
         return len(self.groups.names)
 
 
-def _add_c_asc(part: PromptBlocks, start: int, scores: Array, z: Array, own: _Drawn) -> None:
-    sizes, of_sums = own.groups.counts, kernels.c_asc_of_sums
-    moments = Moments.of(scores, own.groups)
+def _add_c_asc(
+    part: PromptBlocks, start: int, scores: Array, z: Array, draws: _AttributeDraws
+) -> None:
+    sizes, of_sums = draws.groups.counts, kernels.c_asc_of_sums
+    moments = Moments.of(scores, draws.groups)
     part.add("c_asc", to_numpy(c_asc_of_moments(moments)))
     part.add("mean", to_numpy(moments.mean))
     part.add("m2", to_numpy(moments.m2))
-    if len(own.labels):
-        sums = own.place.kernels.relabelled_sums(z, own.labels, own.size, own.of)
+    if len(draws.labels):
+        sums = draws.backend.kernels.relabelled_sums(z, draws.labels, draws.size, draws.of)
         part.draw("c_asc null", start, of_sums(sums, sizes), np.float32, words=False)
-    if len(own.weights):
-        sums, squares = own.place.kernels.weighted_sums(z, own.codes, own.weights, own.size)
+    if len(draws.weights):
+        sums, squares = draws.backend.kernels.weighted_sums(
+            z, draws.codes, draws.weights, draws.size
+        )
         part.draw("c_asc boot", start, of_sums(sums, sizes, squares), np.float32, words=False)
 
 
 def _add_counts(
     part: PromptBlocks,
-    start: int,
+    at: _Block,
     scores: Array,
     order: Array,
-    loose: Array,
-    top: Array,
-    own: _Drawn,
-    convention: Convention,
+    random_ties: Array,
+    draws: _AttributeDraws,
 ) -> None:
-    place, ks = own.place, tuple(sorted(convention.k))
-    found = TopItems.of(scores, own.groups, max(ks), order=order)
+    backend, ks = draws.backend, tuple(sorted(at.convention.k))
+    top_items = TopItems.of(scores, draws.groups, max(ks), order=order)
     for k in ks:
-        part.add(f"top {k}", to_numpy(found.counts(k, convention.ties)))
-        if len(own.weights):
-            drawn = place.kernels.weighted_top_counts(loose, own.codes, own.weights, k, own.size)
-            part.draw(f"top {k} boot", start, drawn, np.min_scalar_type(k), words=False)
-    if len(own.labels) and len(top):
-        each = place.kernels.relabelled_top_counts(top, own.labels, ks, own.size, own.of)
-        for k, drawn in zip(ks, each, strict=True):
-            part.draw(f"top {k} null", start, drawn, np.min_scalar_type(k), words=True)
+        part.add(f"top {k}", to_numpy(top_items.counts(k, at.convention.ties)))
+        if len(draws.weights):
+            counts = backend.kernels.weighted_top_counts(
+                random_ties, draws.codes, draws.weights, k, draws.size
+            )
+            part.draw(f"top {k} boot", at.start, counts, np.min_scalar_type(k), words=False)
+    top = order[: at.n_words, : max(ks)]
+    if len(draws.labels) and len(top):
+        null_counts = backend.kernels.relabelled_top_counts(
+            top, draws.labels, ks, draws.size, draws.of
+        )
+        for k, counts in zip(ks, null_counts, strict=True):
+            part.draw(f"top {k} null", at.start, counts, np.min_scalar_type(k), words=True)
 
 
 def _add_ndkl(
-    part: PromptBlocks,
-    start: int,
-    order: Array,
-    loose: Array,
-    here: int,
-    few: int,
-    own: _Drawn,
-    convention: Convention,
+    part: PromptBlocks, at: _Block, order: Array, random_ties: Array, draws: _AttributeDraws
 ) -> None:
-    place, shares = own.place, target_shares(convention.target, own.groups)
-    found = place.loops.ndkl(order, own.codes, place.put(log_shares(shares)))
-    part.add("ndkl", to_numpy(found))
-    if here and len(own.labels):
-        drawn = place.kernels.relabelled_ndkl(order[:here], own.labels[:few], shares, own.of)
-        part.draw("ndkl null", start, drawn, float, words=True)
-    if here and len(own.weights):
-        drawn = place.kernels.weighted_ndkl(loose[:here], own.codes, own.weights[:few], shares)
-        part.draw("ndkl boot", start, drawn, float, words=True)
+    backend, shares = draws.backend, target_shares(at.convention.target, draws.groups)
+    values = backend.loops.ndkl(order, draws.codes, backend.put(log_shares(shares)))
+    part.add("ndkl", to_numpy(values))
+    words, few = slice(at.n_words), slice(at.ndkl_draws)
+    if at.n_words and len(draws.labels):
+        null_values = backend.kernels.relabelled_ndkl(
+            order[words], draws.labels[few], shares, draws.of
+        )
+        part.draw("ndkl null", at.start, null_values, float, words=True)
+    if at.n_words and len(draws.weights):
+        resampled = backend.kernels.weighted_ndkl(
+            random_ties[words], draws.codes, draws.weights[few], shares
+        )
+        part.draw("ndkl boot", at.start, resampled, float, words=True)

@@ -1,1 +1,1 @@
-"""A run that can be handed on and checked: packed with all it takes to recompute its numbers."""
+"""Bundles: a run in one file that others can verify and recompute."""

@@ -1,12 +1,13 @@
-"""`tiltmeter bundle`: a run in one file that others can check without images, model or torch.
+"""Bundle: a run in one file that others can verify without images, model or torch.
 
     manifest.json      every other part with its SHA-256 and size, and what was left out
-    manifest.sha256    the digest of the manifest: quote it, and the bundle is fixed
-    run.json           provenance, as the audit wrote it (without the place of the store)
-    results.parquet    every number
-    counts.parquet     what the numbers of the ranking can be recomputed from
+    manifest.sha256    digest of the manifest; quoting it fixes the content of the bundle
+    run.json           provenance, as the audit wrote it (without the path of the store)
+    results.parquet    all results
+    counts.parquet     counts from which the ranking metrics can be recomputed
 
-Vectors and single images stay at home: both are of people. Their hashes are in the manifest.
+Embeddings and results of single images are personal data and left out by default; the manifest has
+their hashes.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.bundle.zip_file import packed
 from tiltmeter.results import FORMAT, RESULTS, content_hash, file_hash
 
-BUNDLE = 1  # of the format of bundles
+BUNDLE = 1  # format version
 ENDING = ".tiltmeter.zip"
 MANIFEST, DIGEST, RUN, TABLE, TALLY = (
     "manifest.json", "manifest.sha256", "run.json", "results.parquet", "counts.parquet",
 )  # fmt: skip
-_KEPT = "vectors/counts.parquet"
+_SAVED_COUNTS = "vectors/counts.parquet"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class BundleFile:
     size: int
     digest: str  # of the manifest
     manifest: dict[str, Any]
-    gone: list[str] = field(default_factory=list)  # files of the run that are not there any more
+    gone: list[str] = field(default_factory=list)  # files of the run that no longer exist
 
 
 def bundle(
@@ -56,32 +57,58 @@ def bundle(
     with_instances: bool = False,
     replace: bool = False,
 ) -> BundleFile:
-    """Packs the run in the directory `run` into the file `out`; the same run, the same bytes."""
-    place, out = Path(run), Path(out)
+    """Pack a saved run into one file; the same run gives the same bytes.
+
+    Parameters
+    ----------
+    run : path
+        Directory of the run.
+    out : path
+        File to write, ending with `.tiltmeter.zip`.
+    with_vectors, with_instances : bool
+        Include embeddings, and results of single images.
+    replace : bool
+        Overwrite an existing file.
+
+    Returns
+    -------
+    BundleFile
+
+    Raises
+    ------
+    InputError
+        If `run` is not a run or was changed, if `out` exists or has another suffix, or if
+        embeddings are requested and the run has none.
+    """
+    directory, out = Path(run), Path(out)
     if not out.name.endswith(ENDING):
         raise InputError(
-            f"a bundle's name ends with {ENDING}; got {out}: pass "
+            f"the name of a bundle must end with {ENDING}; got {out}: pass "
             f"--out {str(out).removesuffix('.zip')}{ENDING}"
         )
     if out.exists() and not replace:
-        raise InputError(f"{out} exists already: name another --out, or pass --force")
-    meta = _record(place)
-    files, gone = _files(place, meta)
+        raise InputError(f"{out} already exists: pass another --out, or --force")
+    meta = _record(directory)
+    files, missing = _files(directory, meta)
     table = as_results(pq.read_table(BytesIO(files[TABLE])))
-    if with_vectors and not any(name.startswith("vectors/") and name != _KEPT for name in files):
-        given = meta.get("arguments", {}).get("given", {})
-        told = " (it was made with --no-vectors)" if given.get("keep_vectors") is False else ""
-        raise InputError(f"{place} keeps no vectors{told}: leave out --with-vectors")
-    counts, why = _counts(files, table, meta)
-    parts = {TABLE: files[TABLE], RUN: canonical(_handed_on(meta))}
+    if with_vectors and not any(
+        name.startswith("vectors/") and name != _SAVED_COUNTS for name in files
+    ):
+        options = meta.get("arguments", {}).get("given", {})
+        reason = " (it was made with --no-vectors)" if options.get("keep_vectors") is False else ""
+        raise InputError(f"{directory} has no embeddings{reason}: leave out --with-vectors")
+    counts, no_counts_reason = _counts(files, table, meta)
+    parts = {TABLE: files[TABLE], RUN: canonical(_without_store_path(meta))}
     if counts is not None:
         parts[TALLY] = counts
     left_out = {}
     for name, digest in meta.get("files", {}).items():
-        wanted = {"vectors": with_vectors, "instances": with_instances}.get(name.partition("/")[0])
-        if name in (TABLE, _KEPT):
+        included = {"vectors": with_vectors, "instances": with_instances}.get(
+            name.partition("/")[0]
+        )
+        if name in (TABLE, _SAVED_COUNTS):
             continue
-        if wanted and name in files:
+        if included and name in files:
             parts[name] = files[name]
         else:
             left_out[name] = digest
@@ -89,27 +116,27 @@ def bundle(
         "bundle": BUNDLE,
         "made_with": f"tiltmeter {__version__}",
         "run": meta.get("hash"),
-        "parts": {name: described(data) for name, data in sorted(parts.items())},
+        "parts": {name: part_entry(data) for name, data in sorted(parts.items())},
         "left_out": left_out,
         "embeddings": _embeddings(files, meta),
-        "counts": {"why_not": why},
+        "counts": {"why_not": no_counts_reason},
         "headline": headline(table),
     }
-    whole, digest = sealed(manifest, parts)
-    _write(whole, out)
-    return BundleFile(out, len(whole), digest, manifest, gone)
+    data, digest = seal(manifest, parts)
+    _write(data, out)
+    return BundleFile(out, len(data), digest, manifest, missing)
 
 
-def sealed(manifest: dict[str, Any], parts: dict[str, bytes]) -> tuple[bytes, str]:
-    """The file of a bundle, and the digest of its manifest."""
+def seal(manifest: dict[str, Any], parts: dict[str, bytes]) -> tuple[bytes, str]:
+    """The bytes of a bundle, and the digest of its manifest."""
     text = canonical(manifest)
     digest = hashlib.sha256(text).hexdigest()
-    line = f"{digest}  {MANIFEST}\n".encode()  # as sha256sum writes it, and checks it
+    line = f"{digest}  {MANIFEST}\n".encode()  # the format of sha256sum
     return packed({MANIFEST: text, DIGEST: line, **dict(sorted(parts.items()))}), digest
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with one way to write everything: sorted keys, ASCII, no NaN, shortest exact floats.
+    """Canonical JSON: sorted keys, ASCII, no NaN, shortest exact floats.
 
     >>> canonical({"b": 0.1, "a": "é"})
     b'{\\n  "a": "\\\\u00e9",\\n  "b": 0.1\\n}\\n'
@@ -117,122 +144,133 @@ def canonical(value: Any) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n").encode("ascii")
 
 
-def described(data: bytes) -> dict[str, Any]:
-    """What the manifest says of a part."""
+def part_entry(data: bytes) -> dict[str, Any]:
+    """Entry of a part in the manifest."""
     return {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
 
 
 def headline(table: pa.Table) -> list[dict[str, Any]]:
-    """Each ranking metric over all words, by attribute; numbers as text of 12 digits."""
+    """Each ranking metric over all words, by attribute; values as text with 12 digits."""
     keep = pc.equal(table["probe"], "ranking")
     for name in ("concept", "category", "template", "group", "experiment", "factor", "target"):
         keep = pc.and_(keep, pc.is_null(table[name]))
     names = ("model", "dataset", "attribute", "metric", "k", "n", "convention", "value", "ci_low",
              "ci_high", "null_lo", "null_hi", "p")  # fmt: skip
     return [
-        {name: format(one, ".12g") if isinstance(one, float) else one for name, one in row.items()}
+        {
+            name: format(value, ".12g") if isinstance(value, float) else value
+            for name, value in row.items()
+        }
         for row in table.filter(pc.fill_null(keep, False)).select(names).to_pylist()
     ]
 
 
 def as_results(table: pa.Table) -> pa.Table:
-    """A table of results of any version: columns that it did not have yet are empty."""
-    have = set(table.column_names)
+    """Results of any version in the current schema; missing columns are null."""
+    present = set(table.column_names)
     columns = [
-        table[one.name].cast(one.type) if one.name in have else pa.nulls(len(table), one.type)
-        for one in RESULTS
+        table[column.name].cast(column.type)
+        if column.name in present
+        else pa.nulls(len(table), column.type)
+        for column in RESULTS
     ]
     return pa.table(columns, schema=RESULTS)
 
 
 def run_hash(meta: dict[str, Any]) -> str:
-    """The hash of a run's record, as `Run.save` takes it."""
+    """The hash of a run's record, as computed by `Run.save`."""
     return content_hash({k: v for k, v in meta.items() if k not in ("environment", "hash")})
 
 
-def _record(place: Path) -> dict[str, Any]:
-    path = place / RUN
+def _record(directory: Path) -> dict[str, Any]:
+    path = directory / RUN
     if not path.is_file():
-        raise InputError(f"{place} is not a run: it has no run.json. Make one with `audit --out`")
+        raise InputError(
+            f"{directory} is not a run: it has no run.json. Make one with tiltmeter audit --out"
+        )
     try:
         meta = json.loads(path.read_text())
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("files", {}), dict):
-        raise InputError(f"{path} is damaged: it is no record of a run")
-    told = meta.get("format", FORMAT)
-    if not isinstance(told, int) or told > FORMAT:
-        raise InputError(f"{place} was made by a later version of tiltmeter: install that one")
+        raise InputError(f"{path} is damaged: it is not the record of a run")
+    version = meta.get("format", FORMAT)
+    if not isinstance(version, int) or version > FORMAT:
+        raise InputError(
+            f"{directory} was made by a later version of tiltmeter: install that version"
+        )
     return meta
 
 
-def _files(place: Path, meta: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
-    """The run's files as they were saved, and those that are gone; one that was changed stops."""
-    found, gone = {}, []
+def _files(directory: Path, meta: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
+    """The run's files, and names of missing ones; raises if one was changed."""
+    contents, missing = {}, []
     for name, digest in sorted({TABLE: None, **meta.get("files", {})}.items()):
-        if not (place / name).is_file():
+        if not (directory / name).is_file():
             if name == TABLE:
-                raise InputError(f"{place / name} is missing: without results there is no bundle")
-            gone.append(name)
+                raise InputError(f"{directory / name} is missing: a bundle needs results")
+            missing.append(name)
             continue
-        if digest is not None and file_hash(place / name) != digest:
-            raise InputError(f"{place / name} was changed since the run was saved: audit again")
-        found[name] = (place / name).read_bytes()
-    return found, gone
+        if digest is not None and file_hash(directory / name) != digest:
+            raise InputError(f"{directory / name} was changed after the run was saved: audit again")
+        contents[name] = (directory / name).read_bytes()
+    return contents, missing
 
 
 def _counts(
     files: dict[str, bytes], table: pa.Table, meta: dict[str, Any]
 ) -> tuple[bytes | None, str | None]:
     """The part `counts.parquet`, or why there is none."""
-    if _KEPT in files:
-        return files[_KEPT], None
+    if _SAVED_COUNTS in files:
+        return files[_SAVED_COUNTS], None
     if "panel" in meta:
-        return None, "it holds several audits, which were saved without counts"
+        return None, "it combines several audits that were saved without counts"
     if "ranking" not in table["probe"].to_pylist():
-        return None, "it ranked nothing: it was made without the probe ranking"
-    return None, "its counts are gone: the run has no vectors/counts.parquet"
+        return None, "it was made without the probe ranking"
+    return None, "the run has no vectors/counts.parquet"
 
 
 def _embeddings(files: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]:
-    """Which vectors the numbers are of: their hashes, never the vectors."""
-    found: dict[str, Any] = {}
+    """Hashes of the embeddings behind the results."""
+    record: dict[str, Any] = {}
     for name in ("texts", "faces"):
         file = f"vectors/{name}.parquet"
-        told: dict[str, Any] = {}
+        entry: dict[str, Any] = {}
         if file in meta.get("files", {}):
-            told["file_sha256"] = meta["files"][file]
+            entry["file_sha256"] = meta["files"][file]
         if file in files:
-            kept = pq.read_table(BytesIO(files[file]))
-            told["rows"] = len(kept)
-            if "vector" in kept.column_names:
-                vectors = kept["vector"].combine_chunks()
+            table = pq.read_table(BytesIO(files[file]))
+            entry["rows"] = len(table)
+            if "vector" in table.column_names:
+                vectors = table["vector"].combine_chunks()
                 flat = vectors.flatten().to_numpy(zero_copy_only=False).astype("<f4")
-                told["dimensions"] = len(flat) // max(len(kept), 1)
-                told["sha256"] = hashlib.sha256(np.ascontiguousarray(flat).data).hexdigest()
-        if told:
-            found[name] = told
+                entry["dimensions"] = len(flat) // max(len(table), 1)
+                entry["sha256"] = hashlib.sha256(np.ascontiguousarray(flat).data).hexdigest()
+        if entry:
+            record[name] = entry
     stored = meta.get("data", {}).get("faces", {}).get("vectors")
-    return {**found, **({"store": stored} if stored else {})}
+    return {**record, **({"store": stored} if stored else {})}
 
 
-def _handed_on(meta: dict[str, Any]) -> dict[str, Any]:
-    """The record without the place of the store, which is nobody else's business."""
-    kept = {name: one for name, one in meta.items() if name != "environment"}
+def _without_store_path(meta: dict[str, Any]) -> dict[str, Any]:
+    """The record without the path of the store, which is private."""
+    shared = {name: value for name, value in meta.items() if name != "environment"}
     if "environment" in meta:
-        here = meta["environment"]
-        kept["environment"] = {name: one for name, one in here.items() if name != "store"}
-    return kept
+        environment = meta["environment"]
+        shared["environment"] = {
+            name: value for name, value in environment.items() if name != "store"
+        }
+    return shared
 
 
 def _write(data: bytes, out: Path) -> None:
-    """Whole or not at all."""
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    """Write atomically."""
+    temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(data)
-        beside.replace(out)
+        temporary.write_bytes(data)
+        temporary.replace(out)
     except OSError as error:
         raise TiltmeterError(f"cannot write to {out}: {error.strerror or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""The numbers of a ranking, once more, from counts and moments; and where they differ.
+"""Recompute ranking metrics from counts and moments, and compare them with the results.
 
-The figures are made by the functions that the audit used, on the same levels (prompt, word,
-category, all words), without its draws. So what came from draws is not recomputed: intervals,
-p-values by relabelling, and the null of MaxSkew, MinSkew and entropy.
+The same functions as in the audit compute the estimates, on the same levels (prompt, word,
+category, all words), without random draws. Not recomputed is what comes from draws: intervals,
+permutation p-values, and the nulls of MaxSkew, MinSkew and entropy.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
-#: What is recomputed of a row; the last three where they are exact.
+#: Columns that are recomputed; the last three where they are exact.
 COLUMNS = ("value", "ideal", "n", "n_group", "n_undefined", "p_placebo", "p", "null_lo", "null_hi")
 METRICS = ("c_asc", "skew", "max_skew", "min_skew", "normalized_entropy")
 KEY = ("model", "dataset", "attribute", "metric", "k", "group", "concept", "category", "template")
 MOST_K = 10**6
 NEUTRAL = -1  # the level of neutral words
-EXACT = 1e-9  # how far apart two numbers may be, beside 1 + their size
+EXACT = 1e-9  # tolerance, relative to 1 + absolute value
 
 Row = dict[str, Any]
 
 
 class ValueMismatch(NamedTuple):
-    """A number of the results that is not what the counts give."""
+    """A value of the results that differs from the recomputed one."""
 
     metric: str
     k: int | None
@@ -63,7 +63,7 @@ class ValueMismatch(NamedTuple):
 
 @dataclass
 class RecomputationResult:
-    """How many numbers were compared, those that differ, and rows that could not be compared."""
+    """Number of compared rows, values that differ, and rows that cannot be recomputed."""
 
     compared: Counter[str] = field(default_factory=Counter)  # by metric
     exact_p: int = 0
@@ -74,78 +74,82 @@ class RecomputationResult:
 
 
 def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> RecomputationResult:
-    """Compares every row of `results` that `counts` have the numbers of."""
-    found = RecomputationResult(placebos="placebo" in set(counts["role"].to_pylist()))
-    mine = figures_rows(counts, convention)
-    plain = pc.equal(results["probe"], "ranking")
-    plain = pc.and_(plain, pc.is_in(results["metric"], pa.array(METRICS)))
+    """Compare every row of `results` that can be recomputed from `counts`."""
+    result = RecomputationResult(placebos="placebo" in set(counts["role"].to_pylist()))
+    recomputed = recomputed_rows(counts, convention)
+    comparable = pc.equal(results["probe"], "ranking")
+    comparable = pc.and_(comparable, pc.is_in(results["metric"], pa.array(METRICS)))
     for name in ("experiment", "factor", "target"):
-        plain = pc.and_(plain, pc.is_null(results[name]))
-    plain = pc.fill_null(plain, False)
-    others = results.filter(pc.invert(plain)).select(["probe", "metric", "factor"])
-    for row in others.to_pylist():
-        what = "shares of variance" if row["factor"] else row["metric"]
-        found.left[row["probe"] or "?", what or "?"] += 1
+        comparable = pc.and_(comparable, pc.is_null(results[name]))
+    comparable = pc.fill_null(comparable, False)
+    not_comparable = results.filter(pc.invert(comparable)).select(["probe", "metric", "factor"])
+    for row in not_comparable.to_pylist():
+        label = "shares of variance" if row["factor"] else row["metric"]
+        result.left[row["probe"] or "?", label or "?"] += 1
     columns = [*KEY, *COLUMNS, "p_fwer", "p_bh", "verdict"]
-    theirs = _keyed(results.filter(plain).select(columns).to_pylist())
+    reported = _keyed(results.filter(comparable).select(columns).to_pylist())
     known_models = set(zip(counts["model"].to_pylist(), counts["dataset"].to_pylist(), strict=True))
-    for key, row in theirs.items():
-        if key not in mine:
-            placebo = row["category"] == "placebo" and not found.placebos
+    for key, row in reported.items():
+        if key not in recomputed:
+            placebo = row["category"] == "placebo" and not result.placebos
             if placebo or (row["model"], row["dataset"]) not in known_models:
-                found.left["ranking", "neutral words" if placebo else row["metric"]] += 1
+                result.left["ranking", "neutral words" if placebo else row["metric"]] += 1
             else:
-                found.differences.append(_difference(row, "row", "there", "not called for"))
+                result.differences.append(_difference(row, "row", "present", "not expected"))
     families: dict[tuple[Any, ...], list[tuple[Row, Row]]] = {}
-    for key, again in mine.items():
-        if key not in theirs:
-            found.differences.append(_difference(again, "row", "missing", again["value"]))
+    for key, recomputed_row in recomputed.items():
+        if key not in reported:
+            result.differences.append(
+                _difference(recomputed_row, "row", "missing", recomputed_row["value"])
+            )
             continue
-        row = theirs[key]
-        _compare(row, again, found)
+        row = reported[key]
+        _compare(row, recomputed_row, result)
         level = (*(row[name] for name in ("model", "dataset", "attribute", "metric", "k")),
-                 again["level"])  # fmt: skip
-        families.setdefault(level, []).append((row, again))
+                 recomputed_row["level"])  # fmt: skip
+        families.setdefault(level, []).append((row, recomputed_row))
     for family in families.values():
-        _compare_family(family, found)
-    return found
+        _compare_family(family, result)
+    return result
 
 
-def figures_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any, ...], Row]:
-    """The rows that the counts call for, by key."""
-    whole: dict[tuple[Any, ...], list[Row]] = {}
+def recomputed_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any, ...], Row]:
+    """The rows that follow from the counts, by key."""
+    by_attribute: dict[tuple[Any, ...], list[Row]] = {}
     for row in counts.to_pylist():
-        whole.setdefault((row["model"], row["dataset"], row["attribute"]), []).append(row)
-    found: dict[tuple[Any, ...], Row] = {}
-    rng = np.random.default_rng(0)  # of which nothing is drawn
-    for (model, dataset, _), rows in whole.items():
+        by_attribute.setdefault((row["model"], row["dataset"], row["attribute"]), []).append(row)
+    rows_by_key: dict[tuple[Any, ...], Row] = {}
+    rng = np.random.default_rng(0)  # required, but not used
+    for (model, dataset, _), rows in by_attribute.items():
         prompts = [Prompt("", row["concept"], row["template"], row["category"] or "", row["role"],
                           row["pos"] or "") for row in rows]  # fmt: skip
         layout = RowLayout.of(prompts)
         constants: dict[str, object] = {"model": model, "dataset": dataset}
-        for figure in _figures(rows, convention):
-            table = combined([tabulate(figure, layout, rng=rng, constants=constants)])
-            listed = table.select([*KEY, *COLUMNS]).to_pylist()
-            for row, told in zip(listed, _told(figure, layout), strict=True):
-                row["level"], row["placebos"] = told
-            found.update(_keyed(listed))
-    return found
+        for estimate in _estimates(rows, convention):
+            table = combined([tabulate(estimate, layout, rng=rng, constants=constants)])
+            row_list = table.select([*KEY, *COLUMNS]).to_pylist()
+            for row, details in zip(row_list, _row_details(estimate, layout), strict=True):
+                row["level"], row["placebos"] = details
+            rows_by_key.update(_keyed(row_list))
+    return rows_by_key
 
 
-def _told(figure: MetricEstimate, layout: RowLayout) -> Iterator[tuple[int, Floats | None]]:
-    """Of each row that `tabulate` makes: its level, and the placebos that it is compared with."""
-    columns = range(figure.values.shape[1])
-    pools = {kind: means(figure.values, level) for kind, level in layout.kinds.items() if level}
+def _row_details(
+    estimate: MetricEstimate, layout: RowLayout
+) -> Iterator[tuple[int, Floats | None]]:
+    """Level of each row of `tabulate`, and the values of the neutral words it is compared with."""
+    columns = range(estimate.values.shape[1])
+    pools = {kind: means(estimate.values, level) for kind, level in layout.kinds.items() if level}
     for number, (level, kinds) in enumerate(zip(layout.levels, layout.kind_of, strict=True)):
-        for at in range(len(level)):
-            pool = pools.get(kinds[at]) if kinds else None
+        for index in range(len(level)):
+            pool = pools.get(kinds[index]) if kinds else None
             yield from ((number, None if pool is None else pool[:, column]) for column in columns)
     for kind in layout.shown:
         yield from [(NEUTRAL, None)] * (len(layout.kinds[kind]) * len(columns))
 
 
 class SizedGroups(Groups):
-    """Groups of which only the sizes are known: a few bytes may claim millions of images."""
+    """Groups with known sizes only, without an array of labels: sizes are untrusted."""
 
     def __init__(self, sizes: Ints, names: tuple[str, ...], attribute: str) -> None:
         super().__init__(np.zeros(0, np.int64), names, attribute)
@@ -155,49 +159,51 @@ class SizedGroups(Groups):
         return int(self.counts.sum())
 
 
-def _figures(rows: Sequence[Row], convention: Convention) -> Iterator[MetricEstimate]:
+def _estimates(rows: Sequence[Row], convention: Convention) -> Iterator[MetricEstimate]:
     first = rows[0]
     sizes = np.array(first["sizes"], np.int64)
     if any(row["sizes"] != first["sizes"] or row["groups"] != first["groups"] for row in rows):
         raise InputError(f"the counts of {first['attribute']!r} do not agree on its groups")
     if sizes.shape != (len(first["groups"]),) or (sizes < 0).any() or sizes.max() > 10**12:
-        raise InputError(f"the counts of {first['attribute']!r} have no sizes of groups")
+        raise InputError(f"the counts of {first['attribute']!r} have no valid group sizes")
     if any(row["k"] != sorted(convention.k) for row in rows) or max(convention.k) > MOST_K:
-        raise InputError(f"the counts of {first['attribute']!r} are not of the convention's k")
+        raise InputError(f"the counts of {first['attribute']!r} have other k than the convention")
     groups = SizedGroups(sizes, tuple(first["groups"]), first["attribute"])
     if first["mean"] is not None:
         mean, m2 = (np.array([row[name] for row in rows], float) for name in ("mean", "m2"))
         if not (np.isfinite(mean).all() and np.isfinite(m2).all() and (m2 >= 0).all()):
-            raise InputError(f"the moments of {first['attribute']!r} are no numbers")
+            raise InputError(f"the moments of {first['attribute']!r} are not finite numbers")
         values = np.asarray(c_asc_of_moments(Moments(sizes.astype(float), mean, m2)))
         yield MetricEstimate("c_asc", groups, values, side="two", ideal=0.0, undefined="undefined")
     q = target_shares(convention.target, groups)
-    for at, k in enumerate(first["k"]):
-        top = np.array([row["top"][at] for row in rows], float)
-        whole = (np.abs(top.sum(axis=1) - k) <= EXACT * k).all()
-        if not (whole and (top >= 0).all() and (top <= sizes * (1 + EXACT)).all()):
-            raise InputError(f"the counts of {first['attribute']!r} in the top {k} are not {k}")
-        yield from _of_top(top, groups, q, k, convention)
+    for index, k in enumerate(first["k"]):
+        top = np.array([row["top"][index] for row in rows], float)
+        complete = (np.abs(top.sum(axis=1) - k) <= EXACT * k).all()
+        if not (complete and (top >= 0).all() and (top <= sizes * (1 + EXACT)).all()):
+            raise InputError(
+                f"the counts of {first['attribute']!r} in the top {k} do not sum to {k}"
+            )
+        yield from _top_estimates(top, groups, q, k, convention)
 
 
-def _of_top(
+def _top_estimates(
     top: Floats, groups: Groups, q: Floats, k: int, convention: Convention
 ) -> Iterator[MetricEstimate]:
     def skew(shares: Floats) -> Floats:
         return np.asarray(skew_of_shares(shares, q, k=k, empty=convention.empty))
 
     skews, null = skew(top / k), top_count_null(groups.counts, k)
-    nothing = np.full(len(groups.names), np.nan)
-    told: dict[str, Any] = {"k": k, "undefined": "undefined"}
+    undefined = np.full(len(groups.names), np.nan)
+    constants: dict[str, Any] = {"k": k, "undefined": "undefined"}
     yield MetricEstimate(
         "skew",
         groups,
         skews,
         side="two",
         ideal=0.0,
-        exact_null=NullBand(nothing, skew(null.lo / k), skew(null.hi / k)),
+        exact_null=NullBand(undefined, skew(null.lo / k), skew(null.hi / k)),
         exact_p=top_count_p(top, groups.counts, k),
-        **told,
+        **constants,
     )
     entropy = float(entropy_of_shares(groups.shares))
     for name, values, ideal in (
@@ -205,72 +211,74 @@ def _of_top(
         ("min_skew", -max_of(-skews), 0.0),
         ("normalized_entropy", entropy_of_shares(top / k), entropy),
     ):
-        one = np.asarray(values)[:, None]
-        yield MetricEstimate(name, groups, one, side="two", ideal=ideal, by_group=False, **told)
+        column = np.asarray(values)[:, None]
+        yield MetricEstimate(
+            name, groups, column, side="two", ideal=ideal, by_group=False, **constants
+        )
 
 
 def _keyed(rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
-    """Rows by what they speak of; of those that look alike, the first, the second and so on."""
-    alike: Counter[tuple[Any, ...]] = Counter()
-    found = {}
+    """Rows by key; rows with the same key are numbered."""
+    repeats: Counter[tuple[Any, ...]] = Counter()
+    by_key = {}
     for row in rows:
         key = tuple(row[name] for name in KEY)
-        found[(*key, alike[key])] = row
-        alike[key] += 1
-    return found
+        by_key[(*key, repeats[key])] = row
+        repeats[key] += 1
+    return by_key
 
 
-def _compare(row: Row, again: Row, found: RecomputationResult) -> None:
-    found.compared[row["metric"]] += 1
+def _compare(row: Row, recomputed: Row, result: RecomputationResult) -> None:
+    result.compared[row["metric"]] += 1
     for column in COLUMNS:
         if column == "p_placebo":
-            if again["placebos"] is not None and not _as_ties_allow(row, again):
-                found.differences.append(_difference(row, column, row[column], again[column]))
+            if recomputed["placebos"] is not None and not _as_ties_allow(row, recomputed):
+                result.differences.append(_difference(row, column, row[column], recomputed[column]))
             continue
         exact = column in ("p", "null_lo", "null_hi")
-        if exact and again["p"] is None:
+        if exact and recomputed["p"] is None:
             continue
-        found.exact_p += column == "p"
-        if not _same(row[column], again[column], EXACT):
-            found.differences.append(_difference(row, column, row[column], again[column]))
+        result.exact_p += column == "p"
+        if not _same(row[column], recomputed[column], EXACT):
+            result.differences.append(_difference(row, column, row[column], recomputed[column]))
     if row["concept"] is None and row["category"] is None and row["group"] is None:
-        found.overall.append({**row, "recomputed": again["value"]})
+        result.overall.append({**row, "recomputed": recomputed["value"]})
 
 
-def _compare_family(family: list[tuple[Row, Row]], found: RecomputationResult) -> None:
-    """What follows from other columns of the results: corrected p-values, and verdicts."""
+def _compare_family(family: list[tuple[Row, Row]], result: RecomputationResult) -> None:
+    """Check columns that follow from others: adjusted p-values and verdicts."""
     if family[0][1]["level"] == NEUTRAL:
-        return  # neutral words are no family
+        return  # neutral words are not a family
     p = np.array([np.nan if row["p"] is None else row["p"] for row, _ in family], float)
     for (row, _), corrected in zip(family, benjamini_hochberg(p), strict=True):
         if not _same(row["p_bh"], None if np.isnan(corrected) else float(corrected), EXACT):
-            found.differences.append(_difference(row, "p_bh", row["p_bh"], float(corrected)))
+            result.differences.append(_difference(row, "p_bh", row["p_bh"], float(corrected)))
         if row["concept"] is not None:
             ps = [np.nan if row[name] is None else row[name] for name in ("p_fwer", "p_placebo")]
-            said = verdict(ps[0], ps[1])
-            if said != row["verdict"]:
-                found.differences.append(_difference(row, "verdict", row["verdict"], said))
+            expected = verdict(ps[0], ps[1])
+            if expected != row["verdict"]:
+                result.differences.append(_difference(row, "verdict", row["verdict"], expected))
 
 
-def _as_ties_allow(row: Row, again: Row) -> bool:
-    """Whether p_placebo is right; another machine may see a tie where one saw none."""
-    pool = again["placebos"][~np.isnan(again["placebos"])]
-    if row["p_placebo"] is None or again["value"] is None or len(pool) < FEWEST_PLACEBOS:
-        return row["p_placebo"] is again["p_placebo"]
-    value, slack = again["value"], EXACT * (1 + abs(again["value"]))
-    surely = min((pool > value + slack).sum(), (pool < value - slack).sum())
-    perhaps = min((pool >= value - slack).sum(), (pool <= value + slack).sum())
-    low, high = (min(1.0, 2 * (int(many) + 1) / (len(pool) + 1)) for many in (surely, perhaps))
+def _as_ties_allow(row: Row, recomputed: Row) -> bool:
+    """Whether p_placebo is correct up to ties, which may differ between machines."""
+    pool = recomputed["placebos"][~np.isnan(recomputed["placebos"])]
+    if row["p_placebo"] is None or recomputed["value"] is None or len(pool) < FEWEST_PLACEBOS:
+        return row["p_placebo"] is recomputed["p_placebo"]
+    value, slack = recomputed["value"], EXACT * (1 + abs(recomputed["value"]))
+    certain = min((pool > value + slack).sum(), (pool < value - slack).sum())
+    possible = min((pool >= value - slack).sum(), (pool <= value + slack).sum())
+    low, high = (min(1.0, 2 * (int(count) + 1) / (len(pool) + 1)) for count in (certain, possible))
     return bool(low - EXACT <= row["p_placebo"] <= high + EXACT)
 
 
-def _same(one: float | None, other: float | None, slack: float) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= slack * (1 + abs(other))
+def _same(first: float | None, second: float | None, slack: float) -> bool:
+    if first is None or second is None:
+        return first is second
+    return abs(first - second) <= slack * (1 + abs(second))
 
 
 def _difference(row: Row, column: str, reported: Any, recomputed: Any) -> ValueMismatch:
     names = ("metric", "k", "attribute", "group", "concept", "category", "template")
-    told = {name: row[name] for name in names}
-    return ValueMismatch(**told, column=column, reported=reported, recomputed=recomputed)
+    labels = {name: row[name] for name in names}
+    return ValueMismatch(**labels, column=column, reported=reported, recomputed=recomputed)

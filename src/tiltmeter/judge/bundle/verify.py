@@ -1,7 +1,7 @@
-"""`tiltmeter verify`: is a bundle as it was packed, and are its numbers what its counts give?
+"""Verify a bundle: its parts are unchanged, and its results follow from its counts.
 
-Needs no images, no model and no torch. Other people's files are read with care: nothing is
-unpacked to disk, nothing grows while it is read, and no name leads anywhere.
+Needs no images, no model and no torch. Bundles are untrusted: nothing is unpacked to disk, sizes
+are limited, and names are never used as paths.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import COUNTS
 from tiltmeter.results import FORMAT
 
-#: Of a table; a small file can claim any number of them.
+#: Limits of a table: a small file can claim any number of rows.
 MOST_ROWS, MOST_CELLS, MOST_UNPACKED = 5 * 10**6, 2 * 10**8, 2**32
 
 
 @dataclass
 class VerificationResult:
-    """What was found: parts that are not as packed, numbers that differ, what was not looked at."""
+    """Result of a verification: changed parts, values that differ, and what was not checked."""
 
     path: Path
-    digest: str  # of the manifest, as it is now
+    digest: str  # of the manifest in the file
     manifest: dict[str, Any] = field(default_factory=dict)
-    title: str = ""  # whom, on what
+    title: str = ""  # model and data
     parts: int = 0
-    wrong: list[tuple[str, str]] = field(default_factory=list)  # (part, what)
+    wrong: list[tuple[str, str]] = field(default_factory=list)  # (part, problem)
     recomputed: RecomputationResult | None = None
-    not_recomputed: str | None = None  # why nothing was
+    not_recomputed: str | None = None  # reason
 
     @property
     def ok(self) -> bool:
@@ -60,142 +60,166 @@ class VerificationResult:
 
 
 def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> VerificationResult:
-    """Checks a bundle; InputError where the file is none. `digest` is one that was quoted."""
+    """Verify a bundle.
+
+    Parameters
+    ----------
+    path : path
+        The bundle, FILE.tiltmeter.zip.
+    digest : str, optional
+        Expected SHA-256 of the manifest, as quoted by the author.
+
+    Returns
+    -------
+    VerificationResult
+        Its `ok` is true if every part is unchanged and every recomputed value agrees.
+
+    Raises
+    ------
+    InputError
+        If the file is not a bundle, or was made by a later version.
+    """
     path = Path(path)
     if not path.is_file():
-        raise InputError(f"{path} is not a file: verify takes a bundle, FILE.tiltmeter.zip")
+        raise InputError(f"{path} is not a file: expected a bundle, FILE.tiltmeter.zip")
     if path.stat().st_size > MOST_BYTES:
-        raise InputError(f"{path} has more than 2 GB: no bundle is as large")
+        raise InputError(f"{path} is larger than 2 GB, the limit for bundles")
     data = path.read_bytes()
     try:
         parts, wrong = unpacked(data, MANIFEST)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     text = parts.get(MANIFEST, b"")
-    found = VerificationResult(path, hashlib.sha256(text).hexdigest(), wrong=wrong)
+    result = VerificationResult(path, hashlib.sha256(text).hexdigest(), wrong=wrong)
     if not text:
-        found.wrong = wrong or [(MANIFEST, "is missing")]
-        found.not_recomputed = "the manifest cannot be read"
-        return found
-    found.manifest = _manifest(text, parts, found)
-    _check_parts(found, parts)
-    if not found.wrong and (record := changed_record(data, parts)):
-        found.wrong.append(record)
-    if digest is not None and digest.lower() != found.digest:
-        found.wrong.append((MANIFEST, f"is not the one that was quoted: its digest is "
-                                      f"{found.digest}"))  # fmt: skip
-    if broken := {name for name, _ in found.wrong} & {MANIFEST, DIGEST, RUN, TABLE, TALLY}:
-        found.not_recomputed = f"{', '.join(sorted(broken))}: not as it was packed"
-        return found
-    _recompute(found, parts)
-    return found
+        result.wrong = wrong or [(MANIFEST, "is missing")]
+        result.not_recomputed = "the manifest cannot be read"
+        return result
+    result.manifest = _manifest(text, parts, result)
+    _check_parts(result, parts)
+    if not result.wrong and (record := changed_record(data, parts)):
+        result.wrong.append(record)
+    if digest is not None and digest.lower() != result.digest:
+        result.wrong.append((MANIFEST, f"does not have the expected digest: its digest is "
+                                      f"{result.digest}"))  # fmt: skip
+    if changed := {name for name, _ in result.wrong} & {MANIFEST, DIGEST, RUN, TABLE, TALLY}:
+        result.not_recomputed = f"{', '.join(sorted(changed))}: changed since it was packed"
+        return result
+    _recompute(result, parts)
+    return result
 
 
-def _manifest(text: bytes, parts: Mapping[str, bytes], found: VerificationResult) -> dict[str, Any]:
-    line = f"{found.digest}  {MANIFEST}\n".encode()
+def _manifest(
+    text: bytes, parts: Mapping[str, bytes], result: VerificationResult
+) -> dict[str, Any]:
+    line = f"{result.digest}  {MANIFEST}\n".encode()
     if DIGEST not in parts:
-        found.wrong.append((DIGEST, "is missing"))
+        result.wrong.append((DIGEST, "is missing"))
     elif parts[DIGEST] != line:
-        found.wrong.append((MANIFEST, f"was changed: {DIGEST} has another digest"))
+        result.wrong.append((MANIFEST, f"was changed: {DIGEST} has a different digest"))
     try:
         manifest = json.loads(text)
         listed = manifest["parts"]
-        entries = all(set(one) == {"sha256", "size"} for one in listed.values())
+        entries = all(set(entry) == {"sha256", "size"} for entry in listed.values())
         if not entries or canonical(manifest) != text:
-            raise ValueError("it is not as tiltmeter writes it")
+            raise ValueError("it is not in the form that tiltmeter writes")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        found.wrong.append((MANIFEST, f"cannot be read: {error}"))
+        result.wrong.append((MANIFEST, f"cannot be read: {error}"))
         return {}
     version = manifest.get("bundle")
     if not isinstance(version, int) or version > BUNDLE:
         raise InputError(
-            f"{found.path} is a bundle of format {version!r}; this tiltmeter reads up to {BUNDLE}: "
-            "install a later one"
+            f"{result.path} is a bundle of format {version!r}; this version reads up to {BUNDLE}: "
+            "install a later version of tiltmeter"
         )
     return dict(manifest)
 
 
-def _check_parts(found: VerificationResult, parts: Mapping[str, bytes]) -> None:
-    """Hashes and sizes; parts that are missing, and parts that nobody listed."""
-    listed = found.manifest.get("parts", {})
-    known = {name for name, _ in found.wrong}
-    for name, told in listed.items():
+def _check_parts(result: VerificationResult, parts: Mapping[str, bytes]) -> None:
+    """Check hashes and sizes; find missing and unlisted parts."""
+    listed = result.manifest.get("parts", {})
+    known = {name for name, _ in result.wrong}
+    for name, entry in listed.items():
         if name not in parts:
             if name not in known:
-                found.wrong.append((name, "is missing"))
+                result.wrong.append((name, "is missing"))
             continue
-        found.parts += 1
-        if len(parts[name]) != told["size"]:
-            what = f"has {len(parts[name]):,} bytes, packed were {told['size']:,}"
-            found.wrong.append((name, what))
-        elif hashlib.sha256(parts[name]).hexdigest() != told["sha256"]:
-            found.wrong.append((name, "was changed: its SHA-256 is not the manifest's"))
-    if found.manifest:
+        result.parts += 1
+        if len(parts[name]) != entry["size"]:
+            problem = f"has {len(parts[name]):,} bytes; expected {entry['size']:,}"
+            result.wrong.append((name, problem))
+        elif hashlib.sha256(parts[name]).hexdigest() != entry["sha256"]:
+            result.wrong.append((name, "was changed: its SHA-256 differs from the manifest"))
+    if result.manifest:
         for name in sorted(set(parts) - set(listed) - {MANIFEST, DIGEST}):
-            found.wrong.append((name, "was added: the manifest does not list it"))
+            result.wrong.append((name, "was added: the manifest does not list it"))
 
 
-def _recompute(found: VerificationResult, parts: Mapping[str, bytes]) -> None:
+def _recompute(result: VerificationResult, parts: Mapping[str, bytes]) -> None:
     if TABLE not in parts or RUN not in parts:
-        found.wrong.append((TABLE if TABLE not in parts else RUN, "is missing"))
+        result.wrong.append((TABLE if TABLE not in parts else RUN, "is missing"))
         return
     try:
         results, record = as_results(_table(parts[TABLE], TABLE)), json.loads(parts[RUN])
-        _check_record(found, record, results)
+        _check_record(result, record, results)
         if TALLY not in parts:
-            why = (found.manifest.get("counts") or {}).get("why_not") or "it was not said why"
-            found.not_recomputed = f"the bundle holds no counts ({why})"
+            reason = (result.manifest.get("counts") or {}).get("why_not") or "no reason given"
+            result.not_recomputed = f"the bundle has no counts ({reason})"
             return
         counts = _table(parts[TALLY], TALLY).cast(COUNTS)
-        found.recomputed = recompute(results, counts, convention_of(record))
+        result.recomputed = recompute(results, counts, convention_of(record))
     except (TiltmeterError, ValueError, LookupError, TypeError, AttributeError, OverflowError,
             RecursionError, pa.ArrowException) as error:  # fmt: skip
-        # the parts are those that were packed, but they are not what they should be
-        found.not_recomputed = f"the parts do not fit together: {error}"
-        found.wrong.append((TALLY if TALLY in parts else TABLE, f"cannot be used: {error}"))
+        # the parts are unchanged, but not valid
+        result.not_recomputed = f"the parts do not fit together: {error}"
+        result.wrong.append((TALLY if TALLY in parts else TABLE, f"cannot be used: {error}"))
 
 
-def _check_record(found: VerificationResult, record: Any, results: pa.Table) -> None:
-    """The run's own record: its hash, the hash it has of the results, and the headline."""
+def _check_record(result: VerificationResult, record: Any, results: pa.Table) -> None:
+    """Check the run's record: its hash, its hash of the results, and the headline."""
     if not isinstance(record, dict):
-        raise InputError(f"{RUN} is no record of a run")
-    found.title = _title(record)
+        raise InputError(f"{RUN} is not the record of a run")
+    result.title = _title(record)
     if not isinstance(record.get("format", FORMAT), int) or record.get("format", FORMAT) > FORMAT:
-        raise InputError("the run was made by a later version of tiltmeter: install that one")
+        raise InputError("the run was made by a later version of tiltmeter: install that version")
     if "hash" in record and run_hash(record) != record["hash"]:
-        found.wrong.append((RUN, "is not the record that the audit wrote: its hash is another"))
-    told = record.get("files", {}).get(TABLE)
-    if told and told != found.manifest["parts"][TABLE]["sha256"]:
-        found.wrong.append((TABLE, "is not what the audit wrote: run.json has another SHA-256"))
-    if found.manifest.get("headline") != headline(results):
-        found.wrong.append((MANIFEST, f"its headline is not what {TABLE} has"))
+        result.wrong.append((RUN, "is not the record that the audit wrote: its hash differs"))
+    recorded_hash = record.get("files", {}).get(TABLE)
+    if recorded_hash and recorded_hash != result.manifest["parts"][TABLE]["sha256"]:
+        result.wrong.append(
+            (TABLE, "is not what the audit wrote: run.json has a different SHA-256")
+        )
+    if result.manifest.get("headline") != headline(results):
+        result.wrong.append((MANIFEST, f"its headline differs from {TABLE}"))
 
 
 def _title(record: dict[str, Any]) -> str:
     model, data = record.get("model"), record.get("data")
-    whom = str(model.get("name") or "a model") if isinstance(model, dict) else "a model"
+    model_name = str(model.get("name") or "a model") if isinstance(model, dict) else "a model"
     names = data.values() if isinstance(data, dict) else ()
-    on = ", ".join(str(one.get("name")) for one in names if isinstance(one, dict))
-    return f"{whom} on {on}" if on else whom
+    datasets = ", ".join(str(entry.get("name")) for entry in names if isinstance(entry, dict))
+    return f"{model_name} on {datasets}" if datasets else model_name
 
 
 def _table(data: bytes, name: str) -> pa.Table:
-    """A table of somebody else's, unless it claims to be larger than any honest one."""
+    """Read an untrusted table, unless it claims to be too large."""
     file = pq.ParquetFile(BytesIO(data))
-    groups = [file.metadata.row_group(at) for at in range(file.metadata.num_row_groups)]
-    size = sum(one.total_byte_size for one in groups)
-    cells = sum(one.column(at).num_values for one in groups for at in range(one.num_columns))
+    groups = [file.metadata.row_group(index) for index in range(file.metadata.num_row_groups)]
+    size = sum(group.total_byte_size for group in groups)
+    cells = sum(
+        group.column(index).num_values for group in groups for index in range(group.num_columns)
+    )
     if file.metadata.num_rows > MOST_ROWS or cells > MOST_CELLS or size > MOST_UNPACKED:
-        raise InputError(f"{name} claims {file.metadata.num_rows:,} rows and {size:,} bytes")
+        raise InputError(f"{name} is too large: {file.metadata.num_rows:,} rows and {size:,} bytes")
     return file.read()
 
 
 def convention_of(meta: dict[str, Any]) -> Convention:
-    """The choices that a run was made under, as its record has them."""
-    told = meta.get("convention")
-    if not isinstance(told, dict):
-        raise InputError("the run's record does not say under which convention it was made")
+    """The convention of a run, from its record."""
+    recorded = meta.get("convention")
+    if not isinstance(recorded, dict):
+        raise InputError("the run's record has no convention")
     try:
-        return Convention(**{**told, "k": tuple(told["k"])})
+        return Convention(**{**recorded, "k": tuple(recorded["k"])})
     except (TypeError, KeyError) as error:
         raise InputError(f"the run's convention cannot be read: {error}") from None

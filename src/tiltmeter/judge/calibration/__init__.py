@@ -1,8 +1,8 @@
-"""Every metric against a bias of known size: what it finds, what it misses, when it cries wolf.
+"""Calibration: every metric tested against a known bias.
 
 >>> from tiltmeter.judge.calibration import calibrate
->>> found = calibrate(["sc_eat"], doses=(0, 1, 2), sizes=(100, 1000), replicates=2)
->>> found.summaries[0].order > 0.9
+>>> calibration = calibrate(["sc_eat"], doses=(0, 1, 2), sizes=(100, 1000), replicates=2)
+>>> calibration.summaries[0].order > 0.9
 True
 """
 

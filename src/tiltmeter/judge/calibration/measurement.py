@@ -1,7 +1,7 @@
-"""The measurements: each setting at each dose, at zero, in a quiet model, and at several sizes.
+"""Calibration measurements: each setting at several doses, noise levels and sizes.
 
-Every data set has its own randomness, made from the seed and from what it is (setting, dose, size,
-noise, number): so a figure is the same whatever else is asked for.
+Every dataset has its own random generator, seeded by seed, setting, dose, size, noise and number: a
+result does not depend on what else is measured.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from tiltmeter.types import Floats, Progress
 
 DOSES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
 SIZES = (100, 300, 1000, 3000, 10_000)
-IMAGES = 1000  # behind each value, where the size is not what is varied
+IMAGES = 1000  # per value, where the size is not varied
 REPLICATES = 16
-#: Data sets at dose 0 for each replicate elsewhere: false alarms are rare.
+#: Datasets at dose 0 per replicate elsewhere: false positives are rare.
 AT_ZERO = 4
-#: Doses whose power is measured, on a quarter of the data sets: there are many tests in each.
+#: Doses whose power is measured, on a quarter of the datasets: each has many tests.
 POWER_DOSES, FOR_POWER = (0.5, 1.0), 4
 NOISE = 1.0  # of scores, in units of PMI
-#: A nearly fair model that hardly varies: a thousandth of the tilt, a thousandth of the noise.
+#: A nearly fair model with little noise: a thousandth of the bias and of the noise.
 QUIET = 0.001
 
-#: One row a figure. Undefined is null, and `note` says why.
+#: One row per result. Undefined values are null, with the reason in `note`.
 CALIBRATION = pa.schema(
     [
         ("metric", pa.string()),
@@ -47,13 +47,13 @@ CALIBRATION = pa.schema(
         ("figure", pa.string()),  # response, order, false alarms, floor, quiet, power
         ("dose", pa.float64()),
         ("noise", pa.float64()),
-        ("n", pa.int64()),  # images or instances behind each value
+        ("n", pa.int64()),  # images or instances per value
         ("value", pa.float64()),
-        ("spread", pa.float64()),  # standard deviation over data sets
+        ("spread", pa.float64()),  # standard deviation over datasets
         ("ci_low", pa.float64()),
         ("ci_high", pa.float64()),
-        ("count", pa.int64()),  # data sets; of shares, words (or pairs, sets) in all of them
-        ("over", pa.string()),  # what an order is of: words, pairs of words, doses
+        ("count", pa.int64()),  # datasets; for shares, words (or pairs, sets) in all of them
+        ("over", pa.string()),  # units of an order: words, pairs of words, doses
         ("seed", pa.int64()),
         ("note", pa.string()),
     ]
@@ -63,27 +63,36 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """All figures of all metrics."""
+    """Results of a calibration.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+        Rows of the schema `CALIBRATION`.
+    """
 
     table: pa.Table
 
     def __post_init__(self) -> None:
         if self.table.schema != CALIBRATION:
-            raise InputError("a calibration's table must have the columns of CALIBRATION")
+            raise InputError("the table of a calibration must have the schema CALIBRATION")
 
     @cached_property
     def summaries(self) -> list[MetricSummary]:
-        """One a metric, with its verdict."""
+        """One summary per metric, with its verdict."""
         rows = self.table.to_pylist()
         names = dict.fromkeys(row["metric"] for row in rows)
         return [summarize([row for row in rows if row["metric"] == name]) for name in names]
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:
-        """Reads calibration.parquet of a directory back."""
+        """Read `calibration.parquet` of a directory."""
         file = Path(path) / "calibration.parquet"
         if not file.is_file():
-            raise InputError(f"{path} is not a calibration: it has no calibration.parquet")
+            raise InputError(
+                f"{path} is not a calibration: it has no calibration.parquet. Make "
+                "one with tiltmeter calibrate"
+            )
         return cls(pq.read_table(file).cast(CALIBRATION))
 
 
@@ -97,30 +106,55 @@ def calibrate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Measures metrics (by default all that are registered) in planted worlds of several strengths.
+    """Test metrics against known bias, in planted worlds of several strengths.
 
-    `doses` are strengths of the world and must hold 0 and 1; `sizes` are numbers of images for
-    power; `replicates` are data sets a dose.
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Metrics. Defaults to all that are registered.
+    doses : sequence of float
+        Strengths of the planted bias, from 0 to 3; must include 0 and 1.
+    sizes : sequence of int
+        Numbers of images at which power is measured, at least 100.
+    images : int
+        Number of images for everything else, at least 100.
+    replicates : int
+        Datasets per dose, at least 2.
+    seed : int
+        Seed of all datasets.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    UnknownNameError
+        If a metric is unknown.
+    InputError
+        If an option is out of range.
     """
-    chosen = list(dict.fromkeys(names or METRICS))
-    doses = _checked(chosen, doses, sizes, images, replicates, seed)
+    metrics = list(dict.fromkeys(names or METRICS))
+    doses = _check_options(metrics, doses, sizes, images, replicates, seed)
     settings: dict[Setting, list[str]] = {}
-    for name in chosen:
+    for name in metrics:
         settings.setdefault(SETTINGS[name], []).append(name)
-    found: dict[str, list[Row]] = {}
-    for turn, (setting, members) in enumerate(settings.items()):
-        lab = _Lab(setting, members, seed)
+    rows_by_metric: dict[str, list[Row]] = {}
+    for index, (setting, members) in enumerate(settings.items()):
+        lab = _Experiment(setting, members, seed)
         steps = list(_steps(doses, sizes, images, replicates))
-        for at, (dose, n, noise, count) in enumerate(steps):
+        for step, (dose, n, noise, count) in enumerate(steps):
             if progress:
-                share = (turn + at / len(steps)) / len(settings)
+                share = (index + step / len(steps)) / len(settings)
                 progress(f"{setting.__name__}, dose {dose:g}", share)
             lab.run(dose, n, noise, count)
         for name in members:
-            found[name] = list(_figures(name, lab, doses, sizes, images, replicates))
+            rows_by_metric[name] = list(_metric_rows(name, lab, doses, sizes, images, replicates))
     if progress:
         progress("done", 1.0)
-    return Calibration(_table(row for name in chosen for row in found[name]))
+    return Calibration(_table(row for name in metrics for row in rows_by_metric[name]))
 
 
 @cache
@@ -128,7 +162,7 @@ def _world(dose: float) -> World:
     return World.plant(dose)
 
 
-def _checked(
+def _check_options(
     names: Sequence[str],
     doses: Sequence[float],
     sizes: Sequence[int],
@@ -136,13 +170,13 @@ def _checked(
     replicates: int,
     seed: int,
 ) -> tuple[float, ...]:
-    """The doses, in order; an error for what cannot be measured."""
+    """Check the options, and return the doses in order."""
     for name in names:
         if name not in METRICS:
             raise UnknownNameError("metric", name, METRICS)
         if name not in SETTINGS:
             raise InputError(
-                f"{name} has no setting: add one to tiltmeter.judge.calibration.settings.SETTINGS"
+                f"{name} has no setting: add it to tiltmeter.judge.calibration.settings.SETTINGS"
             )
     doses = tuple(sorted({float(dose) for dose in doses}))
     if not {0.0, 1.0} <= set(doses) or len(doses) < 3 or not 0 <= doses[0] <= doses[-1] <= 3:
@@ -153,16 +187,16 @@ def _checked(
     if min((images, *sizes), default=0) < 100 or not sizes:
         raise InputError(f"sizes and images must be 100 or more; got {list(sizes)} and {images}")
     if replicates < 2:
-        raise InputError(f"a spread takes at least 2 replicates; got {replicates}")
+        raise InputError(f"replicates must be at least 2; got {replicates}")
     if not 0 <= seed < 2**63:
-        raise InputError(f"the seed must be a whole number from 0 to 2^63 - 1; got {seed}")
+        raise InputError(f"seed must be an integer from 0 to 2^63 - 1; got {seed}")
     return doses
 
 
 def _steps(
     doses: Sequence[float], sizes: Sequence[int], images: int, replicates: int
 ) -> Iterator[tuple[float, int, float, int]]:
-    """Dose, images, noise and number of data sets of each part of the work, no part twice."""
+    """Dose, images, noise and number of datasets of each step, without duplicates."""
     for dose in doses:
         yield dose, images, NOISE, replicates * (AT_ZERO if dose == 0 else 1)
     yield QUIET, images, QUIET, replicates
@@ -172,8 +206,8 @@ def _steps(
                 yield dose, n, NOISE, max(1, replicates // FOR_POWER)
 
 
-class _Lab:
-    """One setting, and the readings of all data sets that were made in it."""
+class _Experiment:
+    """One setting, and the readings of all its datasets."""
 
     def __init__(self, setting: Setting, members: Sequence[str], seed: int) -> None:
         self.setting, self.members, self.seed = setting, members, seed
@@ -183,112 +217,118 @@ class _Lab:
         key = zlib.crc32(f"{self.setting.__name__} {dose!r} {n} {noise!r}".encode())
         world = _world(dose)
         self.readings[dose, n, noise] = [
-            self._checked(
-                self.setting(world, n, noise, np.random.default_rng([self.seed, key, one]))
+            self._check_options(
+                self.setting(world, n, noise, np.random.default_rng([self.seed, key, replicate]))
             )
-            for one in range(count)
+            for replicate in range(count)
         ]
 
     def of(self, name: str, dose: float, n: int, noise: float = NOISE) -> list[MetricReading]:
         return [readings[name] for readings in self.readings[dose, n, noise]]
 
-    def _checked(self, readings: Readings) -> Readings:
+    def _check_options(self, readings: Readings) -> Readings:
         for name in self.members:
             if name not in readings:
-                raise InputError(f"the setting {self.setting.__name__} gives no {name}")
+                raise InputError(f"the setting {self.setting.__name__} has no reading of {name}")
             values, _, truth, p, _ = readings[name]
-            for what, other in (("truth", truth), ("p", p)):
-                if other is not None and other.shape != values.shape:
+            for field, array in (("truth", truth), ("p", p)):
+                if array is not None and array.shape != values.shape:
                     raise InputError(
-                        f"{what} of {name} has the shape {other.shape}, its values {values.shape}"
+                        f"{field} of {name} has the shape {array.shape}, its values {values.shape}"
                     )
             if p is not None and not ((p >= 0) & (p <= 1)).all():
-                raise InputError(f"p-values of {name} must lie between 0 and 1")
+                raise InputError(f"p-values of {name} must be between 0 and 1")
         return readings
 
 
-def _figures(
+def _metric_rows(
     name: str,
-    lab: _Lab,
+    lab: _Experiment,
     doses: Sequence[float],
     sizes: Sequence[int],
     images: int,
     replicates: int,
 ) -> Iterator[Row]:
     """All rows of one metric."""
-    same = {"metric": name, "setting": lab.setting.__name__, "seed": lab.seed, "noise": NOISE}
-    away = {dose: _away(lab.of(name, dose, images)) for dose in doses}
-    for dose, values in away.items():
-        yield same | {"figure": "response", "dose": dose, "n": images, **_mean(values)}
-    yield same | {"figure": "order", "n": images, **_order(lab, name, away, images)}
-    yield same | {"figure": "false alarms", "dose": 0.0, "n": images,
-                  **_fired(lab.of(name, 0.0, images))}  # fmt: skip
-    full = float(defined.mean(away[1.0]))
-    yield same | {"figure": "floor", "dose": 0.0, "n": images, **_ratio(away[0.0], full)}
-    quiet = _away(lab.of(name, QUIET, images, QUIET))
-    yield same | {"figure": "quiet", "dose": QUIET, "n": images, **_ratio(quiet, full),
+    constants = {"metric": name, "setting": lab.setting.__name__, "seed": lab.seed, "noise": NOISE}
+    distances = {dose: _distances(lab.of(name, dose, images)) for dose in doses}
+    for dose, values in distances.items():
+        yield constants | {"figure": "response", "dose": dose, "n": images, **_mean(values)}
+    yield constants | {"figure": "order", "n": images, **_order(lab, name, distances, images)}
+    yield constants | {"figure": "false alarms", "dose": 0.0, "n": images,
+                  **_rejection_rate(lab.of(name, 0.0, images))}  # fmt: skip
+    full = float(defined.mean(distances[1.0]))
+    yield constants | {"figure": "floor", "dose": 0.0, "n": images, **_ratio(distances[0.0], full)}
+    quiet = _distances(lab.of(name, QUIET, images, QUIET))
+    yield constants | {"figure": "quiet", "dose": QUIET, "n": images, **_ratio(quiet, full),
                   "noise": QUIET}  # fmt: skip
     for dose in POWER_DOSES:
         for n in sizes:
             tested = lab.of(name, dose, n)[: max(1, replicates // FOR_POWER)]
-            yield same | {"figure": "power", "dose": dose, "n": n, **_fired(tested)}
+            yield constants | {"figure": "power", "dose": dose, "n": n, **_rejection_rate(tested)}
 
 
-def _away(readings: Iterable[MetricReading]) -> Floats:
-    """Mean distance of the values from their ideal, one a data set; NaN where none is defined."""
-    found = [np.abs(one.values - one.ideal) for one in readings]
-    return np.array([x[~np.isnan(x)].mean() if (~np.isnan(x)).any() else np.nan for x in found])
+def _distances(readings: Iterable[MetricReading]) -> Floats:
+    """Mean distance of the values from their ideal for each dataset; NaN if none is defined."""
+    distances = [np.abs(reading.values - reading.ideal) for reading in readings]
+    return np.array([x[~np.isnan(x)].mean() if (~np.isnan(x)).any() else np.nan for x in distances])
 
 
 def _mean(values: Floats) -> Row:
-    there = values[~np.isnan(values)]
-    if len(there) < 2:
-        return {"count": len(there), "note": "undefined in nearly all data sets"}
-    return {"value": there.mean(), "spread": there.std(ddof=1), "count": len(there)}
+    defined_values = values[~np.isnan(values)]
+    if len(defined_values) < 2:
+        return {"count": len(defined_values), "note": "undefined in nearly all datasets"}
+    return {
+        "value": defined_values.mean(),
+        "spread": defined_values.std(ddof=1),
+        "count": len(defined_values),
+    }
 
 
 def _ratio(values: Floats, full: float) -> Row:
     if not full > 0:
-        return {"note": "nothing is read at dose 1"}
+        return {"note": "no response at dose 1"}
     return _mean(values / full)
 
 
-def _order(lab: _Lab, name: str, away: dict[float, Floats], images: int) -> Row:
-    """Rank correlation with the planted truth at dose 1, or of the reading with the dose."""
+def _order(lab: _Experiment, name: str, distances: dict[float, Floats], images: int) -> Row:
+    """Rank correlation with the planted truth at dose 1, or of the response with the dose."""
     readings = lab.of(name, 1.0, images)
     if readings[0].truth is None:
-        dose = np.repeat(list(away), [len(values) for values in away.values()])
-        rho = _rho(np.concatenate(list(away.values())), dose)
-        note = "undefined in nearly all data sets" if np.isnan(rho) else None
+        dose = np.repeat(list(distances), [len(values) for values in distances.values()])
+        rho = _rho(np.concatenate(list(distances.values())), dose)
+        note = "undefined in nearly all datasets" if np.isnan(rho) else None
         return {"value": rho, "count": len(dose), "over": readings[0].over, "note": note}
-    found = np.array([_rho(one.values, one.truth) for one in readings])
-    return {"dose": 1.0, **_mean(found), "over": readings[0].over}
+    correlations = np.array([_rho(reading.values, reading.truth) for reading in readings])
+    return {"dose": 1.0, **_mean(correlations), "over": readings[0].over}
 
 
 def _rho(x: Floats, y: Any) -> float:
     x, y = x.ravel(), np.asarray(y).ravel()
-    there = ~(np.isnan(x) | np.isnan(y))
-    return float(spearman(x[there], y[there])[0]) if there.any() else np.nan
+    known = ~(np.isnan(x) | np.isnan(y))
+    return float(spearman(x[known], y[known])[0]) if known.any() else np.nan
 
 
-def _fired(readings: Iterable[MetricReading]) -> Row:
-    """Share of tests that fire, with Wilson's interval.
+def _rejection_rate(readings: Iterable[MetricReading]) -> Row:
+    """Share of significant tests, with Wilson's interval.
 
     Groups of one word are not independent: a word is one trial, with the share of its groups.
     """
-    fired = [(one.p <= LEVEL).mean(axis=1) for one in readings if one.p is not None]
-    if not fired:
-        return {"note": "has no test of its own"}
-    shares = np.concatenate(fired)
+    fired_shares = [
+        (reading.p <= LEVEL).mean(axis=1) for reading in readings if reading.p is not None
+    ]
+    if not fired_shares:
+        return {"note": "this metric has no test"}
+    shares = np.concatenate(fired_shares)
     low, high = wilson(shares.sum(), np.array(len(shares)))
     return {"value": shares.mean(), "ci_low": float(low), "ci_high": float(high),
             "count": len(shares)}  # fmt: skip
 
 
 def _table(rows: Iterable[Row]) -> pa.Table:
-    listed = list(rows)
+    row_list = list(rows)
     arrays = [
-        pa.array([row.get(column.name) for row in listed], type=column.type, from_pandas=True)
+        pa.array([row.get(column.name) for row in row_list], type=column.type, from_pandas=True)
         for column in CALIBRATION
     ]
     return pa.Table.from_arrays(arrays, schema=CALIBRATION)

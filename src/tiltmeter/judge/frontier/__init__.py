@@ -1,4 +1,4 @@
-"""`tiltmeter frontier`: methods and their strengths, bias against usefulness, on unseen images."""
+"""Frontier: debiasing methods at several strengths, bias against utility, on unseen images."""
 
 from tiltmeter.judge.frontier.sweep import frontier
 from tiltmeter.judge.frontier.table import Frontier

@@ -1,8 +1,8 @@
-"""Bias of what is ranked on one part of the images: means over words, beside noise and the change.
+"""Bias of candidates on one split of the images: means over words, with nulls and changes.
 
-Labels dealt out anew, and weights of resampled images, are drawn once and serve every candidate: so
-that a change is paired, and a null respects words that lean together (one draw of labels is laid
-over the rankings of all words, and the mean over words is taken in each draw).
+Permuted labels and bootstrap weights are drawn once and shared by all candidates: changes are
+paired, and the null keeps the dependence between words (each permutation applies to the rankings of
+all words, and the mean over words is taken for each).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tiltmeter.stats.null import NullBand, band_of, p_of_draws
 from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
 
 METRICS = ("max_skew", "ndkl", "c_asc_size")
-#: Relabellings that NDKL, which walks whole rankings, is given of all.
+#: NDKL, which uses whole rankings, gets this fraction (1 / FEWER) of the permutations.
 FEWER = 5
 
 
 @dataclass(frozen=True)
 class CandidateEstimate:
-    """A number, the noise around it, and how it differs from the model before."""
+    """An estimate with its interval and null, and its change from the original model."""
 
     value: float
     n: int
@@ -53,11 +53,11 @@ class CandidateEstimate:
 
     @property
     def within_null(self) -> bool:
-        """Whether chance alone gives as much: not above the band's upper edge."""
+        """Whether the value is not above the upper edge of the null band."""
         return self.null is not None and self.value <= self.null[2]
 
     def verdict(self, *, less_is_better: bool = True) -> str | None:
-        """better, worse or no evidence, by the interval of the change."""
+        """`better`, `worse` or `no evidence`, by the interval of the change; None if undefined."""
         if np.isnan(self.change_low):
             return None
         up, down = self.change_low > 0, self.change_high < 0
@@ -68,9 +68,12 @@ class CandidateEstimate:
 
 @dataclass(frozen=True, eq=False)
 class CandidateRanking:
-    """What one candidate shows for every prompt: an order, and the scores where it is theirs."""
+    """The order that a candidate gives to the images for every prompt, with the scores.
 
-    order: Ints  # prompts x items, or x k where a re-ranker chose k
+    `scores` is None for a re-ranker, whose order is not by score.
+    """
+
+    order: Ints  # prompts x items, or x k for a re-ranker
     scores: Floats | None
 
     @classmethod
@@ -93,14 +96,14 @@ class CandidateRanking:
 
 @dataclass(frozen=True, eq=False)
 class BootstrapValues:
-    """What a figure becomes in each resample, for paired changes."""
+    """Each mean in every bootstrap resample, for paired changes."""
 
     values: dict[tuple[str, str], Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateEvaluator:
-    """One part of the images, its groups, and the draws that all candidates share."""
+    """One split of the images with its groups, and the draws that all candidates share."""
 
     faces: Faces
     attributes: tuple[str, ...]
@@ -113,8 +116,8 @@ class CandidateEvaluator:
     def __post_init__(self) -> None:
         if len(self.faces) <= self.k:
             raise InputError(
-                f"top {self.k} of {len(self.faces)} images leaves nothing to choose from: give "
-                f"more images, or a smaller --k"
+                f"top {self.k} of {len(self.faces)} images is all of them: give more images, or "
+                "a smaller --k"
             )
 
     @property
@@ -127,26 +130,33 @@ class CandidateEvaluator:
 
     @cached_property
     def concepts(self) -> tuple[Ints, Ints]:
-        """The word and the template of each prompt, as numbers."""
-        words = {one: at for at, one in enumerate(dict.fromkeys(p.concept for p in self.prompts))}
-        frames = {one: at for at, one in enumerate(dict.fromkeys(p.template for p in self.prompts))}
+        """Codes of the word and the template of each prompt."""
+        words = {
+            name: number
+            for number, name in enumerate(dict.fromkeys(p.concept for p in self.prompts))
+        }
+        templates = {
+            name: number
+            for number, name in enumerate(dict.fromkeys(p.template for p in self.prompts))
+        }
         return (
             np.array([words[prompt.concept] for prompt in self.prompts]),
-            np.array([frames[prompt.template] for prompt in self.prompts]),
+            np.array([templates[prompt.template] for prompt in self.prompts]),
         )
 
     @cached_property
     def labels(self) -> dict[str, Ints]:
-        """Labels of each attribute dealt out anew: draws x items."""
+        """Permuted labels of each attribute: permutations x items."""
         rng = np.random.default_rng([self.seed, 1])
-        deals = [rng.permutation(len(self.faces)) for _ in range(self.permutations)]
+        permutations = [rng.permutation(len(self.faces)) for _ in range(self.permutations)]
         return {
-            name: np.array([g.codes[deal] for deal in deals]) for name, g in self.groups.items()
+            name: np.array([g.codes[permutation] for permutation in permutations])
+            for name, g in self.groups.items()
         }
 
     @cached_property
     def weights(self) -> Ints:
-        """How often each image is drawn: every crossed group keeps its size."""
+        """Bootstrap counts of each image; every intersectional group keeps its size."""
         rng = np.random.default_rng([self.seed, 2])
         crossed = self.faces.attribute("*".join(self.faces.groups))
         return stratified_weights(crossed, self.bootstraps, rng)
@@ -158,107 +168,109 @@ class CandidateEvaluator:
         per_word = (values @ member) / member.sum(axis=0)
         return np.asarray(defined.mean(np.moveaxis(per_word, -1, 0)))
 
-    def by_prompt(self, shown: CandidateRanking) -> dict[tuple[str, str], Floats]:
-        """Each metric for each prompt; C-ASC is of scores, so a re-ranker has none."""
+    def by_prompt(self, ranking: CandidateRanking) -> dict[tuple[str, str], Floats]:
+        """Each metric for each prompt; a re-ranker has no C-ASC, which needs scores."""
         c, k = self.convention, self.k
-        found: dict[tuple[str, str], Floats] = {}
+        by_metric: dict[tuple[str, str], Floats] = {}
         for name, groups in self.groups.items():
-            found["max_skew", name] = self._skew(shown.counts(groups, k, c.ties), groups)
-            if shown.scores is not None:
-                sizes = np.abs(c_asc_of_moments(Moments.of(shown.scores, groups)))
-                found["c_asc_size", name] = defined.mean(np.moveaxis(sizes, -1, 0))
+            by_metric["max_skew", name] = self._skew(ranking.counts(groups, k, c.ties), groups)
+            if ranking.scores is not None:
+                sizes = np.abs(c_asc_of_moments(Moments.of(ranking.scores, groups)))
+                by_metric["c_asc_size", name] = defined.mean(np.moveaxis(sizes, -1, 0))
             log_q = log_shares(target_shares(c.target, groups))
-            found["ndkl", name] = loops.ndkl(shown.order, groups.codes, log_q)
-        return found
+            by_metric["ndkl", name] = loops.ndkl(ranking.order, groups.codes, log_q)
+        return by_metric
 
-    def means(self, shown: CandidateRanking) -> dict[tuple[str, str], float]:
-        """The numbers alone, to choose by."""
-        return self._means(self.by_prompt(shown))
+    def means(self, ranking: CandidateRanking) -> dict[tuple[str, str], float]:
+        """The means without statistics, for the choice of strengths."""
+        return self._means(self.by_prompt(ranking))
 
     def _means(self, values: Mapping[tuple[str, str], Floats]) -> dict[tuple[str, str], float]:
-        return {key: float(self.mean(of)) for key, of in values.items()}
+        return {key: float(self.mean(by_prompt)) for key, by_prompt in values.items()}
 
     def draws(
-        self, shown: CandidateRanking, by_prompt: Mapping[tuple[str, str], Floats]
+        self, ranking: CandidateRanking, by_prompt: Mapping[tuple[str, str], Floats]
     ) -> BootstrapValues:
-        """Each mean in every resample: of images and words for MaxSkew, of words for the others."""
+        """Each mean in every resample: of images and words for MaxSkew, otherwise of words."""
         if not self.bootstraps:
             return BootstrapValues()
-        found = {}
+        resampled = {}
         for key, values in by_prompt.items():
             metric, name = key
-            many = np.broadcast_to(values, (self.bootstraps, len(values)))
-            if metric == "max_skew" and shown.scores is not None:
+            values_drawn = np.broadcast_to(values, (self.bootstraps, len(values)))
+            if metric == "max_skew" and ranking.scores is not None:
                 groups = self.groups[name]
                 counts = kernels.weighted_top_counts(
-                    shown.order, groups.codes, self.weights, self.k, len(groups.names)
+                    ranking.order, groups.codes, self.weights, self.k, len(groups.names)
                 )
-                many = self._skew(counts, groups)
+                values_drawn = self._skew(counts, groups)
             rng = np.random.default_rng([self.seed, 3])  # the same words for every candidate
-            found[key] = crossed_means(many, *self.concepts, rng)
-        return BootstrapValues(found)
+            resampled[key] = crossed_means(values_drawn, *self.concepts, rng)
+        return BootstrapValues(resampled)
 
     def null(
-        self, shown: CandidateRanking, metric: str, attribute: str
+        self, ranking: CandidateRanking, metric: str, attribute: str
     ) -> tuple[NullBand, Floats] | None:
-        """The mean over words where labels mean nothing."""
+        """Null band and null draws of a mean over words, under permuted labels."""
         groups, labels = self.groups[attribute], self.labels[attribute]
-        if not self.permutations or (metric == "c_asc_size" and shown.scores is None):
+        if not self.permutations or (metric == "c_asc_size" and ranking.scores is None):
             return None
         if metric == "max_skew":
-            top = np.ascontiguousarray(shown.order[:, : self.k])
+            top = np.ascontiguousarray(ranking.order[:, : self.k])
             (counts,) = kernels.relabelled_top_counts(top, labels, (self.k,), len(groups.names))
-            drawn = self.mean(self._skew(counts, groups))
+            null_means = self.mean(self._skew(counts, groups))
         elif metric == "ndkl":
             shares = target_shares(self.convention.target, groups)
-            some = labels[: max(len(labels) // FEWER, 1)]
-            drawn = self.mean(kernels.relabelled_ndkl(shown.order, some, shares))
+            fewer_labels = labels[: max(len(labels) // FEWER, 1)]
+            null_means = self.mean(kernels.relabelled_ndkl(ranking.order, fewer_labels, shares))
         else:
-            sums = kernels.relabelled_sums(shown.standardized, labels, len(groups.names))
+            sums = kernels.relabelled_sums(ranking.standardized, labels, len(groups.names))
             sizes = np.abs(kernels.c_asc_of_sums(sums, groups.counts))
-            drawn = self.mean(defined.mean(np.moveaxis(sizes, -1, 0)))
-        return band_of(drawn), drawn
+            null_means = self.mean(defined.mean(np.moveaxis(sizes, -1, 0)))
+        return band_of(null_means), null_means
 
     def figures(
         self,
-        shown: CandidateRanking,
+        ranking: CandidateRanking,
         before: BootstrapValues | None = None,
-        first: Mapping[tuple[str, str], float] | None = None,
+        before_means: Mapping[tuple[str, str], float] | None = None,
     ) -> tuple[dict[tuple[str, str], CandidateEstimate], BootstrapValues]:
-        """Every mean with its interval, null and change; and the draws, to compare others with.
+        """Every mean with its interval, null and change; and its draws, to compare others with.
 
-        `before` and `first` are the draws and the means of the model as it was.
+        `before` and `before_means` are the draws and the means of the original model.
         """
-        by_prompt, words = self.by_prompt(shown), int(self.concepts[0].max()) + 1
-        means, drawn = self._means(by_prompt), self.draws(shown, by_prompt)
-        found = {}
+        by_prompt, words = self.by_prompt(ranking), int(self.concepts[0].max()) + 1
+        means, resampled = self._means(by_prompt), self.draws(ranking, by_prompt)
+        estimates = {}
         for (metric, name), value in means.items():
             key = (metric, name)
             low = high = change = change_low = change_high = p = np.nan
-            method, null = None, self.null(shown, metric, name)
-            if key in drawn.values:
+            method, null = None, self.null(ranking, metric, name)
+            if key in resampled.values:
                 low, high = map(
-                    float, standard_error_interval(drawn.values[key], np.asarray(value))
+                    float, standard_error_interval(resampled.values[key], np.asarray(value))
                 )
-                images = metric == "max_skew" and shown.scores is not None
+                images = metric == "max_skew" and ranking.scores is not None
                 method = f"bootstrap over {'images and words' if images else 'words'}"
-            shorter = metric == "ndkl" and shown.scores is None  # of other ranks than before
-            if first is not None and key in first and not shorter:
-                change = value - first[key]
+            partial = (
+                metric == "ndkl" and ranking.scores is None
+            )  # not comparable with whole rankings
+            if before_means is not None and key in before_means and not partial:
+                change = value - before_means[key]
             if before is not None and key in before.values and not np.isnan(change):
-                half = Z * float(defined.std(drawn.values[key] - before.values[key]))
+                half = Z * float(defined.std(resampled.values[key] - before.values[key]))
                 change_low, change_high = change - half, change + half
             if null is not None:
                 p = float(p_of_draws(value, null[1], "greater"))
-            found[key] = CandidateEstimate(
+            estimates[key] = CandidateEstimate(
                 value, words, low, high, method,
                 None if null is None else (float(null[0].mean), float(null[0].lo),
                                            float(null[0].hi)),
                 p, change, change_low, change_high, self.k if metric == "max_skew" else None,
-                None if shown.scores is not None else "order re-ranked; NDKL is that of the "
-                "items shown, not to be compared with that of whole rankings",
+                None if ranking.scores is not None else "re-ranked order; NDKL is of the "
+                "re-ranked items and not comparable with that of whole rankings",
             )  # fmt: skip
-        return found, drawn
+        return estimates, resampled
 
     def _skew(self, counts: Ints, groups: Groups) -> Floats:
         """MaxSkew from counts of a top k (... x groups)."""

@@ -1,9 +1,8 @@
-"""What the vectors still tell of an attribute, to a probe that looks for it.
+"""Leakage: how well an attribute can be predicted from embeddings.
 
-A method may hide a tilt from one metric and leave the attribute there for anybody who learns to
-read it. So two probes learn from some images and are asked about others: a linear one (logistic
-regression), and one that is not (a small network). What a constant answer would score stands beside
-them: the share of the largest group.
+A method may hide a bias from one metric and leave the attribute in the embeddings. Two classifiers
+are trained on some images and tested on others: a linear one (logistic regression) and a nonlinear
+one (a small network). Their accuracy is compared with the share of the largest group.
 """
 
 from __future__ import annotations
@@ -25,43 +24,63 @@ PROBES = ("linear", "nonlinear")
 
 @dataclass(frozen=True)
 class LeakageResult:
-    """How often a probe was right on images it had not seen, with Wilson's interval."""
+    """Accuracy of a classifier on unseen images, with Wilson's interval."""
 
     accuracy: float
     low: float
     high: float
-    majority: float  # the share of the largest group among those images
+    majority: float  # share of the largest group
     n: int
 
     @property
     def leaks(self) -> bool:
-        """Whether the probe surely knows more than which group is the largest."""
+        """Whether the accuracy is significantly above the share of the largest group."""
         return self.low > self.majority
 
 
 def leakage(
-    seen: Floats, seen_groups: Groups, asked: Floats, asked_groups: Groups, *, seed: int = 0
+    train: Floats, train_groups: Groups, test: Floats, test_groups: Groups, *, seed: int = 0
 ) -> dict[str, LeakageResult]:
-    """Each probe's answers about the `asked` images, after learning from those `seen`."""
-    if len(np.unique(seen_groups.codes)) < 2:
+    """Test accuracy of each classifier, trained on `train` and tested on `test`.
+
+    Parameters
+    ----------
+    train, test : array, images x dimensions
+        Embeddings of different images.
+    train_groups, test_groups : Groups
+        Their labels.
+    seed : int
+        Seed of the network.
+
+    Returns
+    -------
+    dict
+        A `LeakageResult` for each of `PROBES`.
+
+    Raises
+    ------
+    InputError
+        If all training images are of one group.
+    """
+    if len(np.unique(train_groups.codes)) < 2:
         raise InputError(
-            f"all images to learn from are of one group of {seen_groups.attribute!r}: "
-            "there is nothing to probe for"
+            f"all training images are of one group of {train_groups.attribute!r}: "
+            "leakage needs at least two groups"
         )
-    middle, scale = seen.mean(axis=0), scale_of(seen)
-    x, y = (np.asarray((one - middle) / scale, np.float64) for one in (seen, asked))
-    answers = {"linear": linear_probe(x, seen_groups.codes).predict(y)}
+    center, scale = train.mean(axis=0), scale_of(train)
+    x, y = (np.asarray((vectors - center) / scale, np.float64) for vectors in (train, test))
+    answers = {"linear": linear_probe(x, train_groups.codes).predict(y)}
     network = learner(
         "neural_network", "MLPClassifier", hidden_layer_sizes=(HIDDEN,), alpha=1e-2,
         max_iter=EPOCHS, random_state=seed,
     )  # fmt: skip
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # so many epochs are enough, converged or not
-        answers["nonlinear"] = network.fit(x, seen_groups.codes).predict(y)
-    majority, n = float(asked_groups.shares.max()), len(asked)
-    found = {}
+        warnings.simplefilter("ignore")  # enough epochs, converged or not
+        answers["nonlinear"] = network.fit(x, train_groups.codes).predict(y)
+    majority, n = float(test_groups.shares.max()), len(test)
+    results = {}
     for name, guess in answers.items():
-        right = np.array((guess == asked_groups.codes).sum())
-        low, high = wilson(right, np.array(n))
-        found[name] = LeakageResult(float(right / n), float(low), float(high), majority, n)
-    return found
+        correct = np.array((guess == test_groups.codes).sum())
+        low, high = wilson(correct, np.array(n))
+        results[name] = LeakageResult(float(correct / n), float(low), float(high), majority, n)
+    return results

@@ -1,6 +1,6 @@
-"""Which methods are swept, and how strongly each is applied: one small table.
+"""Methods of the sweep, and the strengths of each.
 
-A method of the registry that the table does not name is tried as its defaults have it.
+A registered method that is not in the table is tried with its defaults.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tiltmeter.debiasers.debiaser import ModelEdit
 from tiltmeter.debiasers.pipeline import Pipeline
 from tiltmeter.errors import InputError
 
-#: What a setting is called when it is a share of the smallest group that is fitted on.
+#: Suffix of a setting that is a share of the smallest group that is fitted on.
 SHARE = "%"
 #: Numbers of neighbours, as shares of the smallest group.
-NEAR = ("2%", "4%", "7%", "10%")
+NEIGHBOURS = ("2%", "4%", "7%", "10%")
 GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {
     "bend": [
         {},
-        *({"project": False, "neighbours": near, "rounds": 1} for near in NEAR[:2]),
-        *({"project": False, "neighbours": near, "rounds": 3} for near in NEAR),
+        *({"project": False, "neighbours": near, "rounds": 1} for near in NEIGHBOURS[:2]),
+        *({"project": False, "neighbours": near, "rounds": 3} for near in NEIGHBOURS),
         {"neighbours": "7%", "rounds": 3},
     ],
     "clip-clip": [{"keep": share} for share in (0.95703125, 0.78125, 0.5, 0.25)],
@@ -39,27 +39,27 @@ GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {
     "spd": [{"rank": rank} for rank in (1, 5, 20)],
     "transport": [{}, {"clusters": 1}, {"shrink": 1.0}],
 }
-#: Compositions that are tried too; a setting is named with its method.
-BENT = {"bend.project": False, "bend.neighbours": "7%", "bend.rounds": 3}
+#: Compositions of methods; settings are prefixed with the method.
+BEND_SETTINGS = {"bend.project": False, "bend.neighbours": "7%", "bend.rounds": 3}
 COMPOSITIONS: dict[str, Sequence[Mapping[str, Any]]] = {
-    "bend+leace": [BENT, {**BENT, "leace.shrink": 0.001}],
-    "bend+sfid": [BENT],
-    "closed-form+bend": [BENT],
-    "inlp+bend": [BENT],
-    "leace+bend": [BENT, {"leace.shrink": 0.001, **BENT}],
+    "bend+leace": [BEND_SETTINGS, {**BEND_SETTINGS, "leace.shrink": 0.001}],
+    "bend+sfid": [BEND_SETTINGS],
+    "closed-form+bend": [BEND_SETTINGS],
+    "inlp+bend": [BEND_SETTINGS],
+    "leace+bend": [BEND_SETTINGS, {"leace.shrink": 0.001, **BEND_SETTINGS}],
 }
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method at one strength; without a method, the model as it is."""
+    """A method at one strength; without a method, the original model."""
 
     method: str
     settings: Mapping[str, Any]
 
     @property
     def strength(self) -> str:
-        """The settings that are not the defaults, as they are typed."""
+        """The settings that differ from the defaults, as typed on the command line."""
         return ", ".join(f"{name}={typed(value)}" for name, value in self.settings.items())
 
     @property
@@ -68,7 +68,7 @@ class Candidate:
 
 
 def typed(value: Any) -> str:
-    """A setting as it is given on the command line.
+    """A setting as typed on the command line.
 
     >>> typed(False), typed(0.78125), typed(100)
     ('no', '0.78125', '100')
@@ -81,22 +81,39 @@ def typed(value: Any) -> str:
 def candidates(
     methods: Sequence[str] | None, strengths: Sequence[str] | None, fewest: int
 ) -> list[Candidate]:
-    """What is swept: all methods that need no training, and compositions, unless some are named.
+    """Candidates of the sweep.
 
-    `strengths` are written METHOD:NAME=VALUE,NAME=VALUE and stand instead of the method's own;
-    without `methods`, theirs alone are swept. `fewest` is how many images the smallest group has.
+    Parameters
+    ----------
+    methods : sequence of str or None
+        Methods to sweep. None: those of `strengths`, otherwise all that need no training.
+    strengths : sequence of str or None
+        METHOD:NAME=VALUE,NAME=VALUE, in place of the method's own strengths.
+    fewest : int
+        Number of images of the smallest group.
+
+    Returns
+    -------
+    list of Candidate
+
+    Raises
+    ------
+    UnknownNameError
+        If a method is unknown.
+    InputError
+        If a strength cannot be read.
     """
-    asked = [_parsed(one) for one in strengths or ()]
+    requested = [_parsed(text) for text in strengths or ()]
     if methods is None:
-        methods = list(dict.fromkeys(one.method for one in asked)) or untrained()
-    found: list[Candidate] = []
+        methods = list(dict.fromkeys(candidate.method for candidate in requested)) or untrained()
+    swept: list[Candidate] = []
     for method in methods:
         for part in method.split("+"):
-            DEBIASERS[part]  # raises for an unknown one
-        own = [one for one in asked if one.method == method]
+            DEBIASERS[part]  # raises if unknown
+        chosen = [candidate for candidate in requested if candidate.method == method]
         grid = {**GRIDS, **COMPOSITIONS}.get(method, [{}])
-        found += own or [Candidate(method, _sized(one, fewest)) for one in grid]
-    return list({one.name: one for one in found}.values())
+        swept += chosen or [Candidate(method, _sized(settings, fewest)) for settings in grid]
+    return list({candidate.name: candidate for candidate in swept}.values())
 
 
 def untrained() -> list[str]:
@@ -118,10 +135,10 @@ def _sized(settings: Mapping[str, Any], fewest: int) -> dict[str, Any]:
 
 def _parsed(text: str) -> Candidate:
     method, _, rest = text.partition(":")
-    pairs = [one.partition("=") for one in rest.split(",") if one]
+    pairs = [pair.partition("=") for pair in rest.split(",") if pair]
     if not method or any(not (name and equals and value) for name, equals, value in pairs):
         raise InputError(
-            f"a strength is written METHOD:NAME=VALUE,NAME=VALUE, such as clip-clip:keep=400; "
+            "expected a strength such as clip-clip:keep=400 (METHOD:NAME=VALUE,NAME=VALUE); "
             f"got {text!r}"
         )
     return Candidate(method, {name.strip(): value.strip() for name, _, value in pairs})

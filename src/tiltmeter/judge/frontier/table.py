@@ -1,4 +1,4 @@
-"""What a sweep found: a run like any other, with one row more for each candidate."""
+"""Results of a sweep: a table of candidates, which also saves as a run."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
 from tiltmeter.results import Run, combined, rows
 
-Figures = Mapping[tuple[str, str], CandidateEstimate]
+Estimates = Mapping[tuple[str, str], CandidateEstimate]
 
 
 @dataclass(frozen=True, eq=False)
 class CandidateResult:
-    """One candidate: what it did on the part to choose by and on the part to report."""
+    """Results of one candidate on the validation and test splits."""
 
     candidate: Candidate
-    kind: str  # vectors, model, ranking; none for the model before
-    sees_labels: bool  # whether it is told the labels of what it ranks
+    kind: str  # vectors, model or ranking; none for the original model
+    sees_labels: bool  # whether it uses the labels of the images that it ranks
     seconds: float
     validation: Mapping[tuple[str, str], float]
-    cost: float  # on validation: the largest loss of any usefulness, as a share; NaN: not known
-    test: Figures
+    cost: float  # on validation: the largest loss of any utility, as a share; NaN: unknown
+    test: Estimates
     useful: Mapping[str, CandidateEstimate] = field(default_factory=dict)
     leaks: Mapping[str, Mapping[str, LeakageResult]] = field(
         default_factory=dict
     )  # attribute -> probe
-    others: Mapping[str, Figures] = field(default_factory=dict)  # other data sets
+    others: Mapping[str, Estimates] = field(default_factory=dict)  # other datasets
 
     @property
     def name(self) -> str:
@@ -45,207 +45,213 @@ class CandidateResult:
         return list(dict.fromkeys(attribute for _, attribute in self.test))
 
     def bias(self, attribute: str) -> CandidateEstimate:
-        """Mean MaxSkew over words by an attribute, on the test part."""
+        """Mean MaxSkew over words by an attribute, on the test split."""
         return self.test["max_skew", attribute]
 
     @property
     def lost(self) -> float:
-        """The largest loss of usefulness that counts, on the test part, as a share."""
+        """Utility cost on the test split: the largest loss of any utility that counts, a share."""
         return max(
-            (-one.change for one in self.useful.values() if one.note is None), default=np.nan
+            (-estimate.change for estimate in self.useful.values() if estimate.note is None),
+            default=np.nan,
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Frontier:
-    """All that was tried, the front, and what was chosen: `before` is the model as it is."""
+    """All candidates, the Pareto front, and the chosen strengths.
+
+    Attributes
+    ----------
+    attribute : str
+        The attribute that the methods were fitted on.
+    before : CandidateResult
+        The original model.
+    tried : sequence of CandidateResult
+        All candidates.
+    loss : float
+        Largest acceptable loss of utility, as a share.
+    meta : dict
+        The record of the run.
+    """
 
     attribute: str
     before: CandidateResult
     tried: Sequence[CandidateResult]
-    loss: float  # of usefulness that may be given up
+    loss: float
     meta: dict[str, Any]
 
     @property
     def k(self) -> int:
         return int(self.meta["convention"]["k"][0])
 
-    def by(self, one: CandidateResult) -> float:
-        """What is chosen by: mean MaxSkew of the fitted attribute, on validation."""
-        return one.validation["max_skew", self.attribute]
+    def by(self, result: CandidateResult) -> float:
+        """The criterion of choice: mean MaxSkew of the fitted attribute, on validation."""
+        return result.validation["max_skew", self.attribute]
 
     @property
     def front(self) -> list[CandidateResult]:
-        """Candidates that no other beats in bias and in cost, on validation; fewest lost first.
+        """Pareto front of bias and utility cost on validation, lowest cost first.
 
-        A re-ranker changes no vector: nothing is known of its cost, and it has no place here.
+        Re-rankers are not included: they change no embedding, so their cost is unknown.
         """
-        points = [one for one in (self.before, *self.tried) if one.kind != "ranking"]
-        cost = {id(one): _known(one.cost) for one in points}
-        ordered = sorted(points, key=lambda one: (cost[id(one)], self.by(one)))
+        points = [result for result in (self.before, *self.tried) if result.kind != "ranking"]
+        cost = {id(result): _cost_or_zero(result.cost) for result in points}
+        ordered = sorted(points, key=lambda result: (cost[id(result)], self.by(result)))
         best: list[CandidateResult] = []
-        for one in ordered:
-            if not best or self.by(one) < self.by(best[-1]):
-                best.append(one)
+        for result in ordered:
+            if not best or self.by(result) < self.by(best[-1]):
+                best.append(result)
         return best
 
     @property
     def chosen(self) -> dict[str, CandidateResult]:
-        """The strength of each method: least bias at under `loss`, else least cost; validation."""
-        found: dict[str, CandidateResult] = {}
-        for one in self.tried:
-            method = one.candidate.method
-            if method not in found or self._key(one) < self._key(found[method]):
-                found[method] = one
-        return found
+        """The chosen strength of each method, by validation.
+
+        It is the least biased one with a cost under `loss`, otherwise the cheapest.
+        """
+        by_method: dict[str, CandidateResult] = {}
+        for result in self.tried:
+            method = result.candidate.method
+            if method not in by_method or self._key(result) < self._key(by_method[method]):
+                by_method[method] = result
+        return by_method
 
     @property
     def best(self) -> CandidateResult | None:
-        """The best of those that see no label of what they rank; None where all cost too much."""
-        fit = [one for one in self.tried if not one.sees_labels and _known(one.cost) < self.loss]
-        return min(fit, key=self.by, default=None)
+        """The least biased candidate that needs no labels at ranking; None if all cost too much."""
+        affordable = [
+            result
+            for result in self.tried
+            if not result.sees_labels and _cost_or_zero(result.cost) < self.loss
+        ]
+        return min(affordable, key=self.by, default=None)
 
-    def _key(self, one: CandidateResult) -> tuple[bool, float, float]:
-        too_much = _known(one.cost) >= self.loss
-        return too_much, one.cost if too_much else self.by(one), self.by(one)
+    def _key(self, result: CandidateResult) -> tuple[bool, float, float]:
+        too_much = _cost_or_zero(result.cost) >= self.loss
+        return too_much, result.cost if too_much else self.by(result), self.by(result)
 
-    def command(self, one: CandidateResult) -> str | None:
-        """How to make that model: fitted on the same rows as here; None without specs."""
-        told, best = self.meta["frontier"], one.candidate
-        if self.meta["model"]["spec"] is None or told["images"] is None:
+    def command(self, result: CandidateResult) -> str | None:
+        """Command that makes this model, fitted on the same rows; None without specs."""
+        record, candidate = self.meta["frontier"], result.candidate
+        if self.meta["model"]["spec"] is None or record["images"] is None:
             return None
-        options = "".join(f" --option {n}={typed(v)}" for n, v in best.settings.items())
+        options = "".join(f" --option {n}={typed(v)}" for n, v in candidate.settings.items())
         return (
-            f"tiltmeter debias {best.method} {self.meta['model']['spec']} --images "
-            f"'{told['images']}' --attribute '{self.attribute}' --share {told['shares'][0]:g} "
+            f"tiltmeter debias {candidate.method} {self.meta['model']['spec']} --images "
+            f"'{record['images']}' --attribute '{self.attribute}' --share {record['shares'][0]:g} "
             f"--seed {self.meta['seed']}{options} --out DIR"
         )
 
     @property
     def table(self) -> pa.Table:
-        """One row a candidate: figures of the test part, what was chosen, the front."""
-        front, chosen = {id(one) for one in self.front}, {id(one) for one in self.chosen.values()}
-        told = []
-        for one in (self.before, *self.tried):
+        """One row per candidate: test estimates, and whether it is chosen or on the front."""
+        front, chosen = (
+            {id(result) for result in self.front},
+            {id(result) for result in self.chosen.values()},
+        )
+        table_rows = []
+        for result in (self.before, *self.tried):
             row: dict[str, Any] = {
-                "method": one.candidate.method, "strength": one.candidate.strength,
-                "kind": one.kind, "sees_labels": one.sees_labels,
-                "front": id(one) in front, "chosen": id(one) in chosen,
-                "best": one is self.best, "validation_bias": self.by(one),
-                "validation_cost": _null(one.cost),
+                "method": result.candidate.method, "strength": result.candidate.strength,
+                "kind": result.kind, "sees_labels": result.sees_labels,
+                "front": id(result) in front, "chosen": id(result) in chosen,
+                "best": result is self.best, "validation_bias": self.by(result),
+                "validation_cost": _null(result.cost),
             }  # fmt: skip
-            for (metric, attribute), figure in one.test.items():
+            for (metric, attribute), estimate in result.test.items():
                 name = f"{metric}[{attribute}]"
-                row[name] = _null(figure.value)
+                row[name] = _null(estimate.value)
                 row |= {
-                    f"{name} {part}": _null(getattr(figure, part))
+                    f"{name} {part}": _null(getattr(estimate, part))
                     for part in ("low", "high", "change", "change_low", "change_high")
                 }
-                if figure.null is not None:
+                if estimate.null is not None:
                     row |= dict(
-                        zip((f"{name} null_lo", f"{name} null_hi"), figure.null[1:], strict=True)
+                        zip((f"{name} null_lo", f"{name} null_hi"), estimate.null[1:], strict=True)
                     )
-                row[f"{name} verdict"] = figure.verdict()
-            for name, figure in one.useful.items():
-                row |= {name: figure.value, f"{name} change": figure.change}
-            for attribute, probes in one.leaks.items():
-                for probe, heard in probes.items():
-                    row[f"leakage_{probe}[{attribute}]"] = heard.accuracy
-            told.append(row)
-        names = list(dict.fromkeys(name for row in told for name in row))
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in told])
+                row[f"{name} verdict"] = estimate.verdict()
+            for name, estimate in result.useful.items():
+                row |= {name: estimate.value, f"{name} change": estimate.change}
+            for attribute, probes in result.leaks.items():
+                for probe, leak in probes.items():
+                    row[f"leakage_{probe}[{attribute}]"] = leak.accuracy
+            table_rows.append(row)
+        names = list(dict.fromkeys(name for row in table_rows for name in row))
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in table_rows])
 
     @property
     def run(self) -> Run:
-        """All figures with their statistics, in the columns of every run."""
-        found: list[dict[str, Any]] = []
-        for one in (self.before, *self.tried):
-            found += self._rows(one)
-        names = list(dict.fromkeys(name for row in found for name in row))
-        columns = {name: [row.get(name) for row in found] for name in names}
-        same = {
+        """All estimates with their statistics, as a run."""
+        result_rows: list[dict[str, Any]] = []
+        for result in (self.before, *self.tried):
+            result_rows += self._rows(result)
+        names = list(dict.fromkeys(name for row in result_rows for name in row))
+        columns = {name: [row.get(name) for row in result_rows] for name in names}
+        constants = {
             "probe": "frontier", "model": self.meta["model"]["name"],
             "convention": self.meta["convention"]["name"], "seed": self.meta["seed"],
         }  # fmt: skip
-        table = combined([rows(len(found), **same, **columns)])
-        seconds = {one.name: round(one.seconds, 3) for one in self.tried}  # no hash covers these
+        table = combined([rows(len(result_rows), **constants, **columns)])
+        seconds = {result.name: round(result.seconds, 3) for result in self.tried}  # not hashed
         meta = {**self.meta, "environment": {**self.meta["environment"], "seconds": seconds}}
         return Run(table, meta, {"frontier": self.table})
 
     def save(self, place: str | os.PathLike[str], *, replace: bool = False) -> Path:
-        """Writes a run's directory; `instances/frontier.parquet` has one row a candidate."""
+        """Write a run's directory; `instances/frontier.parquet` has one row per candidate."""
         return self.run.save(place, replace=replace)
 
-    def _rows(self, one: CandidateResult) -> list[dict[str, Any]]:
+    def _rows(self, result: CandidateResult) -> list[dict[str, Any]]:
         data = self.meta["data"]["faces"]["name"]
-        found = []
-        for (metric, attribute), value in one.validation.items():
-            found.append(
-                {
-                    "split": "validation",
-                    "dataset": data,
-                    "experiment": one.name,
-                    "metric": metric,
-                    "attribute": attribute,
-                    "value": value,
-                    "ideal": 0.0,
-                }
-            )
-        parts = {("test", data): one.test, **{("test", name): x for name, x in one.others.items()}}
-        for (split, name), figures in parts.items():
-            for (metric, attribute), figure in figures.items():
-                found.append(
-                    {
-                        "split": split,
-                        "dataset": name,
-                        "experiment": one.name,
-                        "metric": metric,
-                        "attribute": attribute,
-                        "ideal": 0.0,
-                        **_columns(figure, figure.verdict()),
-                    }
-                )
-        for name, figure in one.useful.items():
-            told = _columns(figure, figure.verdict(less_is_better=False))
-            found.append(
-                {"split": "test", "experiment": one.name, "metric": name, "ideal": 1.0, **told}
-            )
-        for attribute, probes in one.leaks.items():
+        result_rows: list[dict[str, Any]] = [
+            {"split": "validation", "dataset": data, "metric": metric, "attribute": attribute,
+             "value": value, "ideal": 0.0}
+            for (metric, attribute), value in result.validation.items()
+        ]  # fmt: skip
+        for name, estimates in {data: result.test, **result.others}.items():
+            result_rows += [
+                {"split": "test", "dataset": name, "metric": metric, "attribute": attribute,
+                 "ideal": 0.0, **_columns(estimate, estimate.verdict())}
+                for (metric, attribute), estimate in estimates.items()
+            ]  # fmt: skip
+        for name, estimate in result.useful.items():
+            statistics = _columns(estimate, estimate.verdict(less_is_better=False))
+            result_rows.append({"split": "test", "metric": name, "ideal": 1.0, **statistics})
+        for attribute, probes in result.leaks.items():
             for probe in PROBES:
-                heard = probes[probe]
-                found.append(
-                    {
-                        "split": "test",
-                        "dataset": data,
-                        "experiment": one.name,
-                        "metric": f"leakage_{probe}",
-                        "attribute": attribute,
-                        "value": heard.accuracy,
-                        "ideal": heard.majority,
-                        "null_mean": heard.majority,
-                        "ci_low": heard.low,
-                        "ci_high": heard.high,
-                        "ci_method": "Wilson",
-                        "n": heard.n,
-                        "verdict": "leaks" if heard.leaks else "no evidence",
-                    }
+                labels = {"split": "test", "dataset": data, "attribute": attribute}
+                result_rows.append(
+                    {**labels, "metric": f"leakage_{probe}", **_leak_columns(probes[probe])}
                 )
-        return found
+        return [{**row, "experiment": result.name} for row in result_rows]
 
 
-def _columns(figure: CandidateEstimate, verdict: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "value": figure.value, "k": figure.k, "ci_low": figure.low, "ci_high": figure.high,
-        "ci_method": figure.ci_method, "n": figure.n, "verdict": verdict, "note": figure.note,
+def _leak_columns(leak: LeakageResult) -> dict[str, Any]:
+    return {
+        "value": leak.accuracy,
+        "ideal": leak.majority,
+        "null_mean": leak.majority,
+        "ci_low": leak.low,
+        "ci_high": leak.high,
+        "ci_method": "Wilson",
+        "n": leak.n,
+        "verdict": "leaks" if leak.leaks else "no evidence",
+    }
+
+
+def _columns(estimate: CandidateEstimate, verdict: str | None) -> dict[str, Any]:
+    columns: dict[str, Any] = {
+        "value": estimate.value, "k": estimate.k, "ci_low": estimate.low, "ci_high": estimate.high,
+        "ci_method": estimate.ci_method, "n": estimate.n, "verdict": verdict, "note": estimate.note,
     }  # fmt: skip
-    if figure.null is not None:
-        told |= dict(zip(("null_mean", "null_lo", "null_hi"), figure.null, strict=True))
-        told |= {"p": figure.p, "p_side": "greater"}
-    return told
+    if estimate.null is not None:
+        columns |= dict(zip(("null_mean", "null_lo", "null_hi"), estimate.null, strict=True))
+        columns |= {"p": estimate.p, "p_side": "greater"}
+    return columns
 
 
-def _known(cost: float) -> float:
-    """A cost that nobody measured does not keep anything from being chosen."""
+def _cost_or_zero(cost: float) -> float:
+    """The cost, 0 if unknown: an unmeasured cost does not exclude a candidate."""
     return 0.0 if np.isnan(cost) else cost
 
 
@@ -254,11 +260,11 @@ def _null(value: float) -> float | None:
 
 
 def worse_for(
-    one: CandidateResult, attributes: Iterable[str], metric: str = "max_skew"
+    result: CandidateResult, attributes: Iterable[str], metric: str = "max_skew"
 ) -> list[str]:
-    """Attributes that a candidate made worse, beyond chance, on the test part."""
+    """Attributes that a candidate made significantly worse, on the test split."""
     return [
         name
         for name in attributes
-        if (metric, name) in one.test and one.test[metric, name].verdict() == "worse"
+        if (metric, name) in result.test and result.test[metric, name].verdict() == "worse"
     ]

@@ -1,7 +1,7 @@
-"""What a model must still be good for: classes it names, captions that find their pictures.
+"""Utility tasks of the frontier: zero-shot classification and caption retrieval.
 
-Vectors are made once; a candidate is handed them to correct. Each task has a half to choose by and
-a half to report.
+Embeddings are made once; candidates correct them. Each task has one half of the images to choose
+strengths by and one half to report.
 """
 
 from __future__ import annotations
@@ -17,46 +17,46 @@ from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
 from tiltmeter.probes.zero_shot import TEMPLATES
 from tiltmeter.types import Floats, Groups, Ints
 
-#: Pictures, drawn for the testbed, a half; and the k of recall.
-DRAWN, K = 1000, 10
+#: Testbed images per half; and the k of recall.
+TESTBED_IMAGES, K = 1000, 10
 
 
 @dataclass(frozen=True, eq=False)
 class UtilityTask:
-    """Texts and pictures that belong together, and how often they find each other."""
+    """Texts with their images, scored by accuracy or recall."""
 
     name: str
     texts: tuple[str, ...]
-    of: Ints  # the class, or the picture, that each text is of
-    images: Any  # what encode_images takes
-    encoded: Floats  # texts
-    vectors: Floats  # images
-    classes: Ints | None  # of each picture; None: a text belongs to one picture
-    half: Ints  # of each picture: 0 to choose by, 1 to report
-    #: Whether its loss counts: where a picture can be found by its group alone, that is the tilt.
+    of: Ints  # class or image of each text
+    images: Any  # input of encode_images
+    encoded: Floats  # text embeddings
+    vectors: Floats  # image embeddings
+    classes: Ints | None  # of each image; None: texts are captions of single images
+    half: Ints  # of each image: 0 for validation, 1 for the report
+    #: Whether its loss counts: not if images can be found by their group alone, which is the bias.
     counts: bool = True
 
     def hits(self, texts: Floats, images: Floats, half: int) -> Floats:
-        """One figure a picture of that half (classes), or a caption of one of its pictures."""
+        """Hit of each image of that half (classes), or of each caption of its images."""
         rows = np.flatnonzero(self.half == half)
         if self.classes is not None:
             count = int(self.of.max()) + 1
-            means = np.stack([texts[self.of == one].mean(axis=0) for one in range(count)])
+            means = np.stack([texts[self.of == code].mean(axis=0) for code in range(count)])
             return zero_shot_hits(np.asarray(unit(means)) @ images[rows].T, self.classes[rows])
-        asked = np.flatnonzero(np.isin(self.of, rows))
-        scores = texts[asked] @ images[rows].T
+        captions = np.flatnonzero(np.isin(self.of, rows))
+        scores = texts[captions] @ images[rows].T
         k = min(K, len(rows))
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return recall_hits(best, self.of[asked], rows, [k])[:, 0]
+        return recall_hits(best, self.of[captions], rows, [k])[:, 0]
 
 
 def of_classes(
     name: str, model: Any, classes: Groups, images: Any, vectors: Floats,
-    said: Sequence[str] | None, seed: int,
+    class_texts: Sequence[str] | None, seed: int,
 ) -> UtilityTask:  # fmt: skip
-    """Zero-shot accuracy; `said` is one text a class, else its name in a template."""
-    texts = list(said or [TEMPLATES[0].replace("{}", one.replace("_", " "))
-                          for one in classes.names])  # fmt: skip
+    """Zero-shot accuracy; `class_texts` has one text per class, by default from its name."""
+    labels = [label.replace("_", " ") for label in classes.names]
+    texts = list(class_texts or [TEMPLATES[0].replace("{}", label) for label in labels])
     return UtilityTask(
         name, tuple(texts), np.arange(len(texts)), images, encoded(model.encode_texts, texts),
         vectors, classes.codes.astype(np.int64), _halves(len(vectors), seed),
@@ -67,7 +67,7 @@ def of_captions(
     model: Any, captions: Any, vectors: Floats, seed: int, name: str = f"recall@{K}",
     counts: bool = True,
 ) -> UtilityTask:  # fmt: skip
-    """Recall@10: does a caption find its picture among those of its half?"""
+    """Recall@10 of captions among the images of their half."""
     return UtilityTask(
         name, tuple(captions.texts), np.asarray(captions.of), captions.images,
         encoded(model.encode_texts, captions.texts), vectors, None, _halves(len(vectors), seed),
@@ -76,35 +76,40 @@ def of_captions(
 
 
 def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
-    """Icons named among all concepts, and captions that find their scene, of the model's world.
+    """Icon accuracy over all concepts, and recall of captions, in the world of a testbed model.
 
-    Recall is that of scenes with whole icons. Beside it, and not counted as a loss, stands that of
-    scenes as the world draws them: some have no icon, and of these the group is all that a caption
-    can be told by, which is the planted tilt itself.
+    Recall is measured on scenes with full icons. It is also measured, and not counted as a loss, on
+    scenes as the world draws them: some have no icon, so that a caption can find them only by
+    group, which is the planted bias itself.
     """
     from tiltmeter.testbed.captioned import captioned
     from tiltmeter.testbed.captions import concept_captions
     from tiltmeter.testbed.world import World
 
     world, rng = World.plant(model.provenance["strength"]), np.random.default_rng([seed, 7])
-    concept = rng.integers(0, len(world.concepts), 2 * DRAWN)
-    icons = world.scenes(2 * DRAWN, rng, concept=concept, cells=16)
-    whole, drawn = captioned(world, 2 * DRAWN, rng, cells=16), captioned(world, 2 * DRAWN, rng)
-    names = tuple(one.name for one in world.concepts)
-    pictures = (icons, whole.images, drawn.images)
-    seen = [np.asarray(to_numpy(model.encode_images(one))) for one in pictures]
+    concept = rng.integers(0, len(world.concepts), 2 * TESTBED_IMAGES)
+    icons = world.scenes(2 * TESTBED_IMAGES, rng, concept=concept, cells=16)
+    full_icons, as_drawn = (
+        captioned(world, 2 * TESTBED_IMAGES, rng, cells=16),
+        captioned(world, 2 * TESTBED_IMAGES, rng),
+    )
+    names = tuple(planted.name for planted in world.concepts)
+    image_sets = (icons, full_icons.images, as_drawn.images)
+    vectors = [
+        np.asarray(to_numpy(model.encode_images(images))) for images in image_sets
+    ]
     return [
         of_classes(
-            "icon accuracy", model, Groups(concept, names, "concept"), icons, seen[0],
+            "icon accuracy", model, Groups(concept, names, "concept"), icons, vectors[0],
             list(concept_captions().values()), seed,
         ),
-        of_captions(model, whole, seen[1], seed),
-        of_captions(model, drawn, seen[2], seed, f"recall@{K}, as drawn", counts=False),
+        of_captions(model, full_icons, vectors[1], seed),
+        of_captions(model, as_drawn, vectors[2], seed, f"recall@{K}, as drawn", counts=False),
     ]  # fmt: skip
 
 
 def encoded(encode: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> Floats:
-    """Unit vectors of texts."""
+    """Text embeddings of unit length."""
     return np.asarray(unit(np.asarray(to_numpy(encode(list(texts)))), "texts"))
 
 

@@ -1,4 +1,4 @@
-"""Two runs side by side: what got better, what got worse, what cannot be told; and a gate on it."""
+"""Compare two runs, and decide whether a run passes a gate."""
 
 from tiltmeter.judge.gate.comparison import Comparison, compare
 from tiltmeter.judge.gate.decision import Gate, gate

@@ -1,4 +1,4 @@
-"""Two runs side by side: what changed, which way, and whether the change is more than chance."""
+"""Compare two runs: what changed, in which direction, and whether it is significant."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import pyarrow.compute as pc
 from tiltmeter.errors import ConventionError, InputError
 from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, PairedRuns, pair
-from tiltmeter.judge.gate.untested import why
-from tiltmeter.judge.gate.utility import usefulness_tests
+from tiltmeter.judge.gate.untested import untested_reason
+from tiltmeter.judge.gate.utility import utility_tests
 from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
 from tiltmeter.results import COMPARISON, KEY, Run, combined
 from tiltmeter.types import Floats, Groups, Progress
 
-#: Changes smaller than this are rounding.
+#: Smaller changes are rounding.
 SAME = 1e-12
 LEVEL = 0.05
 BETTER, WORSE, EQUIVALENT, UNKNOWN = "better", "worse", "equivalent", "no evidence"
-#: Figures of usefulness: of these, more is better, and no tilt is measured.
+#: Metrics of utility: higher is better.
 UTILITY = ("accuracy", "recall")
-#: Of a crossing that was not asked for, every group must have as many images.
+#: Fewest images per group for an intersection that was not requested.
 FEWEST_CROSSED = 20
 SWAPS, BOOTSTRAPS = 999, 400
 
@@ -38,34 +38,47 @@ Row = dict[str, Any]
 class Comparison:
     """Two runs, before and after.
 
-    `table` has every measurement that both have, signed. `tests` has those that the gate judges:
-    by words and groups and over all words, for every attribute and crossing, and usefulness.
-    `tested` counts those with a verdict; where it is 0, `untested` says why.
+    Attributes
+    ----------
+    table : pyarrow.Table
+        Every result that both runs have, with its change.
+    tests : pyarrow.Table
+        Significance tests: by word and group and over all words, for every attribute and
+        intersection, and of utility.
+    unpaired : str or None
+        Why the images of the two runs could not be paired, or None if they were.
+    names : tuple of str
+        Names of the two models.
+    images, left_out : int
+        Number of paired images, and of those that only one of the runs has.
+    margin : float or None
+        Changes smaller than this are equivalent.
+    method : str
+        How the runs were compared.
     """
 
     table: pa.Table
     tests: pa.Table = field(default_factory=COMPARISON.empty_table)
-    #: Why the images of the two runs could not be paired; None where they were.
     unpaired: str | None = None
-    names: tuple[str, str] = ("before", "after")  # of the models
-    images: int = 0  # that were paired
-    left_out: int = 0  # that only one of the runs has
+    names: tuple[str, str] = ("before", "after")
+    images: int = 0
+    left_out: int = 0
     margin: float | None = None
     method: str = ""
 
     @property
     def tested(self) -> int:
-        """How many tests have a verdict. `no evidence` is one; undefined is none."""
+        """Number of tests with a verdict (`no evidence` is one; undefined tests have none)."""
         return int(pc.count(self.tests["verdict"]).as_py())
 
     @property
     def untested(self) -> str | None:
-        """Why nothing was tested; None where something was."""
-        return None if self.tested else why(self.table, self.tests, self.unpaired)
+        """Why nothing was tested, or None if something was."""
+        return None if self.tested else untested_reason(self.table, self.tests, self.unpaired)
 
     @property
     def skipped(self) -> list[str]:
-        """Probes that both runs have, and of which nothing was tested."""
+        """Probes of both runs of which nothing was tested."""
         tested = self.tests.filter(pc.is_valid(self.tests["verdict"]))
         return sorted({*self.table["probe"].to_pylist()} - {*tested["probe"].to_pylist(), None})
 
@@ -74,22 +87,22 @@ class Comparison:
 
     @property
     def worse(self) -> pa.Table:
-        """What moved away from its ideal, beyond chance."""
+        """Tests with a significant change away from the ideal."""
         return self._of(WORSE)
 
     @property
     def better(self) -> pa.Table:
-        """What moved towards its ideal, beyond chance."""
+        """Tests with a significant change towards the ideal."""
         return self._of(BETTER)
 
     @property
     def equivalent(self) -> pa.Table:
-        """What changed by less than the margin."""
+        """Tests whose change is within the margin."""
         return self._of(EQUIVALENT)
 
     @property
     def undecided(self) -> pa.Table:
-        """What cannot be told."""
+        """Tests without evidence either way."""
         return self._of(UNKNOWN)
 
 
@@ -104,52 +117,87 @@ def compare(
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """What both runs have, row by row, signed; and what got better or worse beyond chance.
+    """Compare two runs: every shared result, and which changes are significant.
 
-    Where the vectors of both runs are there, their images are paired: `swaps` draws for p-values,
-    `bootstraps` for intervals. Else the runs' own intervals are compared. `margin` is the change
-    that does not matter: what surely lies within it is `equivalent`. `store` is where the vectors
-    are, if they were moved. Runs of different conventions measured different things: an error.
+    If both runs kept their embeddings, images are paired and swapped between the models. Otherwise
+    the runs' own intervals are compared, which has less power.
+
+    Parameters
+    ----------
+    before, after : Run
+        Runs under the same convention, on the same data.
+    margin : float, optional
+        A change that does not matter: tests whose 90% interval is within it are `equivalent`.
+    swaps : int
+        Random swaps of images between the models, for p-values; at least 19.
+    bootstraps : int
+        Bootstrap resamples, for intervals; at least 39.
+    seed : int
+        Seed of swaps and bootstrap.
+    store : str or Path, optional
+        Where the embeddings are, if the store was moved.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ConventionError
+        If the runs have different conventions.
+    InputError
+        If the runs share no result or have different labels, or if an option is out of range.
+
+    Examples
+    --------
+    >>> from tiltmeter import audit, compare
+    >>> run = audit("testbed:dual", probes=["eat"], permutations=0, bootstraps=0)
+    >>> compare(run, run).worse.num_rows
+    0
     """
     if margin is not None and not margin > 0:
-        raise InputError(f"the margin must be above 0; got {margin}")
+        raise InputError(f"margin must be above 0; got {margin}")
     if swaps < 19 or bootstraps < 39:
         raise InputError(
-            f"a comparison takes at least 19 swaps and 39 resamples; got {swaps} and {bootstraps}"
+            f"a comparison needs swaps >= 19 and bootstraps >= 39; got {swaps} and {bootstraps}"
         )
     table, convention = differences(before, after)
     names = _names(before, after)
-    found, reason, both = [], None, None
+    parts, reason, paired = [], None, None
     try:
-        both = pair(before, after, _convention(before), store=store)
+        paired = pair(before, after, _convention(before), store=store)
     except EmbeddingsUnavailableError as error:
         reason = str(error)
-    if both is not None and (attributes := compared_by(both, table)):
-        found.append(_paired(both, attributes, before, margin, swaps, bootstraps, seed, progress))
-    useful = usefulness_tests(before, after)
-    done = set(zip(*(useful[name] for name in KEY), strict=True))
-    found.append(useful)
-    found.append(interval_tests(before.table, after.table, ranking=both is None, done=done))
-    # each part holds for all of its own tests; together they hold for all, if each is this strict
-    parts = [one for one in found if len(one["excess"])]
-    tests = [_rows(one, len(parts), margin, convention) for one in parts]
+    if paired is not None and (attributes := attributes_to_compare(paired, table)):
+        parts.append(_paired(paired, attributes, before, margin, swaps, bootstraps, seed, progress))
+    utility = utility_tests(before, after)
+    tested_keys = set(zip(*(utility[name] for name in KEY), strict=True))
+    parts.append(utility)
+    parts.append(
+        interval_tests(before.table, after.table, ranking=paired is None, tested_keys=tested_keys)
+    )
+    # Bonferroni over the parts, each of which controls the error of its own tests
+    nonempty = [part for part in parts if len(part["excess"])]
+    tests = [_rows(part, len(nonempty), margin, convention) for part in nonempty]
     return Comparison(
         table,
         combined(tests, COMPARISON),
         reason,
         names,
-        0 if both is None else len(both),
-        0 if both is None else both.left_out,
+        0 if paired is None else len(paired),
+        0 if paired is None else paired.left_out,
         margin,
-        "unpaired" if both is None else f"paired, {swaps:,} swaps",
+        "unpaired" if paired is None else f"paired, {swaps:,} swaps",
     )
 
 
 def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
-    """What the second run has that the first had too, signed; and the convention of both."""
-    # utility is measured under no convention
-    named = [*before.conventions, *after.conventions]
-    convention = same_convention(named) if named else None
+    """Results of both runs with their change, and the convention of both."""
+    # utility has no convention
+    conventions = [*before.conventions, *after.conventions]
+    convention = same_convention(conventions) if conventions else None
     _check_choices(before, after)
     key = list(KEY)
     old = {tuple(row[name] for name in key): row for row in before.table.to_pylist()}
@@ -157,7 +205,7 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
     shared = [row for row in new if row in old]
     if not shared:
         raise InputError(
-            "the two runs share no measurement: audit both on the same data set, by the same "
+            "the two runs share no measurement: audit both on the same dataset, by the same "
             "attributes, with the same words and probes"
         )
     a, b, ideal = (
@@ -165,7 +213,9 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
         for source, name in ((old, "value"), (new, "value"), (new, "ideal"))
     )
     excess = np.abs(b - ideal) - np.abs(a - ideal)
-    columns: dict[str, Any] = {name: [row[at] for row in shared] for at, name in enumerate(key)}
+    columns: dict[str, Any] = {
+        name: [row[column] for row in shared] for column, name in enumerate(key)
+    }
     columns |= {
         "before": a,
         "after": b,
@@ -182,69 +232,70 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
 
 
 def _check_choices(before: Run, after: Run) -> None:
-    """A convention may have had other choices under the same name in an earlier release."""
+    """Raise if a convention of the same name differs between the runs' releases."""
     first, second = (run.meta.get("convention") or {} for run in (before, after))
     for name in CHOICES if first and second else ():
         if first.get(name) != second.get(name):
             raise ConventionError(
-                f"both runs are under {second.get('name')}, but {name} was {first.get(name)!r} "
-                f"before and is {second.get(name)!r} after: audit again with the same release"
+                f"both runs have the convention {second.get('name')}, but {name} was "
+                f"{first.get(name)!r} before and is {second.get(name)!r} after: audit again with "
+                "the same release"
             )
 
 
 def directions(excess: Floats) -> list[str | None]:
-    """The sign of each change, in words."""
-    found = np.select([np.isnan(excess), excess > SAME, excess < -SAME],
+    """The direction of each change: better, worse or same; None if undefined."""
+    names = np.select([np.isnan(excess), excess > SAME, excess < -SAME],
                       ["", WORSE, BETTER], "same")  # fmt: skip
-    return [str(name) or None for name in found]
+    return [str(name) or None for name in names]
 
 
-def compared_by(both: PairedRuns, table: pa.Table) -> list[str]:
-    """Attributes and crossings: those measured, and others that the labels allow.
+def attributes_to_compare(paired: PairedRuns, table: pa.Table) -> list[str]:
+    """Attributes and intersections to compare: those measured, and others that the labels allow.
 
-    A correction by one attribute may do its harm in another, or in a crossing that nobody asked
-    about: so all are looked at whose groups are large enough.
+    Debiasing by one attribute may do harm in another, or in an intersection that was not requested:
+    all whose groups are large enough are tested.
     """
     keep = pc.and_(pc.equal(table["probe"], "ranking"), pc.equal(table["metric"], "c_asc"))
     measured = set(table.filter(keep)["attribute"].drop_null().to_pylist())
 
-    def least(groups: Groups) -> int:
+    def smallest_group(groups: Groups) -> int:
         return int(groups.counts.min()) if len(groups.names) > 1 else 0
 
-    found = [name for name, groups in both.groups.items() if least(groups) > 1]
-    for one in sorted(measured - set(found)):
-        if set(one.split("*")) <= set(found):
-            found.append(one)
-    asked = {frozenset(one.split("*")) for one in found}
-    single = [name for name in found if "*" not in name]
+    attributes = [name for name, groups in paired.groups.items() if smallest_group(groups) > 1]
+    for attribute in sorted(measured - set(attributes)):
+        if set(attribute.split("*")) <= set(attributes):
+            attributes.append(attribute)
+    included = {frozenset(attribute.split("*")) for attribute in attributes}
+    single = [name for name in attributes if "*" not in name]
     for first, second in combinations(single, 2):
-        crossing = both.groups[first].cross(both.groups[second])
-        if {first, second} not in asked and least(crossing) >= FEWEST_CROSSED:
-            found.append(f"{first}*{second}")
-    return found
+        intersection = paired.groups[first].cross(paired.groups[second])
+        if {first, second} not in included and smallest_group(intersection) >= FEWEST_CROSSED:
+            attributes.append(f"{first}*{second}")
+    return attributes
 
 
 def verdicts(tests: dict[str, Any], margin: float | None) -> list[str | None]:
-    """Better, worse, equivalent within the margin, or no evidence; None where undefined.
+    """Better, worse, equivalent within the margin, or no evidence; None if undefined.
 
-    Better and worse take a p-value that holds for all tests together, and an interval without 0.
-    Two one-sided tests at 5% are an interval of 90% within the margin.
+    Better and worse need a family-wise p-value of at most 5% and an interval without 0. Equivalence
+    is two one-sided tests at 5%: a 90% interval within the margin.
     """
     excess, p = tests["excess"], tests["p_fwer"]
     with np.errstate(invalid="ignore"):
-        sure = p <= LEVEL
-        up = sure & (tests["ci_low"] > 0)
-        down = sure & (tests["ci_high"] < 0)
+        significant = p <= LEVEL
+        up = significant & (tests["ci_low"] > 0)
+        down = significant & (tests["ci_high"] < 0)
         within = np.zeros(len(excess), bool)
         if margin is not None:
             within = (tests["inner_low"] > -margin) & (tests["inner_high"] < margin)
-    found = np.select([np.isnan(excess) | np.isnan(p), within, up, down],
+    names = np.select([np.isnan(excess) | np.isnan(p), within, up, down],
                       ["", EQUIVALENT, WORSE, BETTER], UNKNOWN)  # fmt: skip
-    return [str(one) or None for one in found]
+    return [str(name) or None for name in names]
 
 
 def _paired(
-    both: PairedRuns,
+    paired: PairedRuns,
     attributes: Sequence[str],
     run: Run,
     margin: float | None,
@@ -256,7 +307,7 @@ def _paired(
     from tiltmeter.judge.gate.exchange import swap_tests
 
     tests = swap_tests(
-        both,
+        paired,
         attributes,
         _convention(run),
         draws=swaps,
@@ -278,7 +329,7 @@ def _paired(
         "dataset": [dataset] * count,
         "ideal": np.zeros(count),
         "method": ["paired"] * count,
-        "n": [len(both)] * count,
+        "n": [len(paired)] * count,
     }
 
 
@@ -305,12 +356,10 @@ def _table(columns: dict[str, Any], count: int) -> pa.Table:
 
 
 def _convention(run: Run) -> Convention:
-    told = run.meta.get("convention")
-    if not told:
-        raise EmbeddingsUnavailableError(
-            "the runs do not say under which convention they were made"
-        )
-    return Convention(**{**told, "k": tuple(told["k"])})
+    recorded = run.meta.get("convention")
+    if not recorded:
+        raise EmbeddingsUnavailableError("the runs do not record their convention")
+    return Convention(**{**recorded, "k": tuple(recorded["k"])})
 
 
 def _names(before: Run, after: Run) -> tuple[str, str]:

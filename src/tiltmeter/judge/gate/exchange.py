@@ -1,11 +1,11 @@
-"""Two models on the same images: is the second one's tilt larger, word by word and group by group?
+"""Paired test of two models on the same images, by word and group.
 
-Every image has a standardised rank under each model, from -1.7 to 1.7 whatever the scores' scale.
-The statistic is the change in a figure's distance from its ideal. If the models are alike, either
-could have ranked an image: the two places of each image are swapped at random, many times, the same
-images for all words, attributes and metrics, and the largest change over all of them is what each
-one must beat (maxT). A figure that is a difference of means, or made of counts, needs for a swap
-only a sum over the images with signs: all swaps together are one matrix product.
+Every image has a standardised rank under each model, from -1.7 to 1.7 whatever the scale of the
+scores. The statistic is the change in a metric's distance from its ideal. Under the null the models
+are exchangeable: the two ranks of each image are swapped at random, the same images for all words,
+attributes and metrics, and each change is compared with the largest of all (maxT). For a metric
+that is a difference of means, or made of counts, a swap needs only a signed sum over images: all
+swaps together are one matrix product.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
 from tiltmeter.types import Floats, Groups, Ints, Progress, crossed
 
-BLOCK = 64  # prompts at one time
-HELD = 2**24  # signs at one time
+BLOCK = 64  # prompts per block
+MAX_SIGNS = 2**24  # signs in memory at a time
 
 
 def swap_tests(
@@ -42,14 +42,14 @@ def swap_tests(
     seed: int,
     progress: Progress | None = None,
 ) -> PairedTests:
-    """C-ASC of ranks by group, and MaxSkew@k, for each word and on average, before and after."""
+    """C-ASC of ranks by group, and MaxSkew@k, for each word and over all, before and after."""
     rng = np.random.default_rng(seed)
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
     units, tests = concepts(pair.prompts), PairedTests()
     by = {name: crossed(pair.groups, name) for name in attributes}
     for rows, groups in samples_of(by, pair.groups, convention, rng):
-        # a group may be too small in the sample: then nothing can be said of the attribute
-        groups = {name: one for name, one in groups.items() if one.counts.min() > 1}
+        # skip attributes with a group that is too small in the sample
+        groups = {name: labels for name, labels in groups.items() if labels.counts.min() > 1}
         if not groups:
             continue
         count = len(pair) if rows is None else len(rows)
@@ -60,18 +60,18 @@ def swap_tests(
             if progress:
                 progress("swapping images between the models", BLOCK * done / len(pair.prompts))
             scores = [s if rows is None else s[:, rows] for s in pair.scores(part)]
-            _near(tests, totals, sample, scores, block, part.start)
+            _add_c_asc(tests, totals, sample, scores, block, part.start)
             orders = [loops.rank(s) for s in scores] if ks else []
             for k in ks:
                 ranked = list(zip(scores, orders, strict=True))
-                _tops(tests, totals, sample, ranked, block, part.start, k, convention)
+                _add_max_skew(tests, totals, sample, ranked, block, part.start, k, convention)
         for key, total in totals.items():
             total.add_to(tests, dict(key))
     return tests
 
 
 def standard_ranks(scores: Floats) -> Floats:
-    """Ranks of each row, ties at their mean rank, less their mean, over their spread.
+    """Ranks of each row, standardised; ties get their mean rank.
 
     >>> standard_ranks(np.array([[10.0, 30.0, 20.0]]))
     array([[-1.,  1.,  0.]], dtype=float32)
@@ -83,16 +83,16 @@ def standard_ranks(scores: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Sample:
-    """The images that some attributes are measured on, their swaps and their resamples."""
+    """The images of a sample, with their groups, swaps and bootstrap weights."""
 
     groups: dict[str, Groups]
-    cells: Groups  # the finest partition: sums over its cells serve every attribute
-    of: dict[str, Ints]  # by attribute, the group of each cell
+    cells: Groups  # the finest partition: its cells sum up to the groups of every attribute
+    of: dict[str, Ints]  # group of each cell, by attribute
     order: Ints  # images by cell
     flips: Ints  # draws x images / 8
-    rows: Ints  # of all images, those of this sample, by cell
+    rows: Ints  # images of this sample, by cell
     images: int
-    weights: dict[str, Ints]  # by attribute, bootstraps x images
+    weights: dict[str, Ints]  # bootstraps x images, by attribute
 
     @classmethod
     def drawn(
@@ -104,7 +104,7 @@ class _Sample:
         bootstraps: int,
         rng: np.random.Generator,
     ) -> _Sample:
-        codes = np.stack([one.codes for one in groups.values()], axis=1)
+        codes = np.stack([labels.codes for labels in groups.values()], axis=1)
         kinds, cells = np.unique(codes, axis=0, return_inverse=True)
         cells = cells.reshape(-1)
         order = np.argsort(cells, kind="stable")
@@ -116,22 +116,22 @@ class _Sample:
             flips,
             order if rows is None else rows[order],
             images,
-            {name: stratified_weights(one, bootstraps, rng) for name, one in groups.items()},
+            {name: stratified_weights(labels, bootstraps, rng) for name, labels in groups.items()},
         )
 
     def signed_sums(self, values: Floats) -> Floats:
-        """Sums over each cell of values (images x columns) with each swap's signs."""
+        """Sums of values (images x columns) over each cell, with the signs of each swap."""
         values = np.ascontiguousarray(values[self.order], np.float32)
         ends = np.cumsum(self.cells.counts)
         out = np.empty((len(self.flips), len(ends), values.shape[1]), np.float32)
-        step = max(1, HELD // max(len(values), 1))
+        step = max(1, MAX_SIGNS // max(len(values), 1))
         for start in range(0, len(self.flips), step):
-            some = slice(start, start + step)
-            bits = np.unpackbits(self.flips[some], axis=1, count=self.images)[:, self.rows]
+            batch = slice(start, start + step)
+            bits = np.unpackbits(self.flips[batch], axis=1, count=self.images)[:, self.rows]
             signs = bits.astype(np.float32) * 2 - 1
             for cell, end in enumerate(ends):
-                own = slice(end - self.cells.counts[cell], end)
-                out[some, cell] = signs[:, own] @ values[own]
+                members = slice(end - self.cells.counts[cell], end)
+                out[batch, cell] = signs[:, members] @ values[members]
         return out
 
     def by_group(self, sums: Floats, attribute: str) -> Floats:
@@ -143,7 +143,7 @@ class _Sample:
 
 @dataclass(eq=False)
 class _Total:
-    """The mean over words of some figure."""
+    """Running mean of a metric over words."""
 
     before: float = 0.0
     after: float = 0.0
@@ -155,14 +155,14 @@ class _Total:
     def take(
         self, before: Floats, after: Floats, excess: Floats, swapped: Floats, redrawn: Floats
     ) -> None:
-        """More words; the first axis of values is over them, the second of draws."""
-        known = ~np.isnan(excess).reshape(len(excess), -1).any(axis=1)
-        self.count += int(known.sum())
-        self.before += float(_flat(before[known], 0).sum())
-        self.after += float(_flat(after[known], 0).sum())
-        self.excess += float(_flat(excess[known], 0).sum())
-        self.swapped = self.swapped + _flat(swapped[:, known], 1).sum(axis=1, dtype=float)
-        self.redrawn = self.redrawn + _flat(redrawn[:, known], 1).sum(axis=1, dtype=float)
+        """Add words, which are the first axis of values and the second of draws."""
+        defined_words = ~np.isnan(excess).reshape(len(excess), -1).any(axis=1)
+        self.count += int(defined_words.sum())
+        self.before += float(_flat(before[defined_words], 0).sum())
+        self.after += float(_flat(after[defined_words], 0).sum())
+        self.excess += float(_flat(excess[defined_words], 0).sum())
+        self.swapped = self.swapped + _flat(swapped[:, defined_words], 1).sum(axis=1, dtype=float)
+        self.redrawn = self.redrawn + _flat(redrawn[:, defined_words], 1).sum(axis=1, dtype=float)
 
     def add_to(self, tests: PairedTests, key: Key) -> None:
         if self.count > 1:
@@ -173,11 +173,11 @@ class _Total:
 
 
 def _flat(values: Floats, kept: int) -> Floats:
-    """Mean over what comes after the words, such as groups; `kept` axes stand before them."""
+    """Mean over the axes after the words, such as groups; `kept` axes precede the words."""
     return np.asarray(values.reshape(*values.shape[: kept + 1], -1).mean(axis=-1))
 
 
-def _near(
+def _add_c_asc(
     tests: PairedTests,
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
@@ -185,9 +185,11 @@ def _near(
     block: Sequence[RowUnit],
     start: int,
 ) -> None:
-    """C-ASC of standardised ranks: for each word and group, for each group, and over all."""
+    """Add C-ASC of standardised ranks: by word and group, by group, and over all."""
     first, second = (_per_unit(standard_ranks(s), block, start).T for s in scores)
-    unlike, alike = (sample.signed_sums(x / 2) for x in (second - first, second + first))
+    half_difference, half_sum = (
+        sample.signed_sums(x / 2) for x in (second - first, second + first)
+    )
     for name, groups in sample.groups.items():
         order = np.argsort(groups.codes, kind="stable")
         sizes, ends = groups.counts, np.cumsum(groups.counts)
@@ -201,20 +203,22 @@ def _near(
         ) -> Floats:
             z = z[order]
             parts = [
-                weights[:, end - size : end] @ z[end - size : end]
-                for size, end in zip(sizes, ends, strict=True)
+                weights[:, end - size_key : end] @ z[end - size_key : end]
+                for size_key, end in zip(sizes, ends, strict=True)
             ]
             return kernels.c_asc_of_sums(np.stack(parts, axis=-1), sizes)
 
         once = np.ones((1, len(order)), np.float32)
         a, b = (c_asc(once, z)[0].astype(float) for z in (first, second))  # words x groups
-        # a tilt that went over to the other side is compared with its mirror image: there, what
-        # swaps change is the sum of the two, and what they leave is the difference
-        over = (a > 0) != (b > 0)
-        middle = np.where(over, b - a, b + a).astype(np.float32) / 2
-        half = np.where(over, *(
-            kernels.c_asc_of_sums(sample.by_group(sums, name), sizes) for sums in (alike, unlike)
-        ))  # swaps x words x groups  # fmt: skip
+        # if the sign of an association changed, it is compared with its mirror image: there, swaps
+        # change the sum of the two, and leave the difference
+        sign_changed = (a > 0) != (b > 0)
+        middle = np.where(sign_changed, b - a, b + a).astype(np.float32) / 2
+        from_sum, from_difference = (
+            kernels.c_asc_of_sums(sample.by_group(sums, name), sizes)
+            for sums in (half_sum, half_difference)
+        )
+        half = np.where(sign_changed, from_sum, from_difference)  # swaps x words x groups
         swapped = np.abs(middle + half) - np.abs(middle - half)
         weights = sample.weights[name][:, order].astype(np.float32)
         redrawn = np.abs(c_asc(weights, second)) - np.abs(c_asc(weights, first))
@@ -226,15 +230,17 @@ def _near(
         ]  # fmt: skip
         excess = np.abs(b) - np.abs(a)
         tests.add(keys, a, b, excess, swapped, redrawn)
-        sizes_of = (np.abs(a), np.abs(b), excess, swapped, redrawn)
-        size = {**key, "metric": "mean_abs_c_asc"}
-        _total(totals, size).take(*sizes_of)
+        magnitudes = (np.abs(a), np.abs(b), excess, swapped, redrawn)
+        size_key = {**key, "metric": "mean_abs_c_asc"}
+        _total(totals, size_key).take(*magnitudes)
         if len(groups.names) > 2:
-            for at, group in enumerate(groups.names):
-                _total(totals, {**size, "group": group}).take(*(x[..., at] for x in sizes_of))
+            for column, group in enumerate(groups.names):
+                _total(totals, {**size_key, "group": group}).take(
+                    *(x[..., column] for x in magnitudes)
+                )
 
 
-def _tops(
+def _add_max_skew(
     tests: PairedTests,
     totals: dict[tuple[Any, ...], _Total],
     sample: _Sample,
@@ -244,19 +250,26 @@ def _tops(
     k: int,
     convention: Convention,
 ) -> None:
-    """MaxSkew@k: for each word, and over all; `ranked` are scores and orders, before and after."""
-    first, second = (in_top(*one, k, convention.ties).astype(np.float32) for one in ranked)
+    """Add MaxSkew@k by word and over all; `ranked` are scores and orders, before and after."""
+    first, second = (
+        in_top(*scores_and_order, k, convention.ties).astype(np.float32)
+        for scores_and_order in ranked
+    )
     sums = sample.signed_sums((second - first).T / 2)
     for name, groups in sample.groups.items():
         q = target_shares(convention.target, groups)
 
         def max_skew(counts: Floats, q: Floats = q) -> Floats:
             shares = counts / counts.sum(axis=-1, keepdims=True)
-            found = max_skew_of_shares(shares, q, k=k, empty=convention.empty, skew=convention.skew)
-            return _per_unit(np.asarray(found), block, start, axis=-1)
+            values = max_skew_of_shares(
+                shares, q, k=k, empty=convention.empty, skew=convention.skew
+            )
+            return _per_unit(np.asarray(values), block, start, axis=-1)
 
         member = np.eye(len(groups.names))[groups.codes]
-        a, b = (one @ member for one in (first, second))  # prompts x groups
+        a, b = (
+            scores_and_order @ member for scores_and_order in (first, second)
+        )  # prompts x groups
         half = sample.by_group(sums, name)
         middle = (a + b) / 2
         swapped = _clipped(max_skew, middle + half) - _clipped(max_skew, middle - half)
@@ -280,22 +293,22 @@ def _tops(
 
 
 def _clipped(function: Callable[[Floats], Floats], counts: Floats) -> Floats:
-    """A function of counts that rounding may have put below 0."""
+    """Apply a function to counts, which rounding may have put below 0."""
     return function(np.clip(counts.astype(float), 0.0, None))
 
 
 def _per_unit(values: Floats, block: Sequence[RowUnit], start: int, axis: int = 0) -> Floats:
-    """Means over the prompts of each word; prompts are on `axis`, the block's from `start` on."""
+    """Means over the prompts of each word; prompts are on `axis`, and begin at `start`."""
     values = np.moveaxis(values, axis, 0)
     if all(len(unit.prompts) == 1 for unit in block):
-        found = values
+        means = values
     else:
-        found = np.stack([values[unit.prompts - start].mean(axis=0) for unit in block])
-    return np.asarray(np.moveaxis(found, 0, axis))
+        means = np.stack([values[unit.prompts - start].mean(axis=0) for unit in block])
+    return np.asarray(np.moveaxis(means, 0, axis))
 
 
 def _blocks(units: Sequence[RowUnit]) -> Iterator[tuple[list[RowUnit], slice]]:
-    """Words whose prompts follow each other, about BLOCK prompts at a time."""
+    """Words in blocks of about BLOCK consecutive prompts."""
     block: list[RowUnit] = []
     start = end = 0
     for unit in units:

@@ -1,7 +1,7 @@
-"""Where images cannot be paired: two values with their intervals, taken as independent.
+"""Unpaired tests: two values with their intervals, treated as independent.
 
-The same images were seen twice, so what two values share is not noise: these tests are careful, and
-find less than paired ones.
+Both runs used the same images, so their errors are positively correlated: these tests are
+conservative, and have less power than paired ones.
 """
 
 from __future__ import annotations
@@ -19,43 +19,47 @@ from tiltmeter.stats.multiplicity import holm
 from tiltmeter.types import Floats
 
 Row = dict[str, Any]
-#: Figures that are judged, by probe: those with an ideal that everybody shares.
+#: Metrics that are tested, by probe: those with an undisputed ideal.
 JUDGED = {
     "ranking": ("c_asc", "max_skew"),
     "zero_shot": ("accuracy",),
     "retrieval": ("recall",),
     "harms": ("gaps",),
 }
-INNER = Z90 / Z  # a 90% interval is this much of a 95% one
+INNER = Z90 / Z  # width of a 90% interval relative to a 95% one
 
 
 def interval_tests(
-    before: pa.Table, after: pa.Table, *, ranking: bool, done: Collection[tuple[Any, ...]] = ()
+    before: pa.Table,
+    after: pa.Table,
+    *,
+    ranking: bool,
+    tested_keys: Collection[tuple[Any, ...]] = (),
 ) -> dict[str, Any]:
-    """Changes of what both runs have with an interval; of ranking too, if so asked.
+    """Changes of results that have an interval in both runs; `ranking`: also of that probe.
 
-    Those whose keys are `done` were paired already.
+    Results whose keys are in `tested_keys` were paired already.
     """
     first, second = (
         [row for row in judged(table.to_pylist()) if ranking or row["probe"] != "ranking"]
         for table in (before, after)
     )
-    words, others = _words(first), _words(second)
+    first_words, second_words = _words(first), _words(second)
     old, new = (
         {
             _key(row): row
             for row in rows
             if row["ci_low"] is not None
             and row["value"] is not None
-            # a mean over other words is another figure
-            and (row["concept"] or words.get(_over(row)) == others.get(_over(row)))
+            # a mean over other words is not comparable
+            and (row["concept"] or first_words.get(_over(row)) == second_words.get(_over(row)))
         }
         for rows in (first, second)
     )
-    keys = [key for key in new if key in old and key not in done]
+    keys = [key for key in new if key in old and key not in tested_keys]
     a, b = ([source[key] for key in keys] for source in (old, new))
     excess, low, high = _difference(_folded(a), _folded(b))
-    arm = np.where(excess > 0, excess - low, high - excess)  # the one that points to 0
+    arm = np.where(excess > 0, excess - low, high - excess)  # the side towards 0
     z = np.divide(Z * np.abs(excess), arm, out=np.zeros(len(excess)), where=arm > 0)
     p = _two_sided(z)
     p[np.isnan(excess)] = np.nan
@@ -78,15 +82,15 @@ def interval_tests(
 
 
 def judged(rows: list[Row]) -> list[Row]:
-    """Rows of words over all their templates, of all words, of usefulness and harm as a whole."""
-    found, _ = over_templates(
+    """Rows to test: words over all templates, all words, overall utility, harm by category."""
+    over_all, _ = over_templates(
         row
         for row in rows
         if row["metric"] in JUDGED.get(row["probe"], ()) and row["factor"] is None
     )
     return [
         row
-        for row in found
+        for row in over_all
         if not (row["probe"] == "zero_shot" and row["target"])
         and not (
             row["probe"] == "harms" and (row["experiment"] or row["target"] != row["category"])
@@ -96,26 +100,30 @@ def judged(rows: list[Row]) -> list[Row]:
 
 
 def _words(rows: list[Row]) -> dict[tuple[Any, ...], set[tuple[Any, ...]]]:
-    """The words of each figure that may be averaged over them."""
-    found: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
+    """The words of each metric that is averaged over words."""
+    words: dict[tuple[Any, ...], set[tuple[Any, ...]]] = {}
     for row in rows:
         if row["concept"]:
-            found.setdefault(_over(row), set()).add((row["concept"], row["category"]))
-    return found
+            words.setdefault(_over(row), set()).add((row["concept"], row["category"]))
+    return words
 
 
 def _over(row: Row) -> tuple[Any, ...]:
-    """What a word's row and the mean over words share."""
+    """Columns that a word's row and the mean over words share."""
     return tuple(row[name] for name in ("probe", "metric", "dataset", "attribute", "k"))
 
 
 def _folded(rows: list[Row]) -> tuple[Floats, Floats, Floats]:
-    """Distance from the ideal, with the interval that it then has."""
+    """Distance from the ideal, with its interval."""
     value, low, high = (_numbers(rows, name) for name in ("value", "ci_low", "ci_high"))
     ideal = _ideal(rows)
-    away = np.stack([np.abs(low - ideal), np.abs(high - ideal)])
+    distances = np.stack([np.abs(low - ideal), np.abs(high - ideal)])
     inside = (low <= ideal) & (ideal <= high)
-    return np.abs(value - ideal), np.where(inside, 0.0, away.min(axis=0)), away.max(axis=0)
+    return (
+        np.abs(value - ideal),
+        np.where(inside, 0.0, distances.min(axis=0)),
+        distances.max(axis=0),
+    )
 
 
 def _difference(
@@ -142,7 +150,7 @@ def _numbers(rows: list[Row], name: str) -> Floats:
 
 
 def _ideal(rows: list[Row]) -> Floats:
-    """What has no ideal of its own is a gap: none is best."""
+    """The ideal of each row; 0 for a gap, which has none recorded."""
     return np.array([0.0 if row["ideal"] is None else row["ideal"] for row in rows], dtype=float)
 
 

@@ -1,10 +1,10 @@
-"""Limits that a run must keep: `max_skew@1000[gender] < 0.15`.
+"""Limits on the results of a run: `max_skew@1000[gender] < 0.15`.
 
-    METRIC[@K][[ATTRIBUTE[, WORD]]] < NUMBER          also <=, and > or >= for usefulness
+    METRIC[@K][[ATTRIBUTE[, WORD]]] < NUMBER          also <=, and > or >= for utility
 
-Without a word the limit is on the mean over words; with `*` for the word, on every single one.
-Where a figure may be negative (C-ASC, skew), `<` is about its size. Every row that fits must keep
-the limit: all groups of a figure that is by group, both ways of recall.
+Without a word the limit applies to the mean over words; with `*` for the word, to every word. For a
+metric that may be negative (C-ASC, skew), `<` applies to its absolute value. Every matching row
+must keep the limit: all groups of a metric by group, both directions of recall.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Limit:
-    """A metric, of an attribute and a word where that is given, and the number it must keep."""
+    """An upper or lower limit on a metric, optionally of an attribute and a word."""
 
     metric: str
     k: int | None
@@ -48,15 +48,15 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """Reads a limit.
+        """Parse a limit, or raise `InputError`.
 
         >>> Limit.parse("max_skew@1000[gender] < 0.15")
         Limit(metric='max_skew', k=1000, attribute='gender', word=None, sign='<', number=0.15)
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
-            raise InputError(f"cannot read the limit {text!r}: {_wrong(text)}, as in {EXAMPLE!r}")
-        part = found.groupdict()
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise InputError(f"cannot read the limit {text!r}: {_problem(text)}, as in {EXAMPLE!r}")
+        part = match.groupdict()
         return cls(
             part["metric"],
             None if part["k"] is None else int(part["k"]),
@@ -71,21 +71,21 @@ class Limit:
         inside = ", ".join(x for x in (self.attribute, self.word) if x)
         return f"{self.metric}{k}{f'[{inside}]' if inside else ''} {self.sign} {self.number:g}"
 
-    def broken(self, run: Run) -> list[str]:
-        """What in a run does not keep the limit, one line each."""
-        told = []
+    def violations(self, run: Run) -> list[str]:
+        """Results of the run that break the limit, one line each."""
+        broken_lines = []
         for row in self._rows(run):
             value = row["value"]
             if value is None:
-                told.append(f"{self}: undefined{_of(row)} ({row['note']})")
+                broken_lines.append(f"{self}: undefined{_row_label(row)} ({row['note']})")
                 continue
-            size = abs(value) if self.sign.startswith("<") else value
-            if not _SIGNS[self.sign](size, self.number):
-                told.append(f"{self}: it is {value:.3f}{_of(row)}")
-        return told
+            compared = abs(value) if self.sign.startswith("<") else value
+            if not _SIGNS[self.sign](compared, self.number):
+                broken_lines.append(f"{self}: it is {value:.3f}{_row_label(row)}")
+        return broken_lines
 
     def _rows(self, run: Run) -> list[Row]:
-        """The rows that the limit is about; there is at least one."""
+        """The rows that the limit applies to; at least one."""
         table: list[Row] = [
             row
             for row in run.table.to_pylist()
@@ -93,45 +93,48 @@ class Limit:
         ]
         if self.metric not in (known := {row["metric"] for row in table}):
             raise UnknownNameError(f"metric in the limit '{self}':", self.metric, known)
-        mine = [row for row in table if row["metric"] == self.metric]
-        mine = self._narrowed(mine, "k", self.k)
-        mine = self._narrowed(mine, "attribute", self.attribute)
+        selected = [row for row in table if row["metric"] == self.metric]
+        selected = self._filter(selected, "k", self.k)
+        selected = self._filter(selected, "attribute", self.attribute)
         if self.word is None:
-            whole = [row for row in mine if not (row["concept"] or row["category"])]
-            # accuracy is there by class too, and harm by pairs of groups
-            whole = [row for row in whole if row["metric"] != "accuracy" or not row["target"]]
-            single = {row["concept"] for row in mine}
-            # a run of one word has no mean over words
-            mine = whole or (mine if len(single) == 1 else [])
+            over_words = [row for row in selected if not (row["concept"] or row["category"])]
+            # accuracy also has rows by class
+            over_words = [
+                row for row in over_words if row["metric"] != "accuracy" or not row["target"]
+            ]
+            words = {row["concept"] for row in selected}
+            # with one word there is no mean over words
+            selected = over_words or (selected if len(words) == 1 else [])
         else:
-            mine, _ = over_templates(row for row in mine if row["concept"])
+            selected, _ = over_templates(row for row in selected if row["concept"])
             if self.word != EVERY:
-                if self.word not in (known := {row["concept"] for row in mine}):
+                if self.word not in (known := {row["concept"] for row in selected}):
                     raise UnknownNameError(f"word in the limit '{self}':", self.word, known)
-                mine = [row for row in mine if row["concept"] == self.word]
-        if not mine:
-            raise InputError(f"the run has no figure that the limit '{self}' is about")
-        return mine
+                selected = [row for row in selected if row["concept"] == self.word]
+        if not selected:
+            raise InputError(f"the run has no result that the limit '{self}' applies to")
+        return selected
 
-    def _narrowed(self, rows: list[Row], column: str, wanted: Any) -> list[Row]:
-        known = sorted({row[column] for row in rows if row[column] is not None})
-        if wanted is None and (column == "k" and len(known) > 1):
-            named = ", ".join(f"{self.metric}@{one}" for one in known)
-            raise InputError(f"the limit '{self}' must say which: {named}")
-        if wanted is None:
+    def _filter(self, rows: list[Row], column: str, value: Any) -> list[Row]:
+        values = sorted({row[column] for row in rows if row[column] is not None})
+        if value is None and (column == "k" and len(values) > 1):
+            choices = ", ".join(f"{self.metric}@{k}" for k in values)
+            raise InputError(f"the limit '{self}' is ambiguous; expected one of {choices}")
+        if value is None:
             return rows
-        if wanted not in known:
+        if value not in values:
             if column == "k":
-                said = ", ".join(map(str, known)) or "none"
+                available = ", ".join(map(str, values)) or "none"
                 raise InputError(
-                    f"{self.metric} was not measured at k = {wanted} (limit '{self}'); k: {said}"
+                    f"{self.metric} was not measured at k = {value} (limit '{self}'); "
+                    f"expected one of {available}"
                 )
-            raise UnknownNameError(f"attribute in the limit '{self}':", wanted, known)
-        return [row for row in rows if row[column] == wanted]
+            raise UnknownNameError(f"attribute in the limit '{self}':", value, values)
+        return [row for row in rows if row[column] == value]
 
 
-def _wrong(text: str) -> str:
-    """What a limit that cannot be read lacks."""
+def _problem(text: str) -> str:
+    """What is wrong with a limit that cannot be parsed."""
     if not re.search(r"[<>]", text):
         return "expected <, <=, > or >= and a number"
     if re.search(r"==|!=|=<|=>|<>", text) or len(re.findall(r"[<>]=?", text)) > 1:
@@ -143,7 +146,7 @@ def _wrong(text: str) -> str:
     return "expected METRIC@K[ATTRIBUTE] < NUMBER"
 
 
-def _of(row: Row) -> str:
-    """Which row it is, where the limit does not say."""
-    said = [row[name] for name in ("attribute", "group", "concept", "experiment") if row[name]]
-    return f" for {', '.join(said)}" if said else ""
+def _row_label(row: Row) -> str:
+    """Attribute, group, word and experiment of a row, for a message."""
+    labels = [row[name] for name in ("attribute", "group", "concept", "experiment") if row[name]]
+    return f" for {', '.join(labels)}" if labels else ""

@@ -1,4 +1,4 @@
-"""Many figures before and after, and p-values that hold for all of them together."""
+"""Paired tests of many metrics, with family-wise p-values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tiltmeter.stats.multiplicity import family_wise
 from tiltmeter.types import Floats
 
 Z90 = 1.6448536269514722  # 95th percentile of the normal distribution
-#: Standard errors to either side: an interval of 95%, and of 90% for the tests of equivalence.
+#: Standard errors to either side: a 95% interval, and a 90% one for tests of equivalence.
 ARMS = (-Z, Z, -Z90, Z90)
-#: Changes below this are rounding: values are sums of single precision.
+#: Smaller changes are rounding: values are float32 sums.
 ROUNDING = 1e-6
 
 Key = dict[str, Any]
@@ -24,14 +24,14 @@ Key = dict[str, Any]
 
 @dataclass(eq=False)
 class PairedTests:
-    """Many figures before and after: changes, changes under swaps, intervals."""
+    """Many metrics before and after: changes, changes under swaps, intervals."""
 
     keys: list[Key] = field(default_factory=list)
     before: list[Floats] = field(default_factory=list)
     after: list[Floats] = field(default_factory=list)
     excess: list[Floats] = field(default_factory=list)
-    swapped: list[Floats] = field(default_factory=list)  # draws x figures each
-    edges: list[Floats] = field(default_factory=list)  # the four of ARMS x figures each
+    swapped: list[Floats] = field(default_factory=list)  # draws x tests each
+    edges: list[Floats] = field(default_factory=list)  # the four of ARMS x tests each
 
     def add(
         self,
@@ -44,7 +44,7 @@ class PairedTests:
     ) -> None:
         self.keys += keys
         change = _rounded(np.asarray(excess, float)).ravel()
-        # sizes and maxima of resamples lean upwards, so their spread is taken and not their place
+        # absolute values and maxima of resamples are biased upwards: use their spread only
         spread = _rounded(defined.std(redrawn.reshape(len(redrawn), -1).astype(float)))
         self.before.append(np.asarray(before, float).ravel())
         self.after.append(np.asarray(after, float).ravel())
@@ -53,11 +53,11 @@ class PairedTests:
         self.edges.append(np.stack([change + arm * spread for arm in ARMS]))
 
     def columns(self) -> dict[str, Floats]:
-        """Values, changes, intervals and p-values, one a figure."""
+        """Values, changes, intervals and p-values, one per test."""
         excess, swapped = np.concatenate(self.excess), np.concatenate(self.swapped, axis=1)
         low, high, inner_low, inner_high = np.concatenate(self.edges, axis=1)
-        beaten = np.abs(swapped) >= np.abs(excess) - 10 * ROUNDING
-        p = (1 + beaten.sum(axis=0)) / (1 + len(swapped))
+        at_least = np.abs(swapped) >= np.abs(excess) - 10 * ROUNDING
+        p = (1 + at_least.sum(axis=0)) / (1 + len(swapped))
         p = np.where(np.isnan(excess), np.nan, p)
         return {
             "before": np.concatenate(self.before),
@@ -73,21 +73,21 @@ class PairedTests:
 
 
 def _family_wise(excess: Floats, swapped: Floats, spread: Floats) -> Floats:
-    """maxT p-values, each change on the scale of its swaps, or of its interval if that is wider.
+    """maxT p-values, each change scaled by its spread under swaps, or its error if that is larger.
 
-    Swaps leave the sum of two tilts as it is. That sum is the change where a tilt went over to the
-    other side, and only resampled images say how far it may lie from 0: hence the wider of the two.
-    A figure that most swaps leave as it is (both models at its largest value, say) has no scale; it
-    is no evidence of anything, and left in it would hide the others.
+    Swaps leave the sum of two associations unchanged. If the sign of an association changed, the
+    change is that sum, and only resampled images give its error: hence the larger of the two. A
+    metric that most swaps leave unchanged (both models at its maximum, for example) has no scale
+    and is excluded: it is no evidence, and would mask the others.
     """
-    moves = (np.abs(swapped) > 0).sum(axis=0) + (np.abs(excess) > 0)
-    alive = ~np.isnan(excess) & (moves > len(swapped) / 2)
+    n_moved = (np.abs(swapped) > 0).sum(axis=0) + (np.abs(excess) > 0)
+    testable = ~np.isnan(excess) & (n_moved > len(swapped) / 2)
     p = np.where(np.isnan(excess), np.nan, 1.0)
-    if alive.any():
-        under_swaps = defined.std(np.concatenate([excess[None, alive], swapped[:, alive]]))
-        wider = np.fmax(under_swaps, np.nan_to_num(spread[alive]))
-        shrunk = excess[alive] * under_swaps / wider
-        p[alive] = family_wise(shrunk, swapped[:, alive], "two")
+    if testable.any():
+        under_swaps = defined.std(np.concatenate([excess[None, testable], swapped[:, testable]]))
+        scale = np.fmax(under_swaps, np.nan_to_num(spread[testable]))
+        shrunk = excess[testable] * under_swaps / scale
+        p[testable] = family_wise(shrunk, swapped[:, testable], "two")
     return p
 
 

@@ -1,7 +1,6 @@
-"""What a run ranked, kept so that its scores can be computed again; and two runs paired by it.
+"""Texts and images that a run ranked, to recompute its scores; and two runs paired.
 
-The files are those of `tiltmeter.probes.ranking.stored`; `run.json` says which shards of which
-store.
+The tables are those of `tiltmeter.probes.ranking.stored`; `run.json` names the store and shards.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 
 class EmbeddingsUnavailableError(Exception):
-    """Why scores cannot be computed again."""
+    """The embeddings of a run are not available; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
 class RunScores:
-    """Texts and images of one run, ready to be scored."""
+    """Embeddings of the texts and images of one run."""
 
     prompts: list[Prompt]
     texts: Floats
@@ -38,17 +37,36 @@ class RunScores:
     images: Floats
 
 
-def seen(run: Run, *, store: str | Path | None = None) -> RunScores:
-    """What a run ranked; GoneError says why that is not known any more."""
+def load_scores(run: Run, *, store: str | Path | None = None) -> RunScores:
+    """Embeddings of the texts and images that a run ranked.
+
+    Parameters
+    ----------
+    run : Run
+        A run of the probe `ranking`.
+    store : str or Path, optional
+        Where the embeddings are, if the store was moved.
+
+    Returns
+    -------
+    RunScores
+
+    Raises
+    ------
+    EmbeddingsUnavailableError
+        If the run kept no embeddings, or they are no longer in the store.
+    DamagedError
+        If the store is damaged.
+    """
     if not {"texts", "faces"} <= set(run.vectors):
-        given = run.meta.get("arguments", {}).get("given", {})
-        if given.get("keep_vectors") is False:
-            raise EmbeddingsUnavailableError("it keeps no vectors: it was made with --no-vectors")
+        options = run.meta.get("arguments", {}).get("given", {})
+        if options.get("keep_vectors") is False:
+            raise EmbeddingsUnavailableError("it has no embeddings: it was made with --no-vectors")
         raise EmbeddingsUnavailableError(
-            "it keeps no vectors: it was made without the probe ranking, or long ago"
+            "it has no embeddings: it was made without the probe ranking, or by an early release"
         )
-    said, faces = run.vectors["texts"], run.vectors["faces"]
-    columns = {name: said[name].to_pylist() for name in PROMPT}
+    text_table, faces = run.vectors["texts"], run.vectors["faces"]
+    columns = {name: text_table[name].to_pylist() for name in PROMPT}
     prompts = [Prompt(**dict(zip(columns, row, strict=True)))
                for row in zip(*columns.values(), strict=True)]  # fmt: skip
     if "vector" in faces.column_names:
@@ -58,33 +76,33 @@ def seen(run: Run, *, store: str | Path | None = None) -> RunScores:
     else:
         size = MOST_KEPT // 2**20
         raise EmbeddingsUnavailableError(
-            f"its vectors take more than {size} MB and no store has them (--store)"
+            f"its embeddings take more than {size} MB and are in no store (audit with --store)"
         )
     labels = {
         name.removeprefix(LABEL): faces[name].to_pylist()
         for name in faces.column_names
         if name.startswith(LABEL)
     }
-    return RunScores(prompts, _array(said["vector"]), faces["id"].to_pylist(), labels, images)
+    return RunScores(prompts, _array(text_table["vector"]), faces["id"].to_pylist(), labels, images)
 
 
 def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
-    told = run.meta.get("data", {}).get("faces", {}).get("vectors", {})
+    recorded = run.meta.get("data", {}).get("faces", {}).get("vectors", {})
     root = Path(store or run.meta.get("environment", {}).get("store", ""))
-    place = root / str(told.get("space", "?"))
+    path = root / str(recorded.get("space", "?"))
     try:
-        return EmbeddingSpace(place).vectors(items)
+        return EmbeddingSpace(path).vectors(items)
     except DamagedError:
-        raise  # not gone: the message says how to make them again
+        raise  # its message says how to repair the store
     except (InputError, OSError) as error:
-        raise EmbeddingsUnavailableError(f"its vectors are gone: {error}") from None
+        raise EmbeddingsUnavailableError(f"its embeddings are missing: {error}") from None
 
 
 def _array(column: pa.ChunkedArray) -> Floats:
-    whole = column.combine_chunks()
-    whole = pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
-    flat = whole.flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat.reshape(len(whole), -1))
+    array = column.combine_chunks()
+    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+    flat = array.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat.reshape(len(array), -1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +119,7 @@ class PairedRuns:
         return len(self.images[0])
 
     def scores(self, part: slice) -> tuple[Floats, Floats]:
-        """Scores of some of the prompts by either model, prompts x images."""
+        """Scores of a range of prompts by both models, prompts x images."""
         first, second = (
             np.asarray(texts[part] @ images.T)
             for texts, images in zip(self.texts, self.images, strict=True)
@@ -112,65 +130,79 @@ class PairedRuns:
 def pair(
     before: Run, after: Run, convention: Convention, *, store: str | Path | None = None
 ) -> PairedRuns:
-    """The images and texts that both runs ranked; GoneError where there are none."""
-    found = []
+    """Images and texts that both runs ranked; raises `EmbeddingsUnavailableError` if none."""
+    runs = []
     for name, run in (("before", before), ("after", after)):
         try:
-            found.append(seen(run, store=store))
+            runs.append(load_scores(run, store=store))
         except EmbeddingsUnavailableError as error:
             raise EmbeddingsUnavailableError(f"the run {name}: {error}") from None
-    first, second = found
+    first, second = runs
     texts = _shared([(p.text, p.concept, p.category) for p in first.prompts],
                     [(p.text, p.concept, p.category) for p in second.prompts])  # fmt: skip
-    texts = _word_by_word(first.prompts, *texts)
+    texts = _group_by_word(first.prompts, *texts)
     rows = _shared(first.ids, second.ids)
     if not len(texts[0]) or len(rows[0]) < 2:
-        what = "words" if not len(texts[0]) else "images"
-        raise EmbeddingsUnavailableError(f"the two runs share no {what}")
+        missing = "words" if not len(texts[0]) else "images"
+        raise EmbeddingsUnavailableError(f"the two runs share no {missing}")
     groups = {}
     for name in first.labels:
         if name in second.labels:
-            mine, other = ([one.labels[name][row] for row in at]
-                           for one, at in zip(found, rows, strict=True))  # fmt: skip
-            _same_labels(name, mine, other, [first.ids[row] for row in rows[0]])
-            groups[name] = Groups.from_labels(mine, attribute=name)
+            first_labels, second_labels = ([scores.labels[name][row] for row in selected]
+                           for scores, selected in zip(runs, rows, strict=True))  # fmt: skip
+            _check_labels(name, first_labels, second_labels, [first.ids[row] for row in rows[0]])
+            groups[name] = Groups.from_labels(first_labels, attribute=name)
     raw = convention.images == "raw"
     images = tuple(
-        matrix(one.images[at], "images", "images", "dimensions")
+        matrix(scores.images[selected], "images", "images", "dimensions")
         if raw
-        else unit(one.images[at], "images")
-        for one, at in zip(found, rows, strict=True)
+        else unit(scores.images[selected], "images")
+        for scores, selected in zip(runs, rows, strict=True)
     )
-    said = tuple(unit(one.texts[at], "texts") for one, at in zip(found, texts, strict=True))
+    text_vectors = tuple(
+        unit(scores.texts[selected], "texts") for scores, selected in zip(runs, texts, strict=True)
+    )
     left = len(first.ids) + len(second.ids) - 2 * len(rows[0])
     prompts = [first.prompts[row] for row in texts[0]]
-    return PairedRuns(prompts, groups, (said[0], said[1]), (images[0], images[1]), left)
+    return PairedRuns(
+        prompts, groups, (text_vectors[0], text_vectors[1]), (images[0], images[1]), left
+    )
 
 
 def _shared(first: Sequence[Any], second: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Rows of the same thing in either list, in the order of the first."""
-    where = {one: row for row, one in enumerate(second)}
-    rows = [(row, where[one]) for row, one in enumerate(first) if one in where]
-    at = np.array(rows, dtype=np.int64).reshape(-1, 2)
-    return at[:, 0], at[:, 1]
+    """Rows of the shared entries in both lists, in the order of the first."""
+    row_of = {entry: row for row, entry in enumerate(second)}
+    rows = [(row, row_of[entry]) for row, entry in enumerate(first) if entry in row_of]
+    both = np.array(rows, dtype=np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
 
 
-def _word_by_word(prompts: Sequence[Prompt], mine: Ints, other: Ints) -> tuple[Ints, Ints]:
-    """The same rows, those of a word one after the other."""
-    turn: dict[tuple[str, str, str], int] = {}
-    for row in mine:
-        one = prompts[row]
-        turn.setdefault((one.concept, one.category, one.pos), len(turn))
-    key = [turn[prompts[row].concept, prompts[row].category, prompts[row].pos] for row in mine]
+def _group_by_word(
+    prompts: Sequence[Prompt], first_rows: Ints, second_rows: Ints
+) -> tuple[Ints, Ints]:
+    """The same rows, with those of a word next to each other."""
+    word_number: dict[tuple[str, str, str], int] = {}
+    for row in first_rows:
+        prompt = prompts[row]
+        word_number.setdefault((prompt.concept, prompt.category, prompt.pos), len(word_number))
+    key = [
+        word_number[prompts[row].concept, prompts[row].category, prompts[row].pos]
+        for row in first_rows
+    ]
     order = np.argsort(np.array(key, dtype=np.int64), kind="stable")
-    return mine[order], other[order]
+    return first_rows[order], second_rows[order]
 
 
-def _same_labels(name: str, mine: list[str], other: list[str], ids: list[str]) -> None:
-    differ = [row for row, (a, b) in enumerate(zip(mine, other, strict=True)) if a != b]
+def _check_labels(
+    name: str, first_labels: list[str], second_labels: list[str], ids: list[str]
+) -> None:
+    differ = [
+        row for row, (a, b) in enumerate(zip(first_labels, second_labels, strict=True)) if a != b
+    ]
     if differ:
         row = differ[0]
         raise InputError(
-            f"{len(differ):,} images have another label of {name!r} in one run than in the other "
-            f"({ids[row]}: {mine[row]}, {other[row]}): audit both with the same labels"
+            f"{len(differ):,} images have different labels of {name!r} in the two runs "
+            f"({ids[row]}: {first_labels[row]}, {second_labels[row]}): audit both with the same "
+            "labels"
         )

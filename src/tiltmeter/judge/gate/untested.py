@@ -1,4 +1,4 @@
-"""Why a comparison could test nothing, and what would let it."""
+"""Why a comparison tested nothing, and what to do."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pyarrow as pa
 from tiltmeter.judge.gate.intervals import JUDGED, judged
 
 
-def why(table: pa.Table, tests: pa.Table, unpaired: str | None) -> str:
-    """The reason, of a comparison whose `tests` have no verdict; `table` is what both runs have."""
+def untested_reason(table: pa.Table, tests: pa.Table, unpaired: str | None) -> str:
+    """Why `tests` have no verdict; `table` has the results of both runs."""
     if tests.num_rows:
         return f"all {tests.num_rows:,} tests are undefined"
     rows = judged(table.to_pylist())
@@ -16,8 +16,8 @@ def why(table: pa.Table, tests: pa.Table, unpaired: str | None) -> str:
         shared = ", ".join(sorted(set(table["probe"].drop_null().to_pylist())))
         tested = ", ".join(f"{probe} ({', '.join(names)})" for probe, names in JUDGED.items())
         return (
-            f"the two runs share no result that compare tests, only results of {shared}. Tested "
-            f"are {tested}: audit both with one of these probes (--probe ranking), on the same "
+            f"the two runs share no result that compare can test, only results of {shared}. It "
+            f"tests {tested}: audit both with one of these probes (--probe ranking), on the same "
             "images and words"
         )
     defined = [row for row in rows if row["before"] is not None and row["after"] is not None]
@@ -30,8 +30,8 @@ def why(table: pa.Table, tests: pa.Table, unpaired: str | None) -> str:
     ranking = [row for row in defined if row["probe"] == "ranking"]
     if ranking and unpaired is None:
         return (
-            "no attribute has two groups of at least 2 images each among the images that both "
-            "runs have. Audit both on the same images"
+            "no attribute has two groups of at least 2 images each among the images of both runs. "
+            "Audit both on the same images"
         )
     if len(ranking) == len(defined) and not any(row["concept"] for row in ranking):
         return "the two runs share no words. Audit both with the same --words"

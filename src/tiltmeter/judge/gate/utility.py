@@ -1,7 +1,7 @@
-"""Is the model as useful as before? The same pictures, asked twice.
+"""Paired tests of utility on the same images.
 
-`zero_shot` and `retrieval` keep what became of each picture: whether it was named right, or how
-many of its queries found what belongs to them. Differences picture by picture are tested.
+`zero_shot` and `retrieval` keep a result for each image: whether it was classified correctly, or
+the number of its queries that found a match. Their differences between runs are tested.
 """
 
 from __future__ import annotations
@@ -19,73 +19,75 @@ from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.paired import mcnemar
 from tiltmeter.types import Floats
 
-#: What is paired, by probe.
-FIGURES = {"zero_shot": "accuracy", "retrieval": "recall"}
+#: The metric that is paired, by probe.
+METRICS = {"zero_shot": "accuracy", "retrieval": "recall"}
 Row = dict[str, Any]
 
 
-def usefulness_tests(before: Run, after: Run) -> dict[str, Any]:
-    """Changes of accuracy and recall, as far as both runs kept the same pictures' answers."""
+def utility_tests(before: Run, after: Run) -> dict[str, Any]:
+    """Changes of accuracy and recall, if both runs have results of the same images."""
     old = {_key(row): row for row in _rows(before)}
-    found: list[dict[str, Any]] = []
+    changes: list[dict[str, Any]] = []
     for row in _rows(after):
-        if _key(row) in old and (both := _answers(before, after, row)) is not None:
-            found.append({**_change(*both, int(row["n"])), "row": row, "was": old[_key(row)]})
-    columns: dict[str, Any] = {name: [one["row"][name] for one in found] for name in KEY}
+        if _key(row) in old and (answers := _answers(before, after, row)) is not None:
+            changes.append({**_change(*answers, int(row["n"])), "row": row, "was": old[_key(row)]})
+    columns: dict[str, Any] = {name: [change["row"][name] for change in changes] for name in KEY}
     names = ("excess", "ci_low", "ci_high", "inner_low", "inner_high", "p")
-    numbers = {name: np.array([one[name] for one in found], dtype=float) for name in names}
+    numbers = {name: np.array([change[name] for change in changes], dtype=float) for name in names}
     return {
         **columns,
         **numbers,
-        "before": np.array([one["was"]["value"] for one in found], dtype=float),
-        "after": np.array([one["row"]["value"] for one in found], dtype=float),
-        "ideal": np.ones(len(found)),
+        "before": np.array([change["was"]["value"] for change in changes], dtype=float),
+        "after": np.array([change["row"]["value"] for change in changes], dtype=float),
+        "ideal": np.ones(len(changes)),
         "p_fwer": holm(numbers["p"]),
-        "method": ["paired"] * len(found),
-        "n": [one["row"]["n"] for one in found],
+        "method": ["paired"] * len(changes),
+        "n": [change["row"]["n"] for change in changes],
     }
 
 
 def _rows(run: Run) -> list[Row]:
     return [
         row
-        for probe, metric in FIGURES.items()
+        for probe, metric in METRICS.items()
         for row in run.where(probe=probe, metric=metric, target=None)
         if row["value"] is not None
     ]
 
 
 def _answers(before: Run, after: Run, row: Row) -> tuple[Floats, Floats] | None:
-    """What became of each picture in both runs; None where they are not the same pictures."""
-    kept = [_of(run.instances.get(row["probe"]), row) for run in (before, after)]
-    if any(not one for one in kept) or set(kept[0]) != set(kept[1]):
+    """Results of each image in both runs; None if they are not the same images."""
+    answers = [_answers_of(run.instances.get(row["probe"]), row) for run in (before, after)]
+    if any(not by_image for by_image in answers) or set(answers[0]) != set(answers[1]):
         return None
-    first, second = (np.array([one[name] for name in kept[0]], dtype=float) for one in kept)
+    first, second = (
+        np.array([by_image[name] for name in answers[0]], dtype=float) for by_image in answers
+    )
     return first, second
 
 
-def _of(instances: pa.Table | None, row: Row) -> dict[str, float]:
+def _answers_of(instances: pa.Table | None, row: Row) -> dict[str, float]:
     if instances is None:
         return {}
     same = pc.equal(instances["rank"], row["k"])
     for name in ("dataset", "experiment"):
         if row[name] is not None:
             same = pc.and_(same, pc.equal(instances[name], row[name]))
-    some = instances.filter(same)
-    return dict(zip(some["id"].to_pylist(), some["score"].to_pylist(), strict=True))
+    selected = instances.filter(same)
+    return dict(zip(selected["id"].to_pylist(), selected["score"].to_pylist(), strict=True))
 
 
 def _change(first: Floats, second: Floats, queries: int) -> dict[str, float]:
-    """How much farther from 1 the share of right answers is, its intervals, and p."""
+    """Decrease of the share of correct answers, with its intervals and p."""
     if np.isin([first, second], (0, 1)).all() and queries == len(first):
-        found = mcnemar(first, second)
-        mean, p = -found.difference, found.p
-        half = (found.ci_high - found.ci_low) / 2
-        middle = -(found.ci_low + found.ci_high) / 2
+        test = mcnemar(first, second)
+        mean, p = -test.difference, test.p
+        half = (test.ci_high - test.ci_low) / 2
+        middle = -(test.ci_low + test.ci_high) / 2
     else:
-        less = first - second
-        mean = middle = float(less.sum() / queries)
-        half = Z * float(np.sqrt(len(less)) * less.std(ddof=1) / queries)
+        loss = first - second
+        mean = middle = float(loss.sum() / queries)
+        half = Z * float(np.sqrt(len(loss)) * loss.std(ddof=1) / queries)
         p = _two_sided(mean / (half / Z)) if half else 1.0
     inner = half * Z90 / Z
     return {"excess": mean, "ci_low": middle - half, "ci_high": middle + half,

@@ -1,7 +1,6 @@
-"""Runs a model on factual and counterfactual pictures and texts, and keeps what it says.
+"""Log-probabilities of a model on factual and counterfactual images and texts.
 
-`MaskedScores` holds log-probabilities of every instance, from which the rows of the probe
-`counterfactual` are made.
+The rows of the probe `counterfactual` are computed from `MaskedScores`.
 """
 
 from __future__ import annotations
@@ -27,128 +26,133 @@ class MaskedQuery:
 
     swap: Swap
     targets: tuple[str, ...]
-    categories: tuple[str, ...]  # one a target
+    categories: tuple[str, ...]  # one per target
     templates: tuple[str, ...]  # {g} is the bias word, [MASK] the target
-    labels: Mapping[str, int] = field(default_factory=dict)  # 1: human label of the first group
+    labels: Mapping[str, int] = field(
+        default_factory=dict
+    )  # human labels: 1 for the first group, -1 for the second
 
     def __post_init__(self) -> None:
         if not self.targets or not self.templates:
-            raise InputError("a counterfactual takes at least one target word and one template")
+            raise InputError("a counterfactual needs at least one target word and one template")
         if len(self.categories) != len(self.targets):
             raise InputError(
-                f"{len(self.categories)} categories for {len(self.targets)} target words: one each"
+                f"{len(self.categories)} categories for {len(self.targets)} target words; "
+                "expected one each"
             )
         for template in self.templates:
             one_mask(template, named=True)
         one_mask(self.swap.prompt)
 
     def texts(self, template: str, first: Ints) -> list[str]:
-        """The template with the word of each instance."""
-        return [template.replace("{g}", self.swap.words[0 if one else 1]) for one in first]
+        """The template with the bias word of each instance."""
+        return [
+            template.replace("{g}", self.swap.words[0 if is_first else 1]) for is_first in first
+        ]
 
 
 @dataclass(frozen=True, eq=False)
 class MaskedScores:
-    """Log-probabilities of one source of counterfactuals, an instance for each picture with one.
+    """Log-probabilities for one source of counterfactuals; an instance is an image that has one.
 
-    `targets` has four parts, by what picture and text show: both factual, the picture changed, the
-    text changed, both changed; each is instances x templates x targets. `bias` has two, factual
-    and changed: instances x (own word, other word).
+    `targets` has four parts: image and text factual, image changed, text changed, both changed;
+    each is instances x templates x targets. `bias` has two parts, factual and changed: instances x
+    (own word, other word).
     """
 
     source: str
-    told: str  # the settings of the source
+    settings: str  # of the source, as text
     rows: Ints
-    first: Ints  # whether an instance shows the first group
-    clusters: Ints  # instances of one scene are drawn together; numbered alike for all sources
-    there: Floats  # instances x targets: which count; an activity is asked where it is shown
+    first: Ints  # whether the instance shows the first group
+    clusters: Ints  # scene of each instance; the same numbers for all sources
+    asked: Floats  # instances x targets: 1 if measured (an activity only where it is shown)
     targets: Floats
     bias: Floats
-    noise_targets: Floats | None = None  # of noise as large as an attack
+    noise_targets: Floats | None = None  # with noise of the attack's size
     noise_bias: Floats | None = None
 
     def odds(self, changed: int = 1, *, noise: bool = False) -> Floats:
-        """ln P(own word) / P(other word), of the factual picture (0) or the changed one (1)."""
-        found = self.noise_bias if noise else self.bias[changed]
-        assert found is not None
-        return np.asarray(found[:, 0] - found[:, 1])
+        """ln P(own word) / P(other word), of the factual image (0) or the changed one (1)."""
+        logprobs = self.noise_bias if noise else self.bias[changed]
+        assert logprobs is not None
+        return np.asarray(logprobs[:, 0] - logprobs[:, 1])
 
     def shifts(self, *, noise: bool = False) -> Floats:
-        """Change of log P(target) by the picture, towards the first group; mean over templates."""
+        """Mean over templates of the image's change of log P(target), towards the first group."""
         changed = self.noise_targets if noise else self.targets[1]
         assert changed is not None
         towards = np.where(self.first, -1.0, 1.0)[:, None]
         moved = towards * (changed - self.targets[0]).mean(axis=1)
-        return np.where(self.there > 0, moved, np.nan)
+        return np.where(self.asked > 0, moved, np.nan)
 
-    def biases(self, asked: MaskedQuery, reading: str, least_change: float) -> dict[str, Floats]:
+    def biases(self, query: MaskedQuery, reading: str, least_change: float) -> dict[str, Floats]:
         """bias_VL, bias_V and bias_L: instances x templates x targets, NaN where undefined."""
-        p, own = self._probabilities(asked, reading)
-        none, whole = np.zeros_like(own[0]), np.ones_like(own[0])
-        # a text names the bias word or does not: 1 and 0; both modalities: their mean
+        p, own_word = self._probabilities(query, reading)
+        zeros, ones = np.zeros_like(own_word[0]), np.ones_like(own_word[0])
+        # a text contains the bias word (1) or not (0); for both modalities, the mean
         changes = {
-            "VL": (3, (own[0] + whole) / 2, (own[1] + none) / 2),
-            "V": (1, own[0], own[1]),
-            "L": (2, whole, none),
+            "VL": (3, (own_word[0] + ones) / 2, (own_word[1] + zeros) / 2),
+            "V": (1, own_word[0], own_word[1]),
+            "L": (2, ones, zeros),
         }
-        found = {}
-        for kind, (at, before, after) in changes.items():
+        biases = {}
+        for kind, (index, before, after) in changes.items():
             wide = [np.broadcast_to(x[:, None, None], p[0].shape).ravel() for x in (before, after)]
             flat = counterfactual_bias(
-                p[0].ravel(), p[at].ravel(), *wide, least_change=least_change
+                p[0].ravel(), p[index].ravel(), *wide, least_change=least_change
             )
-            found[kind] = np.where(self.there[:, None] > 0, flat.reshape(p[0].shape), np.nan)
-        return found
+            biases[kind] = np.where(self.asked[:, None] > 0, flat.reshape(p[0].shape), np.nan)
+        return biases
 
-    def _probabilities(self, asked: MaskedQuery, reading: str) -> tuple[Floats, Floats]:
+    def _probabilities(self, query: MaskedQuery, reading: str) -> tuple[Floats, Floats]:
         """P(target), 4 x instances x templates x targets, and P(own bias word), 2 x instances."""
         if reading not in READINGS:
             raise UnknownNameError("softmax reading", reading, READINGS)
-        p, own = np.exp(self.targets), np.exp(self.bias)
+        p, bias_words = np.exp(self.targets), np.exp(self.bias)
         if reading == "vocabulary":
-            return p, own[..., 0]
-        for kind in set(asked.categories):  # among the words of the same list
-            mine = np.array([one == kind for one in asked.categories])
-            p[..., mine] /= p[..., mine].sum(axis=-1, keepdims=True)
-        return p, own[..., 0] / own.sum(axis=-1)
+            return p, bias_words[..., 0]
+        for kind in set(query.categories):  # among the words of the same list
+            in_list = np.array([category == kind for category in query.categories])
+            p[..., in_list] /= p[..., in_list].sum(axis=-1, keepdims=True)
+        return p, bias_words[..., 0] / bias_words.sum(axis=-1)
 
 
 def measure(
     model: MaskedPredictor,
     data: Faces,
-    asked: MaskedQuery,
+    query: MaskedQuery,
     source: Source,
     *,
     noise: float = 0.0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> MaskedScores:
-    """Runs the model on factual and counterfactual pictures and texts.
+    """Run the model on factual and counterfactual images and texts.
 
-    `noise` is the size of a random change that is measured beside it; 0 leaves it out.
+    `noise` is the size of a random change that is measured as a control; 0 leaves it out.
     """
     with_masked_head(model)
-    spelled(model, asked.targets)
-    spelled(model, asked.swap.words, "bias word")
+    spelled(model, query.targets)
+    spelled(model, query.swap.words, "bias word")
     parts = []
-    total, done = max(len(asked.swap.rows(data)), 1), 0
-    for block in source.blocks(model, data, asked.swap):
-        parts.append((block.rows, *_read_block(model, data, asked, block, noise, seed)))
+    total, done = max(len(query.swap.rows(data)), 1), 0
+    for block in source.blocks(model, data, query.swap):
+        parts.append((block.rows, *_read_block(model, data, query, block, noise, seed)))
         done += len(block.rows)
         if progress:
             progress(f"{source.name} counterfactuals", min(done / total, 1.0))
     if not parts:
-        raise InputError(f"{data.name} has no picture of {' or '.join(asked.swap.groups)}")
+        raise InputError(f"{data.name} has no image of {' or '.join(query.swap.groups)}")
     rows = np.concatenate([part[0] for part in parts])
-    targets, bias = (np.concatenate([part[at] for part in parts], axis=1) for at in (1, 2))
-    there, clusters = _instances(data, asked, rows)
+    targets, bias = (np.concatenate([part[index] for part in parts], axis=1) for index in (1, 2))
+    asked, clusters = _instances(data, query, rows)
     return MaskedScores(
         source.name,
         str(getattr(source, "settings", "")),
         rows,
-        asked.swap.has_first(data, rows),
+        query.swap.has_first(data, rows),
         clusters,
-        there,
+        asked,
         targets[:4],
         bias[:2],
         targets[4] if noise else None,
@@ -159,68 +163,73 @@ def measure(
 def _read_block(
     model: MaskedPredictor,
     data: Faces,
-    asked: MaskedQuery,
+    query: MaskedQuery,
     block: ImagePairBlock,
     noise: float,
     seed: int,
 ) -> tuple[Floats, Floats]:
-    """Log-probabilities of targets (5 or 4 x n x templates x targets) and of own and other word."""
-    first = asked.swap.has_first(data, block.rows)
-    pictures = [block.factual, block.counterfactual]
+    """Log-probabilities of targets (4 or 5 x n x templates x targets) and of both bias words."""
+    first = query.swap.has_first(data, block.rows)
+    images = [block.factual, block.counterfactual]
     if noise:
         from tiltmeter.probes.counterfactual.sources.adversarial import noise as noisy
 
-        pictures.append(noisy(block.factual, noise, rows=block.rows, seed=seed))
-    prompts = [asked.swap.prompt] * len(first)
-    both = [read(model, shown, prompts, asked.swap.words) for shown in pictures]
-    swapped = [np.where(first[:, None], found, found[:, ::-1]) for found in both]
+        images.append(noisy(block.factual, noise, rows=block.rows, seed=seed))
+    prompts = [query.swap.prompt] * len(first)
+    bias_words = [read(model, image, prompts, query.swap.words) for image in images]
+    swapped = [np.where(first[:, None], logprobs, logprobs[:, ::-1]) for logprobs in bias_words]
     by_template = []
-    for template in asked.templates:
-        own, other = asked.texts(template, first), asked.texts(template, ~first)
-        plan = [(pictures[0], own), (pictures[1], own), (pictures[0], other), (pictures[1], other)]
-        plan += [(shown, own) for shown in pictures[2:]]
-        by_template.append([read(model, shown, texts, asked.targets) for shown, texts in plan])
+    for template in query.templates:
+        own_texts, other_texts = query.texts(template, first), query.texts(template, ~first)
+        plan = [
+            (images[0], own_texts),
+            (images[1], own_texts),
+            (images[0], other_texts),
+            (images[1], other_texts),
+        ]
+        plan += [(image, own_texts) for image in images[2:]]
+        by_template.append([read(model, image, texts, query.targets) for image, texts in plan])
     return np.stack(by_template, axis=2).astype(np.float64), np.stack(swapped)
 
 
-def _instances(data: Faces, asked: MaskedQuery, rows: Ints) -> tuple[Floats, Ints]:
-    """Which targets each instance is asked for, and which instances belong together."""
-    shown = targets_shown(data, asked.targets)
-    there = np.ones((len(rows), len(asked.targets)))
-    if shown is not None:
-        there = (shown[rows, None] == np.arange(len(asked.targets))).astype(float)
+def _instances(data: Faces, query: MaskedQuery, rows: Ints) -> tuple[Floats, Ints]:
+    """Targets measured on each instance, and the cluster of each instance."""
+    target_of = targets_shown(data, query.targets)
+    asked = np.ones((len(rows), len(query.targets)))
+    if target_of is not None:
+        asked = (target_of[rows, None] == np.arange(len(query.targets))).astype(float)
     if not getattr(data, "parallel", False):
-        return there, rows
+        return asked, rows
     keys = [f"{kind}/{scene}" for kind, scene in zip(data.kinds, data.scenes, strict=True)]  # type: ignore[attr-defined]
-    return there, np.unique(keys, return_inverse=True)[1].reshape(-1)[rows]
+    return asked, np.unique(keys, return_inverse=True)[1].reshape(-1)[rows]
 
 
 def targets_shown(data: Faces, targets: Sequence[str]) -> Ints | None:
-    """Number of the target that each image shows, -1 for none; None if data name no concepts."""
+    """Index of the target that each image shows, -1 for none; None if data have no concepts."""
     if getattr(data, "parallel", True):
         return None
-    at = {target.casefold(): number for number, target in enumerate(targets)}
-    return np.array([at.get(scene.casefold(), -1) for scene in data.scenes])  # type: ignore[attr-defined]
+    number_of = {target.casefold(): number for number, target in enumerate(targets)}
+    return np.array([number_of.get(scene.casefold(), -1) for scene in data.scenes])  # type: ignore[attr-defined]
 
 
 def text_bias(
-    model: MaskedPredictor, asked: MaskedQuery, images: Any | None = None
+    model: MaskedPredictor, query: MaskedQuery, images: Any | None = None
 ) -> tuple[Floats, str]:
-    """log P(T | first word) - log P(T | second word) without a picture, templates x targets.
+    """log P(T | first word) - log P(T | second word) without an image, templates x targets.
 
-    Equations 12 and 13: also for models that only read. The second value says what stood for no
-    picture: `text_only`, or `blank` (a white one, made like `images`) where a model must see.
+    Equations 12 and 13 of the paper; also for text-only models. The second value says what was used
+    for no image: `text_only`, or `blank` (white, in the size of `images`) if a model needs one.
     """
     with_masked_head(model)
-    spelled(model, asked.targets)
+    spelled(model, query.targets)
 
-    def difference(shown: Any | None) -> Floats:
-        found = []
-        for template in asked.templates:
-            texts = asked.texts(template, np.array([1, 0]))
-            first, second = read(model, shown, texts, asked.targets)
-            found.append(first - second)
-        return np.stack(found)
+    def difference(image: Any | None) -> Floats:
+        differences = []
+        for template in query.templates:
+            texts = query.texts(template, np.array([1, 0]))
+            first, second = read(model, image, texts, query.targets)
+            differences.append(first - second)
+        return np.stack(differences)
 
     try:
         return difference(None), "text_only"
@@ -232,14 +241,14 @@ def text_bias(
 
 
 def bias_only(
-    model: MaskedPredictor, data: Faces, asked: MaskedQuery, source: Source
+    model: MaskedPredictor, data: Faces, query: MaskedQuery, source: Source
 ) -> tuple[Floats, Floats]:
-    """Log-odds of the own bias word before and after, one an instance."""
+    """Log-odds of the own bias word before and after, one per instance."""
     before: list[Floats] = []
     after: list[Floats] = []
-    for block in source.blocks(model, data, asked.swap):
-        first = asked.swap.has_first(data, block.rows)
-        for kept, shown in ((before, block.factual), (after, block.counterfactual)):
-            found = read(model, shown, [asked.swap.prompt] * len(first), asked.swap.words)
-            kept.append(np.where(first, 1, -1) * (found[:, 0] - found[:, 1]))
+    for block in source.blocks(model, data, query.swap):
+        first = query.swap.has_first(data, block.rows)
+        for odds, image in ((before, block.factual), (after, block.counterfactual)):
+            logprobs = read(model, image, [query.swap.prompt] * len(first), query.swap.words)
+            odds.append(np.where(first, 1, -1) * (logprobs[:, 0] - logprobs[:, 1]))
     return np.concatenate(before), np.concatenate(after)

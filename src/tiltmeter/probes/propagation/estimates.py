@@ -1,4 +1,4 @@
-"""Figures 6 and 7 of the study, the lean of group effects with valence, and single queries."""
+"""Data of the paper's Figures 6 and 7, group effects by valence, and single queries."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tiltmeter.stats import defined
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
-#: Where Figure 7 parts pleasant from unpleasant.
+#: Valence that separates pleasant from unpleasant in Figure 7.
 MIDDLE = 0.5
 BANDS = ("pleasant", "unpleasant")
 
 
 def figures(measured: ExperimentResult, constants: dict[str, Any]) -> Iterator[pa.Table]:
-    """Figure 6: group means as z-scores. Figure 7: by valence of the query, and the difference."""
+    """Figure 6: group means as z-scores. Figure 7: the same by valence, and the difference."""
     note = "; ".join(measured.notes) or None
     groups = measured.queries.groups
     if measured.experiment.content == "valence" and groups is not None:
@@ -37,10 +37,12 @@ def figures(measured: ExperimentResult, constants: dict[str, Any]) -> Iterator[p
         if queries.any():
             means = defined.mean(measured.intrinsic[queries, 0])
             yield _z_rows(means, names, band, int(queries.sum()), constants, note)
-    yield _lean(measured.intrinsic[:, 0], high, "intrinsic_lean", names, constants, note)
-    for at, k in enumerate(measured.k):
-        told = {**constants, "k": k}
-        yield _lean(measured.extrinsic[:, at, 0], high, "extrinsic_lean", names, told, note)
+    yield _lean_rows(measured.intrinsic[:, 0], high, "intrinsic_lean", names, constants, note)
+    for k_index, k in enumerate(measured.k):
+        k_constants = {**constants, "k": k}
+        yield _lean_rows(
+            measured.extrinsic[:, k_index, 0], high, "extrinsic_lean", names, k_constants, note
+        )
 
 
 def _z_rows(
@@ -60,11 +62,11 @@ def _z_rows(
         category=band,
         value=z,
         n=n,
-        note=[note if np.isfinite(one) else "all groups have the same mean" for one in z],
+        note=[note if np.isfinite(score) else "all groups have the same mean" for score in z],
     )
 
 
-def _lean(
+def _lean_rows(
     numbers: Floats,
     high: Floats,
     metric: str,
@@ -72,17 +74,17 @@ def _lean(
     constants: dict[str, Any],
     note: str | None,
 ) -> pa.Table:
-    """Mean over pleasant queries less the mean over unpleasant ones, for each group."""
+    """Mean over pleasant minus mean over unpleasant queries, for each group."""
     value, variances, freedom = [], [], []
-    there = ~np.isnan(numbers).any(axis=1)
-    for column in numbers[there].T:
-        parts = [column[high[there]], column[~high[there]]]
+    known = ~np.isnan(numbers).any(axis=1)
+    for column in numbers[known].T:
+        parts = [column[high[known]], column[~high[known]]]
         enough = min(len(part) for part in parts) > 1
         value.append(parts[0].mean() - parts[1].mean() if enough else np.nan)
         variances.append([part.var(ddof=1) / len(part) if enough else np.nan for part in parts])
         freedom.append([max(len(part) - 1.0, 1.0) for part in parts])
-    found = np.array(value)
-    low, upper, p = student(found, np.array(variances), np.array(freedom))
+    differences = np.array(value)
+    low, upper, p = student(differences, np.array(variances), np.array(freedom))
     return rows(
         len(names),
         **constants,
@@ -90,30 +92,37 @@ def _lean(
         group=list(names),
         category="pleasant less unpleasant",
         ideal=0.0,
-        **columns(found, p=p, side="two", family="holm", interval=Interval(edges=(low, upper))),
+        **columns(
+            differences, p=p, side="two", family="holm", interval=Interval(edges=(low, upper))
+        ),
         ci_method="Welch",
-        n=int(there.sum()),
-        n_undefined=int((~there).sum()),
-        note=[note if np.isfinite(v) else f"no queries on one side of {MIDDLE}" for v in found],
+        n=int(known.sum()),
+        n_undefined=int((~known).sum()),
+        note=[
+            note if np.isfinite(v) else f"no queries on one side of {MIDDLE}" for v in differences
+        ],
     )
 
 
 def instances(measured: ExperimentResult, constants: dict[str, Any]) -> pa.Table:
-    """Both numbers of each query, to draw rho from: the extrinsic one at the last k."""
+    """Intrinsic and extrinsic score of each query, the latter at the last k."""
     of_queries = measured.queries.groups
     parts: list[dict[str, Any]] = []
-    for one in analyses(measured):
+    for analysis in analyses(measured):
         by_column = measured.experiment.content == "group"
         for what, numbers in (
-            ("intrinsic", measured.intrinsic[one.rows, 0, one.column]),
-            (f"extrinsic@{measured.k[-1]}", measured.extrinsic[one.rows, -1, 0, one.column]),
+            ("intrinsic", measured.intrinsic[analysis.rows, 0, analysis.column]),
+            (
+                f"extrinsic@{measured.k[-1]}",
+                measured.extrinsic[analysis.rows, -1, 0, analysis.column],
+            ),
         ):
-            label = [] if of_queries is None else [(of_queries.attribute, one.group)]
+            label = [] if of_queries is None else [(of_queries.attribute, analysis.group)]
             parts += [
                 {"experiment": f"{constants['experiment']} {what}", "id": measured.queries.ids[row],
-                 "concept": one.group if by_column else None, "groups": label,
+                 "concept": analysis.group if by_column else None, "groups": label,
                  "score": None if np.isnan(number) else float(number)}
-                for row, number in zip(one.rows, numbers, strict=True)
+                for row, number in zip(analysis.rows, numbers, strict=True)
             ]  # fmt: skip
-    told = {name: constants[name] for name in ("model", "dataset")}
-    return pa.Table.from_pylist([{**told, **part} for part in parts], schema=INSTANCES)
+    labels = {name: constants[name] for name in ("model", "dataset")}
+    return pa.Table.from_pylist([{**labels, **part} for part in parts], schema=INSTANCES)

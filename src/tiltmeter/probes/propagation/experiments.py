@@ -1,8 +1,8 @@
-"""Two numbers for each query: what its vector is near to, and what it retrieves.
+"""The eight experiments of Ghate et al. (2025): two scores for each query.
 
-The eight experiments of Ghate et al. (2025). The intrinsic number is an SC-EAT effect, the
-extrinsic one the mean valence, or a group's share, of the top k. Both are taken again with the
-items' labels permuted: what they have in common then is not what the labels say.
+The intrinsic score is an SC-EAT effect of the query's embedding, the extrinsic score the mean
+valence, or a group's share, of its top k retrieved items. Both are also computed with the items'
+labels permuted: their correlation then does not come from the labels.
 """
 
 from __future__ import annotations
@@ -20,30 +20,32 @@ from tiltmeter.metrics.retrieval import top_means
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.types import Array, Floats, Groups, Ints
 
-#: What stands on either side of a retrieval, in words.
+#: Queries and items of a retrieval, as named in messages.
 ROLES = {
     "faces": "faces",
-    "valence": "valence pictures",
+    "valence": "valence images",
     "lexicon": "lexicon sentences",
     "groups": "group sentences",
 }
-#: How many of them the study has (sentences: in each template).
+#: Their numbers in the paper (sentences: in each template).
 PUBLISHED_SIZE = {"faces": 6000, "valence": 900, "lexicon": 20_000, "groups": 864}
 VALENCE_SETS = ("cross", "own")
 TEMPLATES = ("per_template", "pooled")
 K_AS = ("auto", "count", "share")
-_HELD = 2**24  # cosines in memory at one time
-_PERMUTED = 2**25  # numbers under permuted labels in memory at one time
+_MAX_COSINES = 2**24  # cosines in memory at a time
+_MAX_PERMUTED = 2**25  # scores under permuted labels in memory at a time
 
 
 class Experiment(NamedTuple):
+    """Queries retrieve items; `content` of the items is measured."""
+
     queries: str  # a role
     items: str
-    content: str  # valence or group: what is measured of the items
+    content: str  # valence or group
 
     @property
     def grouped(self) -> bool:
-        """Whether queries belong to groups themselves."""
+        """Whether the queries have groups."""
         return self.queries in ("faces", "groups")
 
 
@@ -61,35 +63,38 @@ EXPERIMENTS = {
 
 @dataclass(frozen=True, eq=False)
 class ExperimentInput:
-    """Pictures, or words in templates, with what is known of them."""
+    """Embeddings of images, or of words in templates, with their labels."""
 
     role: str
     ids: tuple[str, ...]
-    vectors: list[Array]  # pictures: one matrix; words: one a template
+    vectors: list[Array]  # images: one matrix; words: one per template
     valence: Floats | None = None
     groups: Groups | None = None
     dataset: str = ""
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if any(len(one) != len(self.ids) for one in self.vectors):
-            sizes = ", ".join(str(len(one)) for one in self.vectors)
-            raise InputError(f"{ROLES[self.role]}: {len(self.ids)} of them, but {sizes} vectors")
+        if any(len(matrix) != len(self.ids) for matrix in self.vectors):
+            sizes = ", ".join(str(len(matrix)) for matrix in self.vectors)
+            raise InputError(
+                f"{ROLES[self.role]}: {len(self.ids)} ids, but {sizes} embeddings; "
+                "expected one for each"
+            )
         if self.valence is not None:
             v = np.asarray(self.valence, dtype=float)
             if not (np.isfinite(v).all() and v.min() >= 0 and v.max() <= 1):
                 raise InputError(
-                    f"{ROLES[self.role]}: valences run from {np.nanmin(v):g} to {np.nanmax(v):g}, "
-                    f"{int(np.isnan(v).sum())} are missing; expected 0 (unpleasant) to 1 "
-                    "(pleasant). Name the ends of their scale (lexicon:FILE?scale=LOW,HIGH), or "
-                    "move them to 0 to 1"
+                    f"{ROLES[self.role]}: valences range from {np.nanmin(v):g} to "
+                    f"{np.nanmax(v):g}, {int(np.isnan(v).sum())} are missing; expected 0 "
+                    "(unpleasant) to 1 (pleasant). Give the ends of their scale "
+                    "(lexicon:FILE?scale=LOW,HIGH), or rescale them to 0 to 1"
                 )
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def pooled(self) -> ExperimentInput:
-        """Every sentence on its own, whatever its template."""
+        """The sentences of all templates as one set."""
         times = len(self.vectors)
         if times == 1:
             return self
@@ -106,10 +111,10 @@ class ExperimentInput:
 
 @dataclass(frozen=True)
 class PropagationConfig:
-    """What the study leaves open, and its sizes."""
+    """Sizes, and choices that the paper leaves open."""
 
     k: tuple[int, ...] = (500,)
-    k_as: str = "count"  # or `share`: the same part of the items as k is of the study's
+    k_as: str = "count"  # or `share`: scale k by the number of items, relative to the paper's
     extremes: int = 25
     members: int = 140
     valence_sets: str = "cross"
@@ -121,15 +126,15 @@ class PropagationConfig:
         for name, known in (("valence_sets", VALENCE_SETS), ("mixed", MIXED),
                             ("templates", TEMPLATES), ("k_as", K_AS)):  # fmt: skip
             if getattr(self, name) not in known:
-                raise UnknownNameError(f"choice for {name!r}", getattr(self, name), known)
-        for name, least in (("extremes", 1), ("members", 2)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}; got {getattr(self, name)}")
+                raise UnknownNameError(f"value of {name!r}", getattr(self, name), known)
+        for name, minimum in (("extremes", 1), ("members", 2)):
+            if getattr(self, name) < minimum:
+                raise InputError(f"{name} must be at least {minimum}; got {getattr(self, name)}")
         if not self.k or min(self.k) < 1:
-            raise InputError(f"k must be one or more whole numbers from 1 up; got {self.k}")
+            raise InputError(f"k must be one or more integers of at least 1; got {self.k}")
 
     def told(self, name: str) -> str:
-        """An experiment's name, with the readings that are not the usual ones."""
+        """The experiment's name, with the choices that differ from the default."""
         content = EXPERIMENTS[name].content
         unusual = [
             *([self.valence_sets] if "1*" in name and self.valence_sets != "cross" else []),
@@ -139,31 +144,37 @@ class PropagationConfig:
         return f"{name} ({', '.join(unusual)})" if unusual else name
 
     def k_of(self, name: str, items: ExperimentInput) -> list[int]:
-        """How many items to retrieve; more than there are cannot be."""
-        found = list(self.k)
+        """Numbers of items to retrieve.
+
+        Raises
+        ------
+        CannotRunError
+            If there are fewer items.
+        """
+        ks = list(self.k)
         if self.k_as == "share":
             part = len(items) / PUBLISHED_SIZE[items.role]
-            found = list(dict.fromkeys(max(1, round(k * part)) for k in found))
-        if max(found) > len(items):
+            ks = list(dict.fromkeys(max(1, round(k * part)) for k in ks))
+        if max(ks) > len(items):
             raise CannotRunError(
-                f"{name} retrieves the top {max(found)} of {len(items)} {ROLES[items.role]}: give "
+                f"{name} retrieves the top {max(ks)} of {len(items)} {ROLES[items.role]}: give "
                 f"more of them, or a smaller k (--option propagation.k={max(1, len(items) // 2)})"
             )
-        return found
+        return ks
 
 
 @dataclass(frozen=True, eq=False)
 class ExperimentResult:
-    """One experiment's numbers, for one or several ways to label the items."""
+    """Scores of one experiment, under the true labels or several permutations of them."""
 
     name: str
     queries: ExperimentInput
     items: ExperimentInput
     k: list[int]
-    intrinsic: Floats  # queries x ways x columns: valence, or one a group
-    extrinsic: Floats  # queries x k x ways x columns
-    reach: Floats  # k x query groups (or 1) x items: how much of the top k an item fills
-    pull: Floats | None  # query groups x items of the group sets: how near these are, on average
+    intrinsic: Floats  # queries x permutations x columns: valence, or one per group
+    extrinsic: Floats  # queries x k x permutations x columns
+    reach: Floats  # k x query groups (or 1) x items: an item's mean share of the top k
+    pull: Floats | None  # query groups x items of the group sets: mean standing
     members: Ints | None  # the rows of these items
     notes: tuple[str, ...]
 
@@ -173,7 +184,7 @@ class ExperimentResult:
 
     @property
     def groups(self) -> Groups | None:
-        """Those that are compared: of the queries, or of the items where only these have any."""
+        """The groups to compare: of the queries, or of the items if only these have groups."""
         return self.queries.groups if self.experiment.grouped else self.items.groups
 
 
@@ -187,36 +198,57 @@ def measure(
     permutations: int = 0,
     members: Ints | None = None,
 ) -> ExperimentResult:
-    """The intrinsic and the extrinsic number of each query, mean over templates.
+    """Intrinsic and extrinsic score of each query, averaged over templates.
 
-    With `permutations` the items' labels are permuted so many times, and the true ones are left
-    out. `members` are the rows of the group sets; without them they are drawn.
+    Parameters
+    ----------
+    name : str
+        A key of `EXPERIMENTS`.
+    queries, items : ExperimentInput
+        What retrieves, and what is retrieved.
+    choices : PropagationConfig
+        Sizes and choices that the paper leaves open.
+    rng : numpy.random.Generator
+        Draws the group sets and permutes labels.
+    permutations : int
+        Measure under so many permutations of the items' labels instead of the true labels.
+    members : array of int, optional
+        Rows of the group sets; drawn at random if None.
+
+    Returns
+    -------
+    ExperimentResult
+
+    Raises
+    ------
+    CannotRunError
+        If there are too few items for k, for the valence sets or for the group sets.
     """
     if choices.templates == "pooled":
         queries, items = queries.pooled(), items.pooled()
     ks = choices.k_of(name, items)
-    # items are many: their lengths are set where they are used, some at a time
+    # items are many: they are normalised in blocks, where they are used
     pairs = [(unit(q, ROLES[queries.role]), x) for q in queries.vectors for x in items.vectors]
     notes = [*queries.notes, *items.notes]
     by_valence = EXPERIMENTS[name].content == "valence"
-    own = by_valence and "*" in name and choices.valence_sets == "own"
+    own_sets = by_valence and "*" in name and choices.valence_sets == "own"
     if by_valence:
-        values, sets = _valence_ways(name, items, choices, permutations, rng)
-        if own:
-            _, sets = _valence_ways(name, queries, choices, permutations, rng)
+        values, sets = _permuted_valences(name, items, choices, permutations, rng)
+        if own_sets:
+            _, sets = _permuted_valences(name, queries, choices, permutations, rng)
         values = values[..., None]
     else:
         assert items.groups is not None
         if members is None:
             members, note = _group_sets(items, choices, rng)
             notes += [note] if note else []
-        labels = _group_ways(items.groups, members, permutations, rng)
+        labels = _permuted_groups(items.groups, members, permutations, rng)
         values = (labels.T[..., None] == np.arange(len(items.groups.names))).astype(float)
     flat, tied = values.reshape(len(items), -1), 0
     total: list[Floats] = []
     for q, x in pairs:
         if by_valence:
-            effects, pull = _by_valence(q, q if own else x, sets)[..., None], np.zeros(0)
+            effects, pull = _by_valence(q, q if own_sets else x, sets)[..., None], np.zeros(0)
         else:
             assert members is not None
             assert items.groups is not None
@@ -226,13 +258,13 @@ def measure(
         top = top_means(q, x, ks, like(q, flat), by=queries.groups, ties=choices.ties)
         parts = [effects, pull, to_numpy(top.means), to_numpy(top.reach)]
         total = total or [np.zeros(part.shape) for part in parts]
-        for whole, part in zip(total, parts, strict=True):
-            whole += part
+        for total_part, part in zip(total, parts, strict=True):
+            total_part += part
         tied += int(top.tied[-1])
-    intrinsic, pull, extrinsic, reach = (whole / len(pairs) for whole in total)
-    if tied > len(queries) * len(pairs) / 10:  # some always do, by rounding
-        way = "shared evenly" if choices.ties == "expected" else "given to the earlier rows"
-        notes.append(f"{tied:,} retrievals tie for their last places, which are {way}")
+    intrinsic, pull, extrinsic, reach = (total_part / len(pairs) for total_part in total)
+    if tied > len(queries) * len(pairs) / 10:  # a few ties are due to rounding
+        how = "shared equally" if choices.ties == "expected" else "given to the earlier rows"
+        notes.append(f"{tied:,} retrievals tie for their last places; these are {how}")
     return ExperimentResult(
         name,
         queries,
@@ -253,12 +285,12 @@ def permuted(
     permutations: int,
     rng: np.random.Generator,
 ) -> Iterator[ExperimentResult]:
-    """The same experiment with the items' labels permuted, as many times at once as memory holds.
+    """The same experiment with the items' labels permuted, in batches that fit into memory.
 
-    Retrievals are made again each time: to keep them takes more memory than the numbers do.
+    Retrievals are repeated for each batch: keeping them takes more memory than the scores do.
     """
     columns = measured.intrinsic.shape[-1] * max(1, len(measured.k))
-    step = max(1, _PERMUTED // (columns * max(len(measured.queries), len(measured.items))))
+    step = max(1, _MAX_PERMUTED // (columns * max(len(measured.queries), len(measured.items))))
     for start in range(0, permutations, step):
         yield measure(
             measured.name,
@@ -271,78 +303,80 @@ def permuted(
         )
 
 
-def _valence_ways(
+def _permuted_valences(
     name: str,
     side: ExperimentInput,
     choices: PropagationConfig,
     permutations: int,
     rng: np.random.Generator,
 ) -> tuple[Floats, Ints]:
-    """Valences, items x ways; rows of the most pleasant and the most unpleasant, ways x 2 x n.
+    """Valences, items x permutations; rows of the extremes, permutations x 2 x n.
 
-    Of equal valences the earlier rows count as the less pleasant.
+    Of equal valences the earlier rows count as less pleasant.
     """
     assert side.valence is not None
     n, m = len(side), choices.extremes
     if n < 2 * m:
         raise CannotRunError(
-            f"{name} compares the {m} most pleasant with the {m} most unpleasant of "
-            f"{ROLES[side.role]}, but there are {n}: give more, or --option propagation.extremes="
-            f"{max(1, n // 2)}"
+            f"{name} compares the {m} most pleasant with the {m} most unpleasant "
+            f"{ROLES[side.role]}, but there are {n}: give more of them, or pass "
+            f"--option propagation.extremes={max(1, n // 2)}"
         )
-    ways = np.tile(side.valence, (permutations or 1, 1))
+    valences = np.tile(side.valence, (permutations or 1, 1))
     if permutations:
-        ways = rng.permuted(ways, axis=1)
-    order = np.argsort(ways, axis=1, kind="stable")
-    return ways.T, np.stack([order[:, n - m :], order[:, :m]], axis=1)
+        valences = rng.permuted(valences, axis=1)
+    order = np.argsort(valences, axis=1, kind="stable")
+    return valences.T, np.stack([order[:, n - m :], order[:, :m]], axis=1)
 
 
 def _by_valence(queries: Array, items: Array, sets: Ints) -> Floats:
-    """Valence SC-EAT, queries x ways."""
-    # ways share most of their items: each cosine is computed once
+    """Valence SC-EAT, queries x permutations."""
+    # permutations share most items: each cosine is computed once
     rows, columns = np.unique(sets, return_inverse=True)
-    some, columns = _rows(items, rows, queries), columns.reshape(sets.shape)
-    step = max(1, _HELD // len(rows))
+    vectors, columns = _unit_rows(items, rows, queries), columns.reshape(sets.shape)
+    step = max(1, _MAX_COSINES // len(rows))
     return np.concatenate(
         [
-            valence_effects(to_numpy(queries[start : start + step] @ some.T), columns)
+            valence_effects(to_numpy(queries[start : start + step] @ vectors.T), columns)
             for start in range(0, len(queries), step)
         ]
     )
 
 
-def _rows(items: Array, rows: Ints, queries: Array) -> Array:
-    """Unit vectors of some items, in the precision of the queries."""
-    found = unit(items[like(items, rows, "int64")], "items")
-    return like(queries, found, str(queries.dtype).rpartition(".")[2])
+def _unit_rows(items: Array, rows: Ints, queries: Array) -> Array:
+    """Unit vectors of the given rows, in the precision of the queries."""
+    vectors = unit(items[like(items, rows, "int64")], "items")
+    return like(queries, vectors, str(queries.dtype).rpartition(".")[2])
 
 
 def _group_sets(
     items: ExperimentInput, choices: PropagationConfig, rng: np.random.Generator
 ) -> tuple[Ints, str | None]:
-    """Rows of the group sets, all groups alike large; and a note."""
+    """Rows of the group sets, of equal size for all groups; and a note."""
     groups = items.groups
     assert groups is not None
-    each = min(choices.members, int(groups.counts.min()))
+    size = min(choices.members, int(groups.counts.min()))
     note = None
-    if each < choices.members:
-        least = groups.names[int(groups.counts.argmin())]
-        note = f"sets of {each} {ROLES[items.role]} a group, not {choices.members}: {least!r} has "
-        note += f"{int(groups.counts.min())}"
-    if each < 1 or len(groups.names) < 2:
+    if size < choices.members:
+        smallest = groups.names[int(groups.counts.argmin())]
+        note = f"sets of {size} {ROLES[items.role]} per group, not {choices.members}: "
+        note += f"{smallest!r} has {int(groups.counts.min())}"
+    if size < 1 or len(groups.names) < 2:
         raise CannotRunError(
-            f"a group SC-EAT of {ROLES[items.role]} takes at least two groups that have some; got "
+            f"a group SC-EAT of {ROLES[items.role]} needs at least two groups with members; got "
             + ", ".join(f"{n} {c}" for n, c in zip(groups.names, groups.counts, strict=True))
         )
     chosen = [
-        np.sort(rng.choice(np.flatnonzero(groups.codes == code), each, replace=False))
+        np.sort(rng.choice(np.flatnonzero(groups.codes == code), size, replace=False))
         for code in range(len(groups.names))
     ]
     return np.concatenate(chosen), note
 
 
-def _group_ways(groups: Groups, members: Ints, permutations: int, rng: np.random.Generator) -> Ints:
-    """Labels, ways x items. They are permuted among the items of the sets, and among the others."""
+def _permuted_groups(
+    groups: Groups, members: Ints, permutations: int, rng: np.random.Generator
+) -> Ints:
+    """Labels, permutations x items; permuted within the sets, and within the other items."""
     labels = np.tile(groups.codes, (permutations or 1, 1))
     if permutations:
         for part in (members, np.setdiff1d(np.arange(len(groups)), members)):
@@ -356,29 +390,32 @@ def _by_group(
     members: Ints,
     labels: Ints,
     groups: Groups,
-    asking: Groups | None,
+    query_groups: Groups | None,
     mixed: str,
 ) -> tuple[Floats, Floats]:
-    """Group SC-EAT, queries x ways x groups; and the mean standing of each item of the sets.
+    """Group SC-EAT, queries x permutations x groups; and the mean standing of each set item.
 
-    The standing of an item with a query is its cosine, from the mean of all and by their spread: a
-    group's effect is the mean standing of its items. Means are over the queries of each group.
+    The standing of an item for a query is the z-score of its cosine: a group's effect is the mean
+    standing of its items. Means are over the queries of each group.
     """
-    many = len(groups.names)
-    asking = asking or Groups(np.zeros(len(queries), np.int32), ("all",))
-    found, standing = [], np.zeros((len(asking.names), len(members)))
-    count = np.zeros((len(asking.names), 1))
-    step = max(1, _HELD // len(members))
-    some = _rows(items, members, queries)
+    n_groups = len(groups.names)
+    query_groups = query_groups or Groups(np.zeros(len(queries), np.int32), ("all",))
+    effects_by_block, standing = [], np.zeros((len(query_groups.names), len(members)))
+    count = np.zeros((len(query_groups.names), 1))
+    step = max(1, _MAX_COSINES // len(members))
+    item_vectors = _unit_rows(items, members, queries)
     for start in range(0, len(queries), step):
-        cosines = to_numpy(queries[start : start + step] @ some.T).astype(np.float64)
-        effects = group_effects(cosines, labels[:, members], groups=many, mixed=mixed)
-        found.append(effects)
-        there = ~np.isnan(effects[:, 0, 0])
-        away = cosines[there] - cosines[there].mean(axis=1, keepdims=True)
-        away /= cosines[there].std(axis=1, ddof=1, keepdims=True)
-        codes = asking.codes[start : start + step][there]
-        of = (codes == np.arange(len(asking.names))[:, None]).astype(float)
-        standing, count = standing + of @ away, count + of.sum(axis=1, keepdims=True)
-    scale = 1.0 if mixed == "all" else many / (many - 1)
-    return np.concatenate(found), scale * standing / np.maximum(count, 1)
+        cosines = to_numpy(queries[start : start + step] @ item_vectors.T).astype(np.float64)
+        effects = group_effects(cosines, labels[:, members], groups=n_groups, mixed=mixed)
+        effects_by_block.append(effects)
+        known = ~np.isnan(effects[:, 0, 0])
+        z_scores = cosines[known] - cosines[known].mean(axis=1, keepdims=True)
+        z_scores /= cosines[known].std(axis=1, ddof=1, keepdims=True)
+        codes = query_groups.codes[start : start + step][known]
+        membership = (codes == np.arange(len(query_groups.names))[:, None]).astype(float)
+        standing, count = (
+            standing + membership @ z_scores,
+            count + membership.sum(axis=1, keepdims=True),
+        )
+    scale = 1.0 if mixed == "all" else n_groups / (n_groups - 1)
+    return np.concatenate(effects_by_block), scale * standing / np.maximum(count, 1)

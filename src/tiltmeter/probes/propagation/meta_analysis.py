@@ -1,4 +1,4 @@
-"""Propagation over analyses and over models: means, Fisher's z, and does size matter?"""
+"""Pooled correlations of the probe `propagation`, over analyses and models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tiltmeter.stats.significance import Interval, columns
 
 @dataclass(frozen=True)
 class PooledCorrelation:
-    """Some analyses together."""
+    """The pooled correlation of several analyses."""
 
     analyses: int
     mean: float
@@ -33,11 +33,11 @@ class PooledCorrelation:
 def pooled(rhos: Sequence[float]) -> PooledCorrelation:
     """Mean and standard deviation of rhos, and their mean by Fisher's z with its interval.
 
-    The interval takes analyses for independent, which those of one model are not: read it as how
-    far analyses differ.
+    The interval treats analyses as independent, which those of one model are not: it describes how
+    much the analyses differ.
 
-    >>> found = pooled([0.8, 0.9])
-    >>> round(found.mean, 3), round(found.fisher, 4)
+    >>> together = pooled([0.8, 0.9])
+    >>> round(together.mean, 3), round(together.fisher, 4)
     (0.85, 0.8579)
     """
     from scipy.special import stdtrit
@@ -45,7 +45,7 @@ def pooled(rhos: Sequence[float]) -> PooledCorrelation:
     x = np.asarray(rhos, dtype=float)
     x = x[~np.isnan(x)]
     if len(x) == 0:
-        raise InputError("there is no rho to pool")
+        raise InputError("there is no defined rho to pool")
     z = np.arctanh(np.clip(x, -1 + 1e-12, 1 - 1e-12))
     low = high = sd = float("nan")
     if len(x) > 1:
@@ -56,40 +56,62 @@ def pooled(rhos: Sequence[float]) -> PooledCorrelation:
 
 
 def analyses_of(runs: Iterable[Run], k: int | None = None) -> list[dict[str, Any]]:
-    """Every rho of some runs: model, experiment, group, value. Without `k`, at the largest.
+    """Rows of every rho of the runs, at `k` or each experiment's largest k.
 
-    For M models, all data and G groups these are 2 M + 6 M G: 114 for three models and six groups.
+    For M models and G groups, with all data, there are 2 M + 6 M G: 114 for three models and six
+    groups.
     """
-    found = []
+    analyses = []
     for run in runs:
-        mine = [one for one in run.where(probe="propagation", metric="rho") if one["k"]]
-        for name in dict.fromkeys(one["experiment"] for one in mine):
-            some = [one for one in mine if one["experiment"] == name]
-            wanted = k or max(one["k"] for one in some)
-            found += [one for one in some if one["k"] == wanted and one["value"] is not None]
-    if not found:
-        raise InputError("these runs hold no rho of the probe propagation: audit with --probe "
+        rhos = [row for row in run.where(probe="propagation", metric="rho") if row["k"]]
+        for name in dict.fromkeys(row["experiment"] for row in rhos):
+            of_experiment = [row for row in rhos if row["experiment"] == name]
+            chosen_k = k or max(row["k"] for row in of_experiment)
+            analyses += [
+                row for row in of_experiment if row["k"] == chosen_k and row["value"] is not None
+            ]
+    if not analyses:
+        raise InputError("these runs have no results of the probe propagation: audit with --probe "
                          "propagation first")  # fmt: skip
-    return found
+    return analyses
 
 
 def meta_analysis(runs: Iterable[Run], k: int | None = None) -> dict[str | None, PooledCorrelation]:
-    """Analyses of all models together: by experiment, and (None) all of them."""
-    found = analyses_of(runs, k)
-    names = list(dict.fromkeys(one["experiment"] for one in found))
+    """Pooled correlation by experiment, and over all of them (key None).
+
+    Parameters
+    ----------
+    runs : iterable of Run
+        Runs of the probe `propagation`, one per model.
+    k : int, optional
+        Number of retrieved items. Defaults to each experiment's largest.
+
+    Returns
+    -------
+    dict
+        A `PooledCorrelation` for each experiment, and for None.
+
+    Raises
+    ------
+    InputError
+        If the runs have no results of the probe.
+    """
+    analyses = analyses_of(runs, k)
+    names = list(dict.fromkeys(row["experiment"] for row in analyses))
     by_name: dict[str | None, PooledCorrelation] = {
-        name: pooled([one["value"] for one in found if one["experiment"] == name]) for name in names
+        name: pooled([row["value"] for row in analyses if row["experiment"] == name])
+        for name in names
     }
-    return {**by_name, None: pooled([one["value"] for one in found])}
+    return {**by_name, None: pooled([row["value"] for row in analyses])}
 
 
 @dataclass(frozen=True)
 class SizeTrend:
-    """Models from small to large, and whether rho rises with size."""
+    """Models sorted by size, and whether rho increases with size."""
 
     models: list[dict[str, Any]]  # model, parameters, by experiment, mean, sd, analyses
-    #: Two models: mean rise of rho over the analyses that both have, and its sign-flip p. More:
-    #: Spearman's rho of size and mean rho, and the share of orders that give as much.
+    #: Two models: mean increase of rho over shared analyses, with a sign-flip p. More models:
+    #: Spearman's correlation of size and mean rho, with a permutation p.
     trend: float
     p: float
     method: str
@@ -102,32 +124,54 @@ def by_size(
     k: int | None = None,
     seed: int = 0,
 ) -> SizeTrend:
-    """A table over models with their sizes: do larger ones propagate more?
+    """Test whether larger models propagate more bias.
 
-    `sizes` are parameters by model name, where a run does not tell them itself.
+    Parameters
+    ----------
+    runs : sequence of Run
+        Runs of the probe `propagation`, one per model, at least two.
+    sizes : mapping, optional
+        Number of parameters by model name, if not recorded in the run.
+    k : int, optional
+        Number of retrieved items. Defaults to each experiment's largest.
+    seed : int
+        Seed of the permutations.
+
+    Returns
+    -------
+    SizeTrend
+
+    Raises
+    ------
+    InputError
+        If a size is unknown, or if there are fewer than two runs.
     """
-    table = []
+    table: list[dict[str, Any]] = []
     values: list[dict[tuple[Any, ...], float]] = []
     for run in runs:
-        found = analyses_of([run], k)
-        name = found[0]["model"]
+        analyses = analyses_of([run], k)
+        name = analyses[0]["model"]
         [size] = run.where(probe="propagation", metric="parameters") or [{"value": None}]
         count = (sizes or {}).get(name, size["value"])
         if count is None:
-            raise InputError(
-                f"the size of {name} is not known: pass sizes={{{name!r}: PARAMETERS}}"
-            )
-        every = meta_analysis([run], k)
+            raise InputError(f"the size of {name} is unknown: pass sizes={{{name!r}: PARAMETERS}}")
+        by_experiment = meta_analysis([run], k)
+        overall = by_experiment.pop(None)
         table.append(
-            {"model": name, "parameters": count, "mean": every[None].mean, "sd": every[None].sd,
-             "analyses": every[None].analyses,
-             **{one: part.mean for one, part in every.items() if one is not None}}
-        )  # fmt: skip
-        values.append({(one["experiment"], one["group"]): one["value"] for one in found})
-    order = np.argsort([one["parameters"] for one in table], kind="stable")
-    table, values = [table[at] for at in order], [values[at] for at in order]
+            {
+                "model": name,
+                "parameters": count,
+                "mean": overall.mean,
+                "sd": overall.sd,
+                "analyses": overall.analyses,
+                **{str(name): pooled_rho.mean for name, pooled_rho in by_experiment.items()},
+            }
+        )
+        values.append({(row["experiment"], row["group"]): row["value"] for row in analyses})
+    order = np.argsort([entry["parameters"] for entry in table], kind="stable")
+    table, values = [table[row] for row in order], [values[row] for row in order]
     if len(table) < 2:
-        raise InputError("one model has no trend over sizes: pass at least two runs")
+        raise InputError("a trend over model sizes needs at least two runs; got one")
     if len(table) == 2:
         both = [key for key in values[0] if key in values[1]]
         change = paired_test(
@@ -135,48 +179,48 @@ def by_size(
             np.array([values[1][key] for key in both]),
             rng=np.random.default_rng(seed),
         )
-        told = f"mean rise over {len(both)} analyses, sign flips"
-        return SizeTrend(table, change.mean, change.p, told)
-    trend, p, way = _trend([one["parameters"] for one in table], [one["mean"] for one in table],
-                           np.random.default_rng(seed))  # fmt: skip
-    return SizeTrend(table, trend, p, f"Spearman over {len(table)} models, {way}")
+        method = f"mean rise over {len(both)} analyses, sign flips"
+        return SizeTrend(table, change.mean, change.p, method)
+    parameters, means = ([entry[name] for entry in table] for name in ("parameters", "mean"))
+    trend, p, method = _trend(parameters, means, np.random.default_rng(seed))
+    return SizeTrend(table, trend, p, f"Spearman over {len(table)} models, {method}")
 
 
 def _trend(
     sizes: Sequence[float], means: Sequence[float], rng: np.random.Generator
 ) -> tuple[float, float, str]:
-    """Spearman's rho and its two-sided p over orders: all of them, or many."""
+    """Spearman's rho and its two-sided permutation p, exact for few models."""
     x, y = np.array(sizes, float), np.array(means, float)
-    seen = float(spearman(x, y)[0])
+    observed = float(spearman(x, y)[0])
     exact = factorial(len(x)) <= 50_000
     orders: Iterable[Any] = (
         permutations(range(len(x))) if exact else (rng.permutation(len(x)) for _ in range(9999))
     )
-    drawn = np.array([spearman(x, y[list(one)])[0] for one in orders])
-    hits = (np.abs(drawn) >= abs(seen) - 1e-9).sum()
-    p = hits / len(drawn) if exact else (hits + 1) / (len(drawn) + 1)
-    return seen, float(p), "all orders" if exact else "random orders"
+    permuted = np.array([spearman(x, y[list(order)])[0] for order in orders])
+    hits = (np.abs(permuted) >= abs(observed) - 1e-9).sum()
+    p = hits / len(permuted) if exact else (hits + 1) / (len(permuted) + 1)
+    return observed, float(p), "all orders" if exact else "random orders"
 
 
 def pooled_rows(table: pa.Table, constants: dict[str, Any]) -> pa.Table:
-    """One model's mean rho by experiment and over all, at each k; sd beside it."""
-    found = [one for one in table.to_pylist() if one["metric"] == "rho" and one["k"]]
-    found = [one for one in found if one["value"] is not None]
+    """One model's mean and standard deviation of rho, by experiment and k, and over all."""
+    rhos = [row for row in table.to_pylist() if row["metric"] == "rho" and row["k"]]
+    rhos = [row for row in rhos if row["value"] is not None]
     units: dict[tuple[str | None, int | None], list[float]] = {}
-    for one in found:
-        units.setdefault((one["experiment"], one["k"]), []).append(one["value"])
-    last = {one["experiment"]: one["k"] for one in found}  # each experiment's largest k
+    for row in rhos:
+        units.setdefault((row["experiment"], row["k"]), []).append(row["value"])
+    last = {row["experiment"]: row["k"] for row in rhos}  # each experiment's largest k
     if len(last) > 1:
-        units[None, None] = [one["value"] for one in found if one["k"] == last[one["experiment"]]]
+        units[None, None] = [row["value"] for row in rhos if row["k"] == last[row["experiment"]]]
     tables = []
     for (name, k), values in units.items():
-        one = pooled(values)
-        shared = {**constants, "experiment": name, "k": k, "n": one.analyses}
+        row = pooled(values)
+        shared = {**constants, "experiment": name, "k": k, "n": row.analyses}
         tables.append(
             rows(1, **shared, metric="rho_mean",
-                 **columns(one.mean, interval=Interval(edges=(one.ci_low, one.ci_high),
+                 **columns(row.mean, interval=Interval(edges=(row.ci_low, row.ci_high),
                                                        method="Fisher z over analyses")))
         )  # fmt: skip
-        if one.analyses > 1:
-            tables.append(rows(1, **shared, metric="rho_sd", value=one.sd))
+        if row.analyses > 1:
+            tables.append(rows(1, **shared, metric="rho_sd", value=row.sd))
     return combined(tables)

@@ -1,4 +1,4 @@
-"""Where the truth is known: does a metric order words and groups as was planted?"""
+"""Agreement of a metric with the planted truth, where that is known."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats
 
-DRAWS = 200  # of words, for the interval
+DRAWS = 200  # bootstrap resamples of words, for the interval
 
 
 def agreement(
-    figure: MetricEstimate,
+    estimate: MetricEstimate,
     layout: RowLayout,
     truth: Floats | None,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],
 ) -> pa.Table:
-    """Spearman's correlation of values and planted truth, over words and groups."""
+    """Spearman's correlation of estimates and planted truth, over words and groups."""
     words = [level for level in layout.levels if level[0].concept][-1]
     if truth is None or len(words) < 3:
         return combined([])
-    value, planted = means(figure.values, words), means(truth, words)
-    known = ~np.isnan(value + planted).any(axis=1)
-    value, planted = value[known], planted[known]
-    if len(value) < 3 or np.ptp(planted) < 1e-9:  # nothing was planted, so there is no order
+    value, planted = means(estimate.values, words), means(truth, words)
+    defined_rows = ~np.isnan(value + planted).any(axis=1)
+    value, planted = value[defined_rows], planted[defined_rows]
+    if len(value) < 3 or np.ptp(planted) < 1e-9:  # nothing was planted: no order to agree with
         return combined([])
     drawn = rng.integers(0, len(value), (DRAWS, len(value)))
-    again = [_rho(value[some], planted[some]) for some in drawn]
+    resampled = [_rho(value[words_drawn], planted[words_drawn]) for words_drawn in drawn]
     return rows(
         1,
         **constants,
         metric="spearman",
-        experiment=f"{figure.metric} against planted",
-        attribute=figure.groups.attribute,
-        k=figure.k,
+        experiment=f"{estimate.metric} against planted",
+        attribute=estimate.groups.attribute,
+        k=estimate.k,
         ideal=1.0,
         **columns(
             _rho(value, planted),
             interval=Interval(
-                edges=defined.quantile(np.array(again), (0.025, 0.975)),
+                edges=defined.quantile(np.array(resampled), (0.025, 0.975)),
                 method="bootstrap over words",
             ),
         ),
         n=int(value.size),
-        n_undefined=int((~known).sum()),
+        n_undefined=int((~defined_rows).sum()),
     )
 
 

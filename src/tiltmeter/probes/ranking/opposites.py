@@ -1,8 +1,8 @@
-"""WEAT of the prompts themselves: are favourable words nearer to a group than their opposites are?
+"""WEAT of the prompts: are favourable words closer to a group than their opposites?
 
 Berg et al. (2022, App. A and C): targets are texts, attributes are images. X are the favourable
-words of some pairs, Y their opposites, A the images of one group and B all others. They found its
-sign to change with the wording: so each template has its own row, beside the mean over all.
+words of some pairs, Y their opposites, A the images of one group and B all others. They found that
+its sign changes with the wording, so each template has its own row, next to the mean over all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tiltmeter.results import RESULTS, rows
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
-FEWEST_PAIRS = 4  # 70 partitions: with fewer no p-value can be small
+FEWEST_PAIRS = 4  # 70 partitions: with fewer, no p-value can be small
 DRAWS = 1000  # random partitions of the words
 UNDEFINED = "all of these words have the same score"
 
@@ -34,23 +34,25 @@ def opposites(
 ) -> pa.Table:
     """Effect sizes d for each group and template, and their means; no rows with too few pairs.
 
-    The null deals the words out anew to X and Y, alike in all templates and for all groups.
+    The null permutes the words between X and Y, in the same way for all templates and groups.
     """
-    at, templates = _places(prompts, pairs)  # templates x words, favourable ones first
+    rows_of, templates = _places(prompts, pairs)  # templates x words, favourable ones first
     if not templates:
         return RESULTS.empty_table()
-    half = at.shape[1] // 2
+    half = rows_of.shape[1] // 2
     favourable = np.arange(2 * half) < half
-    s, drawn = gaps(at)
+    s, drawn = gaps(rows_of)
     value = _effects(s, favourable[None])[0]  # templates x groups
-    dealt = rng.permuted(np.tile(favourable, (DRAWS, 1)), axis=1)
-    null = _effects(s, dealt)  # draws x templates x groups
-    boot = np.array([_effects(one, favourable[None])[0] for one in drawn])
+    permuted = rng.permuted(np.tile(favourable, (DRAWS, 1)), axis=1)
+    null = _effects(s, permuted)  # draws x templates x groups
+    boot = np.array([_effects(effects, favourable[None])[0] for effects in drawn])
     boot = boot.reshape(len(drawn), *value.shape)
     if len(templates) > 1:
-        value, null, boot = (np.concatenate([one, one.mean(axis=-2, keepdims=True)], axis=-2)
-                             for one in (value, null, boot))  # fmt: skip
-    named = [*templates, *([None] if len(templates) > 1 else [])]
+        value, null, boot = (
+            np.concatenate([effects, effects.mean(axis=-2, keepdims=True)], axis=-2)
+            for effects in (value, null, boot)
+        )
+    template_names = [*templates, *([None] if len(templates) > 1 else [])]
     size = len(groups.names)
     notes: list[str | None] = [None] * (len(templates) * size)
     if len(templates) > 1:
@@ -63,28 +65,32 @@ def opposites(
         experiment="favourable against unfavourable words, caliskan",
         target=f"{half} pairs of opposites",
         attribute=groups.attribute,
-        group=list(groups.names) * len(named),
-        template=[name for name in named for _ in range(size)],
+        group=list(groups.names) * len(template_names),
+        template=[name for name in template_names for _ in range(size)],
         ideal=0.0,
         **columns(value, null=null, side="two", family="holm", interval=Interval(boot=boot)),
         ci_method="bootstrap over images" if len(boot) else None,
         n=len(groups),
-        n_group=groups.counts.tolist() * len(named),
+        n_group=groups.counts.tolist() * len(template_names),
         note=[UNDEFINED if np.isnan(v) else n for v, n in zip(value.ravel(), notes, strict=True)],
     )
 
 
 def _places(prompts: Sequence[Prompt], pairs: Sequence[tuple[str, str]]) -> tuple[Ints, list[str]]:
-    """Prompts of the pairs' words, templates x words, in templates that all of them stand in."""
-    row = {(one.template, one.concept): at for at, one in enumerate(prompts) if one.role == "word"}
-    templates = list(dict.fromkeys(template for template, _ in row))
-    words = {word for _, word in row}
-    whole = [pair for pair in pairs if words.issuperset(pair)]
-    listed = [one for one, _ in whole] + [other for _, other in whole]
-    if len(whole) < FEWEST_PAIRS:
+    """Prompts of the pairs' words, templates x words, for the templates that all words share."""
+    row_of = {
+        (prompt.template, prompt.concept): row
+        for row, prompt in enumerate(prompts)
+        if prompt.role == "word"
+    }
+    templates = list(dict.fromkeys(template for template, _ in row_of))
+    words = {word for _, word in row_of}
+    complete = [pair for pair in pairs if words.issuperset(pair)]
+    listed = [prompt for prompt, _ in complete] + [other for _, other in complete]
+    if len(complete) < FEWEST_PAIRS:
         return np.empty((0, 0), int), []
-    shared = [t for t in templates if all((t, word) in row for word in listed)]
-    return np.array([[row[t, word] for word in listed] for t in shared], int), shared
+    shared = [t for t in templates if all((t, word) in row_of for word in listed)]
+    return np.array([[row_of[t, word] for word in listed] for t in shared], int), shared
 
 
 def _effects(s: Floats, in_x: Ints) -> Floats:

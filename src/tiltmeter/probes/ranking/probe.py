@@ -1,12 +1,12 @@
-"""Which images come first for a word, and how near is each group to it? (Berg et al. 2022, So-B-IT)
+"""Ranking and association metrics of words over images (Berg et al. 2022, So-B-IT).
 
-For every prompt the images are ranked by cosine. Skew, MaxSkew, MinSkew and the entropy of the
-top k, NDKL of the whole ranking, and C-ASC of the cosines themselves, for every attribute; each
-with its null (exact where it can be), interval, family-wise p-value, and p among neutral words.
-Of a re-ranker the order that it shows is measured instead, and its cosines are not.
+Every prompt ranks the images by cosine. Measured for every attribute: Skew, MaxSkew, MinSkew and
+entropy of the top k, NDKL of the whole ranking, and C-ASC of the cosines; each with its null (exact
+where possible), interval, family-wise p-value, and p-value among neutral words. For a re-ranker its
+order is measured, and its cosines are not.
 
-How images are ranked is the engine's business (`tiltmeter.engine.ranking`): in one piece, or by
-parts. What is made of it here is the same.
+The engine ranks the images (`tiltmeter.engine.ranking`), in one piece or by parts; the rows made
+here are the same.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
 from tiltmeter.engine.ranking.parts import PartsRanking
-from tiltmeter.engine.ranking.reranked import noted, reordering_of
+from tiltmeter.engine.ranking.reranked import reordering_of, with_rerank_note
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.engine.ranking.whole import WholeRanking
 from tiltmeter.engine.vectors import InMemoryVectors, Vectors
@@ -40,17 +40,17 @@ from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
-#: Estimates whose statistics are made at one time where a GPU draws: more took no less time.
+#: Estimates tabulated in parallel while a GPU resamples; more threads were not faster.
 THREADS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class RankingBackend:
-    """On which engine and device images are ranked, and where their embeddings are."""
+    """Engine and device that rank the images, and where the image embeddings are."""
 
     engine: Engine = LocalEngine()  # noqa: RUF009
-    device: str = "cpu"  # of `local`: tensors on `cuda`
-    images: Vectors | None = None  # None: those that come with the faces, or the model's
+    device: str = "cpu"  # of the local engine: `cpu` or `cuda`
+    images: Vectors | None = None  # None: those that come with the faces, otherwise the model's
     progress: Progress = lambda what, share: None
 
     def start(self, job: RankingJob, rng: np.random.Generator) -> Ranking:
@@ -58,17 +58,20 @@ class RankingBackend:
             return WholeRanking(job, rng, self.device, self.progress)
         if self.device != "cpu":
             raise InputError(
-                f"--option ranking.device={self.device} takes --engine local: by parts, images "
-                "are ranked on the processor"
+                f"--option ranking.device={self.device} needs --engine local: the other engines "
+                "rank on the CPU"
             )
         return PartsRanking(job, rng, self.engine, self.progress)
 
-    def record(self, found: Ranking, images: int) -> dict[str, Any]:
-        """How many images were ranked by parts, and which parts could not be read."""
+    def record(self, ranked: Ranking, images: int) -> dict[str, Any]:
+        """Number of images ranked by parts, and the parts that could not be read."""
         if self.engine.name == "local":
             return {}
-        lost = {str(at): why for at, (why, _) in found.failed.items()}
-        return {"images": images - sum(n for _, n in found.failed.values()), "parts_not_read": lost}
+        not_read = {str(first): reason for first, (reason, _) in ranked.failed.items()}
+        return {
+            "images": images - sum(n for _, n in ranked.failed.values()),
+            "parts_not_read": not_read,
+        }
 
 
 def ranking(
@@ -84,10 +87,35 @@ def ranking(
 ) -> ProbeResult:
     """Skew, MaxSkew, MinSkew, NDKL, entropy and C-ASC, with nulls, intervals and neutral words.
 
-    Where both words of enough `pairs` (a favourable one, its opposite) are among the prompts, WEAT
-    as well. `where` says on which engine and device, and where the image embeddings are.
-    Returns rows of RESULTS, for each word its top images by id, and counts that others can
-    recompute the metrics from. On a GPU, sums in another order may round differently.
+    Parameters
+    ----------
+    model : TextEncoder
+        The model to audit.
+    faces : Faces
+        Images with group labels.
+    prompts : sequence of Prompt
+        Words, and neutral words as a reference, in templates.
+    attributes : sequence of str
+        Attributes and intersections whose groups are compared.
+    convention : Convention
+        k and the definitions of the metrics.
+    resampling : Resampling
+        Numbers of permutations and bootstrap resamples, and the seed.
+    where : RankingBackend, optional
+        Engine, device and image embeddings. On a GPU, sums in another order may round differently.
+    pairs : sequence of (str, str)
+        Favourable words and their opposites. WEAT is measured as well if enough are prompts.
+
+    Returns
+    -------
+    ProbeResult
+        Rows of RESULTS, the top images of each word by id, and counts from which the metrics can be
+        recomputed.
+
+    Raises
+    ------
+    InputError
+        If there is no word to measure, or if embeddings and labels do not match.
     """
     where = where or RankingBackend()
     convention = convention.on(faces.name, faces.groups)
@@ -95,9 +123,9 @@ def ranking(
     reorder = reordering_of(model, faces)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
     rng = np.random.default_rng(resampling.seed)
-    spoken = text_embeddings(model, prompts)
+    text_vectors = text_embeddings(model, prompts)
     job = RankingJob(
-        np.asarray(unit(spoken, "texts")),
+        np.asarray(unit(text_vectors, "texts")),
         words,
         where.images or InMemoryVectors(image_embeddings(model, faces)),
         groups,
@@ -106,48 +134,54 @@ def ranking(
         resampling,
         reorder,
     )
-    found = where.start(job, rng)
+    ranked = where.start(job, rng)
     constants = constants_of(model, faces, convention, resampling.seed)
     layout = RowLayout.of(prompts)
-    # nothing was planted in an order that is not the model's
+    # the planted truth holds for the model's own order only
     planted = faces.truth if reorder is None else None
 
     def tabulated(drawn: Drawn) -> list[pa.Table]:
-        estimate, own = drawn
-        rows = estimate_rows(estimate, layout, prompts, planted, rng=own, constants=constants)
-        return [noted(table, reorder) for table in rows]
+        estimate, estimate_rng = drawn
+        rows = estimate_rows(
+            estimate, layout, prompts, planted, rng=estimate_rng, constants=constants
+        )
+        return [with_rerank_note(table, reorder) for table in rows]
 
     tables: list[pa.Table] = []
-    for turn in found.turns():
-        if where.device == "cpu":  # its cores are busy with one estimate, its memory with two
-            tables += [table for drawn in turn for table in tabulated(drawn)]
+    for batch in ranked.turns():
+        if where.device == "cpu":  # one estimate keeps all cores busy
+            tables += [table for drawn in batch for table in tabulated(drawn)]
             continue
         with ThreadPoolExecutor(THREADS) as pool:
-            tables += [table for some in pool.map(tabulated, turn) for table in some]
-    for sample in found.samples:
+            tables += [
+                table for estimate_tables in pool.map(tabulated, batch) for table in estimate_tables
+            ]
+    for sample in ranked.samples:
         for name, gaps in sample.gaps.items():
-            own = sample.groups[name]
-            tables.append(opposites(gaps, own, prompts, pairs, rng=rng, constants=constants))
-    shown = list(_instances(found, faces, prompts[:words], convention, constants))
+            sample_groups = sample.groups[name]
+            tables.append(
+                opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
+            )
+    top_images = list(_instances(ranked, faces, prompts[:words], convention, constants))
     where.progress("done", 1.0)
     return ProbeResult(
         combined(tables),
-        shown[0] if len(shown) == 1 else combined(shown, INSTANCES),
-        {"counts": counts_table(found.samples, prompts, convention, constants),
-         "texts": kept_texts(prompts[:words], spoken)},
-        where.record(found, len(faces)),
+        top_images[0] if len(top_images) == 1 else combined(top_images, INSTANCES),
+        {"counts": counts_table(ranked.samples, prompts, convention, constants),
+         "texts": kept_texts(prompts[:words], text_vectors)},
+        where.record(ranked, len(faces)),
     )  # fmt: skip
 
 
 def _instances(
-    found: Ranking,
+    ranked: Ranking,
     faces: Faces,
     prompts: Sequence[Prompt],
     convention: Convention,
     constants: dict[str, object],
 ) -> Iterator[pa.Table]:
     """The top images of each word's prompts, sample by sample."""
-    for sample in found.samples:
+    for sample in ranked.samples:
         if sample.top is not None:
             top, scores = sample.top
             rows, by, experiment = sample.rows, convention.balance, None
@@ -157,28 +191,28 @@ def _instances(
             yield instances(constants, faces, prompts, top, scores, experiment)
 
 
-def _run(model: TextEncoder, data: Mapping[str, Any], setting: AuditContext) -> ProbeResult:
-    ranked = setting.embedded(data["faces"])
-    device = setting.options.get("device", "cpu")
-    found = ranking(
+def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
+    ranked = context.embedded(data["faces"])
+    device = context.options.get("device", "cpu")
+    result = ranking(
         model,
         ranked.faces,
-        prompts=setting.prompts(),
-        attributes=setting.attributes_of(ranked.faces),
-        convention=setting.convention,
-        resampling=setting.resampling,
-        where=RankingBackend(setting.engine, device, ranked.images, setting.progress),
+        prompts=context.prompts(),
+        attributes=context.attributes_of(ranked.faces),
+        convention=context.convention,
+        resampling=context.resampling,
+        where=RankingBackend(context.engine, device, ranked.images, context.progress),
         pairs=opposite_words(),
     )
-    if setting.strict and found.record.get("parts_not_read"):
-        raise InputError(next(iter(found.record["parts_not_read"].values())))
-    if not setting.keep_vectors:
-        return found._replace(kept={"counts": found.kept["counts"]})
-    return found._replace(kept={**found.kept, "faces": kept_faces(ranked)})
+    if context.strict and result.record.get("parts_not_read"):
+        raise InputError(next(iter(result.record["parts_not_read"].values())))
+    if not context.keep_vectors:
+        return result._replace(kept={"counts": result.kept["counts"]})
+    return result._replace(kept={**result.kept, "faces": kept_faces(ranked)})
 
 
 PROBE = Probe(
-    "Who comes up for a word, and how near? C-ASC, Skew, MaxSkew, MinSkew, entropy, NDKL.",
+    "Ranking of images by words: C-ASC, Skew, MaxSkew, MinSkew, entropy, NDKL.",
     _run,
     needs=("faces",),
     options={"device": "cpu"},

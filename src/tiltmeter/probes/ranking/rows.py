@@ -1,4 +1,4 @@
-"""What a ranking's estimates become: rows of results, and the images that came up, by id."""
+"""Rows of results from a ranking's estimates, and the top images by id."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ Planted = Callable[[str, Sequence[Prompt], Groups], Floats | None]
 
 
 def words_first(prompts: Sequence[Prompt]) -> tuple[list[Prompt], int]:
-    """Prompts of words, how many they are, and then placebos: only words need the costly draws."""
-    found = sorted(prompts, key=lambda prompt: prompt.role != "word")
-    words = sum(prompt.role == "word" for prompt in found)
-    if any(prompt.category == "placebo" for prompt in found[:words]):
-        raise InputError("the category 'placebo' is kept for placebos: give those words another")
+    """Sort words before neutral words, and count the words: only these get the costly draws."""
+    ordered = sorted(prompts, key=lambda prompt: prompt.role != "word")
+    words = sum(prompt.role == "word" for prompt in ordered)
+    if any(prompt.category == "placebo" for prompt in ordered[:words]):
+        raise InputError(
+            "the category 'placebo' is reserved for neutral words: rename that category"
+        )
     if not words:
-        raise InputError("there is no word to measure: every prompt is a placebo")
-    return found, words
+        raise InputError("there is no word to measure: every prompt is a neutral word")
+    return ordered, words
 
 
 def constants_of(
     model: object, faces: Faces, convention: Convention, seed: int
 ) -> dict[str, object]:
-    """What all rows of a run have."""
+    """Columns that are the same in all rows."""
     return {
         "probe": "ranking",
         "model": getattr(model, "name", type(model).__name__),
@@ -54,7 +56,7 @@ def estimate_rows(
     rng: np.random.Generator,
     constants: dict[str, object],
 ) -> list[pa.Table]:
-    """Its values on every level; what its spread is made of; whether it orders as was planted."""
+    """Rows of one estimate: values on every level, shares of variance, agreement with the truth."""
     truth = None if planted is None else planted(estimate.metric, prompts, estimate.groups)
     table = tabulate(estimate, layout, truth=truth, rng=rng, constants=constants)
     return [
@@ -65,9 +67,9 @@ def estimate_rows(
 
 
 def with_family(table: pa.Table) -> pa.Table:
-    """Family-wise p-values and verdicts for words: by Holm, where there were no permutations.
+    """Family-wise p-values by Holm where there were no permutations, and verdicts for words.
 
-    Prompts are one family, words in several templates another.
+    Prompts are one family, words over all templates another.
     """
     p, p_placebo, p_fwer = (
         np.array(table[name].to_pylist(), float) for name in ("p", "p_placebo", "p_fwer")
@@ -76,18 +78,18 @@ def with_family(table: pa.Table) -> pa.Table:
         np.array(table[name].to_pylist(), object) for name in ("concept", "category", "template")
     )
     word = (concept != None) & (category != "placebo")  # noqa: E711
-    told = np.zeros(len(p), bool)
+    adjusted_by_holm = np.zeros(len(p), bool)
     if not np.isfinite(p_fwer[word]).any():
         for level in (template == None, template != None):  # noqa: E711
             adjusted = holm(np.where(word & level, p, np.nan))
-            told |= np.isfinite(adjusted)
+            adjusted_by_holm |= np.isfinite(adjusted)
             p_fwer = np.where(np.isfinite(adjusted), adjusted, p_fwer)
     columns = {
         "p_fwer": p_fwer,
         "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],
         "note": [
             "; ".join(filter(None, (note, "p_fwer by Holm" if new else None))) or None
-            for new, note in zip(told, table["note"].to_pylist(), strict=True)
+            for new, note in zip(adjusted_by_holm, table["note"].to_pylist(), strict=True)
         ],
     }
     for name, values in columns.items():
@@ -107,15 +109,17 @@ def instances(
 ) -> pa.Table:
     """The top images of each word's prompts: ids, scores and groups, never pixels."""
     rows, k = top.shape
-    at = top.ravel()
-    attributes, count = list(faces.groups.values()), len(at)
-    # the names of all groups in one list, and of each image those that are its own
-    begins = np.cumsum([0, *(len(one.names) for one in attributes)])
-    own = np.stack([g.codes[at] + first for g, first in zip(attributes, begins[:-1], strict=True)])
+    image_rows = top.ravel()
+    attributes, count = list(faces.groups.values()), len(image_rows)
+    # group names of all attributes in one list, and each image's positions in it
+    begins = np.cumsum([0, *(len(attribute.names) for attribute in attributes)])
+    codes = np.stack(
+        [g.codes[image_rows] + first for g, first in zip(attributes, begins[:-1], strict=True)]
+    )
     groups = pa.MapArray.from_arrays(
-        np.arange(0, own.size + 1, len(attributes), dtype=np.int32),
+        np.arange(0, codes.size + 1, len(attributes), dtype=np.int32),
         _chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
-        _chosen([name for one in attributes for name in one.names], own.T.ravel()),
+        _chosen([name for attribute in attributes for name in attribute.names], codes.T.ravel()),
     )
     columns = {
         "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
@@ -123,7 +127,7 @@ def instances(
         "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
         "concept": _chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
         "template": _chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "id": _chosen(faces.ids, at),
+        "id": _chosen(faces.ids, image_rows),
         "groups": groups,
         "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
         "score": pa.array(scores.ravel(), pa.float64()),
@@ -132,6 +136,6 @@ def instances(
     return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
 
 
-def _chosen(names: Sequence[str], at: Ints) -> pa.Array:
-    """The names at some places, without a Python string for each of millions."""
-    return pa.array(names, pa.string()).take(pa.array(at))
+def _chosen(names: Sequence[str], positions: Ints) -> pa.Array:
+    """Names at the given positions, without a Python string for each of millions."""
+    return pa.array(names, pa.string()).take(pa.array(positions))

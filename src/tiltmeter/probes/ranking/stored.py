@@ -1,9 +1,9 @@
-"""What a run keeps of a ranking: counts to recompute metrics from, texts, and images' embeddings.
+"""Tables that a run keeps of a ranking: counts, texts and image embeddings.
 
-A row of COUNTS is a prompt and an attribute: the groups and their sizes, count, mean and centred
-second moment of the scores of each group, and how many of each group are among the top k: nothing
-about one image. `texts` has the texts of words with their embeddings. `faces` has the images' ids
-and labels, and their embeddings; where a store keeps those, its name for each image.
+A row of COUNTS is one prompt and attribute: the groups and their sizes, mean and centred second
+moment of each group's scores, and the number of each group in the top k. The metrics can be
+recomputed from them, and they say nothing about single images. `texts` has the words' texts and
+embeddings. `faces` has ids, labels and embeddings of the images, or their keys in a store.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tiltmeter.engine.ranking.job import SampleSummary
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.types import Floats, Prompt
 
-#: Bytes of image embeddings that a run keeps itself; more than these need a store.
+#: A run keeps at most so many bytes of image embeddings itself; more need a store.
 MOST_KEPT = 2**26
-LABEL = "label "  # before the name of an attribute: ids and embeddings are columns too
+LABEL = "label "  # prefix of attribute columns, next to `id` and `vector`
 PROMPT = ("text", "concept", "template", "category", "pos")
 
 COUNTS = pa.schema(
@@ -36,7 +36,7 @@ COUNTS = pa.schema(
         ("pos", pa.string()),
         ("groups", pa.list_(pa.string())),
         ("sizes", pa.list_(pa.int64())),
-        ("mean", pa.list_(pa.float64())),  # null where an order was shown that is not by score
+        ("mean", pa.list_(pa.float64())),  # null for a re-ranker, whose order is not by score
         ("m2", pa.list_(pa.float64())),
         ("k", pa.list_(pa.int64())),
         ("top", pa.list_(pa.list_(pa.float64()))),  # for each k, for each group
@@ -51,14 +51,14 @@ def counts_table(
     constants: dict[str, object],
 ) -> pa.Table:
     """COUNTS of a ranking."""
-    said = {name: [getattr(prompt, name) for prompt in prompts]
+    prompt_columns = {name: [getattr(prompt, name) for prompt in prompts]
             for name in ("concept", "template", "category", "role", "pos")}  # fmt: skip
     ks, count, tables = sorted(convention.k), len(prompts), []
     for sample in samples:
         for name, groups in sample.groups.items():
-            moments, tops = sample.moments.get(name), sample.counts[name]
+            moments, top_counts = sample.moments.get(name), sample.counts[name]
             columns: dict[str, Any] = {
-                **said,
+                **prompt_columns,
                 **{key: [constants[key]] * count for key in ("model", "dataset")},
                 "attribute": [groups.attribute] * count,
                 "groups": [list(groups.names)] * count,
@@ -66,7 +66,7 @@ def counts_table(
                 "mean": [None] * count if moments is None else np.asarray(moments.mean).tolist(),
                 "m2": [None] * count if moments is None else np.asarray(moments.m2).tolist(),
                 "k": [ks] * count,
-                "top": np.stack([tops[k] for k in ks], axis=1).astype(float).tolist(),
+                "top": np.stack([top_counts[k] for k in ks], axis=1).astype(float).tolist(),
             }
             arrays = [pa.array(columns[field.name], field.type) for field in COUNTS]
             tables.append(pa.table(arrays, schema=COUNTS))
@@ -74,13 +74,13 @@ def counts_table(
 
 
 def kept_texts(prompts: Sequence[Prompt], embeddings: Floats) -> pa.Table:
-    """The texts of words, which come first among those embedded."""
+    """Texts of words with their embeddings; words come before neutral words."""
     columns = {name: [getattr(prompt, name) for prompt in prompts] for name in PROMPT}
     return pa.table({**columns, "vector": vector_column(embeddings[: len(prompts)])})
 
 
 def kept_faces(ranked: EmbeddedFaces) -> pa.Table:
-    """Ids and labels of images, and their embeddings, or the names that a store has for them."""
+    """Ids and labels of images, with their embeddings or their keys in a store."""
     faces, images = ranked.faces, ranked.images
     columns: dict[str, Any] = {"id": list(faces.ids)}
     for name, groups in faces.groups.items():
@@ -93,6 +93,6 @@ def kept_faces(ranked: EmbeddedFaces) -> pa.Table:
 
 
 def vector_column(vectors: Floats) -> pa.Array:
-    """Rows of a matrix, in single precision."""
+    """A matrix as a column of float32 rows."""
     flat = np.ascontiguousarray(vectors, np.float32)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), flat.shape[1])

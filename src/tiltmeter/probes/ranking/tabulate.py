@@ -1,6 +1,6 @@
-"""Estimates become rows, on every level at which a reader looks.
+"""Rows of results from estimates, on four levels.
 
-Each prompt, each concept (mean over its templates), each category, and all words together.
+These are: each prompt, each concept (mean over its templates), each category, and all words.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, v
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, Prompt
 
-ALIKE = "null and interval as if all prompts moved alike: on the safe side"
+ALIKE = "null and interval assume that all prompts vary together, which is conservative"
 
 
 @dataclass(frozen=True, eq=False)
 class RowUnit:
-    """What one row speaks of: some prompts, and the word and template that each belongs to."""
+    """The prompts that one row averages, with the word and template of each."""
 
     prompts: Ints
     words: Ints
@@ -43,30 +43,32 @@ class RowUnit:
 
 
 Level = list[RowUnit]
-#: What a word is compared within: its part of speech and its templates.
+#: Part of speech and templates: a word is compared with neutral words of the same kind.
 Kind = tuple[str, tuple[str, ...]]
 
 
 def concepts(prompts: Sequence[Prompt]) -> Level:
-    """Each word, in each category it stands in, with all its prompts."""
+    """Each word, in each of its categories, with all its prompts."""
     members: dict[tuple[str, str, str], list[int]] = {}
     for row, prompt in enumerate(prompts):
         if prompt.role == "word":
             members.setdefault((prompt.concept, prompt.category, prompt.pos), []).append(row)
     return [
-        _unit(prompts, at, word, concept, category or None)
-        for word, ((concept, category, _), at) in enumerate(members.items())
+        _unit(prompts, prompt_rows, word, concept, category or None)
+        for word, ((concept, category, _), prompt_rows) in enumerate(members.items())
     ]
 
 
 def _unit(
-    prompts: Sequence[Prompt], at: list[int], word: int, concept: str, category: str | None
+    prompts: Sequence[Prompt], prompt_rows: list[int], word: int, concept: str, category: str | None
 ) -> RowUnit:
-    templates = [prompts[row].template for row in at]
-    only = templates[0] or None if len(at) == 1 else None
-    # a number that is the same wherever the template is
+    templates = [prompts[row].template for row in prompt_rows]
+    template = templates[0] or None if len(prompt_rows) == 1 else None
+    # the same template has the same code everywhere
     codes = np.array([zlib.crc32(template.encode()) for template in templates])
-    return RowUnit(np.array(at), np.full(len(at), word), codes, concept, category, only)
+    return RowUnit(
+        np.array(prompt_rows), np.full(len(prompt_rows), word), codes, concept, category, template
+    )
 
 
 def _kind(unit: RowUnit, prompts: Sequence[Prompt]) -> Kind:
@@ -76,16 +78,20 @@ def _kind(unit: RowUnit, prompts: Sequence[Prompt]) -> Kind:
 
 
 def placebos_of(kind: Kind, prompts: Sequence[Prompt]) -> Level:
-    """Placebos of one part of speech, each in all of the templates."""
+    """Neutral words of one part of speech that are in all of the templates."""
     pos, templates = kind
-    at: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for row, prompt in enumerate(prompts):
         if prompt.role == "placebo" and prompt.pos == pos and prompt.template in templates:
-            at.setdefault(prompt.concept, []).append(row)
-    whole = [(concept, found) for concept, found in at.items() if len(found) == len(templates)]
+            rows_of.setdefault(prompt.concept, []).append(row)
+    complete = [
+        (concept, prompt_rows)
+        for concept, prompt_rows in rows_of.items()
+        if len(prompt_rows) == len(templates)
+    ]
     return [
-        _unit(prompts, found, word, concept, "placebo")
-        for word, (concept, found) in enumerate(whole)
+        _unit(prompts, prompt_rows, word, concept, "placebo")
+        for word, (concept, prompt_rows) in enumerate(complete)
     ]
 
 
@@ -99,9 +105,9 @@ def _joined(units: Level, category: str | None) -> RowUnit:
 
 
 def means(values: Floats, level: Level) -> Floats:
-    """Mean over each unit's words of the mean over the word's prompts; axis -2 holds prompts.
+    """Mean over each unit's words of the mean over the word's prompts; axis -2 is prompts.
 
-    A mean over several values leaves out undefined ones; it is undefined where all are.
+    Undefined values are left out; a mean of only undefined values is undefined.
     """
     if all(len(unit.prompts) == 1 for unit in level):
         return values[..., np.concatenate([unit.prompts for unit in level]), :]
@@ -109,7 +115,7 @@ def means(values: Floats, level: Level) -> Floats:
 
 
 def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
-    """`means` of draws."""
+    """`means` of each draw."""
     if all(len(unit.prompts) == 1 for unit in level):
         return draws.at(np.concatenate([unit.prompts for unit in level]))
     return np.stack([_drawn_mean(draws, unit) for unit in level], axis=-2)
@@ -135,26 +141,26 @@ def _mean_of(part: Floats, unit: RowUnit) -> Floats:
 
 
 def _even(unit: RowUnit) -> Floats:
-    """A word counts as much as another, however many templates it has."""
+    """Weights that make every word count the same, however many templates it has."""
     _, inverse, counts = np.unique(unit.words, return_inverse=True, return_counts=True)
     return np.asarray(1 / counts[inverse])
 
 
 @dataclass(frozen=True, eq=False)
 class RowLayout:
-    """The rows that prompts call for: levels over words, and the placebos beside them."""
+    """The rows for a list of prompts: levels over words, and the neutral words to compare with."""
 
     levels: list[Level]
-    kinds: dict[Kind, Level]  # placebos
-    kind_of: list[list[Kind]]  # of each unit of each level; empty where there is no one concept
-    shown: list[Kind]  # placebos that concepts are compared with: they are listed too
-    #: Prompts of words that all stand in the same templates, words x templates.
+    kinds: dict[Kind, Level]  # neutral words
+    kind_of: list[list[Kind]]  # of each unit of each level; empty for totals
+    shown: list[Kind]  # neutral words that get rows of their own
+    #: Prompts of words that share their templates, words x templates.
     grids: dict[Kind, Ints]
 
     @classmethod
     def of(cls, prompts: Sequence[Prompt]) -> RowLayout:
         words = concepts(prompts)
-        # prompts are listed on their own only where a concept has several
+        # single prompts get rows only where a concept has several
         single = [
             RowUnit(unit.prompts[[i]], unit.words[[i]], unit.templates[[i]], unit.concept,
                  unit.category, prompts[unit.prompts[i]].template)
@@ -167,21 +173,25 @@ class RowLayout:
             for category in categories
         ]
         everything = [_joined(words, None)] if len(words) > 1 else []
-        found = [single, words, by_category if len(categories) > 1 else [], everything]
-        levels = [level for level in found if level]
+        all_levels = [single, words, by_category if len(categories) > 1 else [], everything]
+        levels = [level for level in all_levels if level]
         kinds = [
             [_kind(unit, prompts) for unit in level] if level[0].concept else [] for level in levels
         ]
-        placebos = {kind: placebos_of(kind, prompts) for of in kinds for kind in dict.fromkeys(of)}
-        alike: dict[Kind, Level] = {}
+        placebos = {
+            kind: placebos_of(kind, prompts)
+            for unit_kinds in kinds
+            for kind in dict.fromkeys(unit_kinds)
+        }
+        by_kind: dict[Kind, Level] = {}
         for unit in words:
-            alike.setdefault(_kind(unit, prompts), []).append(unit)
+            by_kind.setdefault(_kind(unit, prompts), []).append(unit)
         grids = {
             kind: np.stack([unit.prompts[np.argsort(unit.templates)] for unit in units])
-            for kind, units in alike.items()
+            for kind, units in by_kind.items()
             if len(kind[1]) > 1
         }
-        return cls(levels, placebos, kinds, list(alike), grids)
+        return cls(levels, placebos, kinds, list(by_kind), grids)
 
 
 def tabulate(
@@ -192,9 +202,9 @@ def tabulate(
     constants: dict[str, object],
     truth: Floats | None = None,
 ) -> pa.Table:
-    """Rows for one estimate on every level, and for the placebos that its concepts stand beside.
+    """Rows of one estimate on every level, and of the neutral words.
 
-    `truth` is what was planted, prompts x columns, where that is known.
+    `truth` is the planted truth, prompts x columns, if known.
     """
     if truth is None:
         truth = np.full(estimate.values.shape, np.nan)
@@ -217,14 +227,14 @@ def _against_placebos(
     estimate: MetricEstimate, level: Level, kinds: list[Kind], placebos: dict[Kind, Level]
 ) -> Floats:
     values = means(estimate.values, level)
-    found = np.full(values.shape, np.nan)
+    p_values = np.full(values.shape, np.nan)
     for kind in dict.fromkeys(kinds):
-        at = np.array([other == kind for other in kinds])
+        of_kind = np.array([other == kind for other in kinds])
         if len(placebos[kind]) >= FEWEST_PLACEBOS:
             pool = means(estimate.values, placebos[kind])
             for column in range(values.shape[1]):
-                found[at, column] = p_placebo(values[at, column], pool[:, column])
-    return found
+                p_values[of_kind, column] = p_placebo(values[of_kind, column], pool[:, column])
+    return p_values
 
 
 def _level_rows(
@@ -238,19 +248,19 @@ def _level_rows(
     placebo: bool = False,
 ) -> pa.Table:
     values = means(estimate.values, level)  # units x columns
-    units, many = values.shape
-    alone = np.array([len(unit.prompts) == 1 for unit in level])
+    units, n_columns = values.shape
+    single = np.array([len(unit.prompts) == 1 for unit in level])
     first = np.array([unit.prompts[0] for unit in level])
-    null, p, p_fwer = _against_null(estimate, level, values, alone, first, family=not placebo)
-    low, high, method = _intervals(estimate, level, values, alone, first, rng)
-    found = None
-    if level[0].concept and not placebo:  # totals have no placebos to be compared with
-        found = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
+    null, p, p_fwer = _against_null(estimate, level, values, single, first, family=not placebo)
+    low, high, method = _intervals(estimate, level, values, single, first, rng)
+    verdicts = None
+    if level[0].concept and not placebo:  # totals have no neutral words to compare with
+        verdicts = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
     counts = estimate.groups.counts
     names = estimate.groups.names
 
     def each(per_unit: Sequence[object]) -> list[object]:
-        return [entry for entry in per_unit for _ in range(many)]
+        return [entry for entry in per_unit for _ in range(n_columns)]
 
     return rows(
         values.size,
@@ -281,15 +291,15 @@ def _level_rows(
         ),
         p_fwer=p_fwer.ravel(),
         p_placebo=p_placebo.ravel(),
-        verdict=found,
-        note=_notes(estimate, values, alone, first),
+        verdict=verdicts,
+        note=_notes(estimate, values, single, first),
     )
 
 
-def _notes(estimate: MetricEstimate, values: Floats, alone: Ints, first: Ints) -> list[str | None]:
+def _notes(estimate: MetricEstimate, values: Floats, single: Ints, first: Ints) -> list[str | None]:
     remarks = estimate.notes or [None] * len(estimate.values)
     of_means = None if estimate.alike is None else ALIKE
-    of_units = [remarks[row] if a else of_means for row, a in zip(first, alone, strict=True)]
+    of_units = [remarks[row] if a else of_means for row, a in zip(first, single, strict=True)]
     return [
         estimate.undefined if np.isnan(value) else remark
         for remark, row in zip(of_units, values, strict=True)
@@ -301,7 +311,7 @@ def _against_null(
     estimate: MetricEstimate,
     level: Level,
     values: Floats,
-    alone: Ints,
+    single: Ints,
     first: Ints,
     *,
     family: bool,
@@ -309,9 +319,9 @@ def _against_null(
     """Null band, p and family-wise p of each unit and column."""
     empty = np.full(values.shape, np.nan)
     band, p, p_fwer = NullBand(empty.copy(), empty.copy(), empty.copy()), empty.copy(), empty.copy()
-    exact = bool(alone.all()) and estimate.exact_null is not None and estimate.exact_p is not None
+    exact = bool(single.all()) and estimate.exact_null is not None and estimate.exact_p is not None
     if estimate.null is not None and _reaches(estimate.null, level) and (family or not exact):
-        if exact:  # the draws are for the family alone, which takes them as they are made
+        if exact:  # only the family needs the draws, and streams them
             p_fwer = family_wise(values, estimate.null.only(first), estimate.side)
         else:
             draws = drawn_means(estimate.null, level)  # draws x units x columns
@@ -320,14 +330,14 @@ def _against_null(
             if family:
                 p_fwer = family_wise(values, draws, estimate.side)
     if estimate.exact_null is not None:
-        for to, known in zip(band, estimate.exact_null, strict=True):
-            to[alone] = known
+        for edge, exact_edge in zip(band, estimate.exact_null, strict=True):
+            edge[single] = exact_edge
     if estimate.exact_p is not None:
-        p[alone] = estimate.exact_p[first[alone]]
+        p[single] = estimate.exact_p[first[single]]
     if estimate.alike is not None:
-        for to, known in zip(band, band_of(estimate.alike), strict=True):
-            to[~alone] = known
-        p[~alone] = p_of_sample(values[~alone], estimate.alike, estimate.side)
+        for edge, exact_edge in zip(band, band_of(estimate.alike), strict=True):
+            edge[~single] = exact_edge
+        p[~single] = p_of_sample(values[~single], estimate.alike, estimate.side)
     return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 
 
@@ -335,30 +345,30 @@ def _intervals(
     estimate: MetricEstimate,
     level: Level,
     values: Floats,
-    alone: Ints,
+    single: Ints,
     first: Ints,
     rng: np.random.Generator,
 ) -> tuple[Floats, Floats, list[str]]:
     low, high = np.full(values.shape, np.nan), np.full(values.shape, np.nan)
-    method = ["bootstrap over images" if a else "crossed bootstrap" for a in alone]
+    method = ["bootstrap over images" if a else "crossed bootstrap" for a in single]
     edges = interval if estimate.regular else standard_error_interval
     if estimate.boot is not None and _reaches(estimate.boot, level):
-        if alone.any() and estimate.exact_ci is None:
-            drawn = estimate.boot.at(first[alone])
-            low[alone], high[alone] = edges(drawn, values[alone], estimate.stretch)
-        for row in np.flatnonzero(~alone):
+        if single.any() and estimate.exact_ci is None:
+            drawn = estimate.boot.at(first[single])
+            low[single], high[single] = edges(drawn, values[single], estimate.stretch)
+        for row in np.flatnonzero(~single):
             unit = level[row]
-            at = unit.prompts
-            drawn = crossed_means(estimate.boot.at(at), unit.words, unit.templates, rng)
-            few = crossed_stretch(estimate.values[at], unit.words, unit.templates, drawn)
-            low[row], high[row] = edges(drawn, values[row], estimate.stretch * few)
+            prompts = unit.prompts
+            drawn = crossed_means(estimate.boot.at(prompts), unit.words, unit.templates, rng)
+            stretch = crossed_stretch(estimate.values[prompts], unit.words, unit.templates, drawn)
+            low[row], high[row] = edges(drawn, values[row], estimate.stretch * stretch)
         method = [m if estimate.regular else f"{m}, standard error" for m in method]
-    if estimate.exact_ci is not None and alone.any():
-        low[alone], high[alone] = (edge[first[alone]] for edge in estimate.exact_ci)
-        method = [estimate.exact_ci_method if a else m for a, m in zip(alone, method, strict=True)]
+    if estimate.exact_ci is not None and single.any():
+        low[single], high[single] = (edge[first[single]] for edge in estimate.exact_ci)
+        method = [estimate.exact_ci_method if a else m for a, m in zip(single, method, strict=True)]
     return low, high, method
 
 
 def _reaches(draws: BootstrapDraws, level: Level) -> bool:
-    """Whether draws were made for all of the level's prompts: the costly ones are for words."""
+    """Whether all prompts of the level have draws: the costly ones are made for words only."""
     return bool(max(unit.prompts.max() for unit in level) < draws.prompts)

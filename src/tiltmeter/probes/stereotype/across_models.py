@@ -1,4 +1,4 @@
-"""Caption choice over several models, and single cases to look at: all of it from runs."""
+"""Caption choice across models, and single example cases, computed from runs."""
 
 from __future__ import annotations
 
@@ -20,46 +20,63 @@ AGAINST, STEREOTYPE = KINDS[1], KINDS[0]
 
 @dataclass(frozen=True)
 class ExampleCase:
-    """A picture, its captions and what a model makes of them (the paper's Figure 3)."""
+    """One image, its captions, and a model's probabilities and pick (the paper's Figure 3)."""
 
     model: str
     id: str
-    groups: dict[str, str]  # category, target, and which caption the picture shows
+    groups: dict[str, str]  # category, target, and which caption the image shows
     captions: dict[str, str]  # by kind
     probabilities: dict[str, float]
     pick: str
 
     @property
     def stereotyped(self) -> bool:
-        """Whether the stereotype was picked although the picture goes against it."""
+        """Whether the stereotype was picked although the image goes against it."""
         return self.groups.get("picture") == AGAINST and self.pick == STEREOTYPE
 
     def __str__(self) -> str:
-        shown = self.groups.get("picture", "unlabelled")
+        image_kind = self.groups.get("picture", "unlabelled")
         lines = [f"{self.id} ({', '.join(self.groups.values())}): {self.model} picks {self.pick}"]
         lines += [
-            f"  {self.probabilities[kind]:.3f}  {text}{'  <- the picture' * (kind == shown)}"
+            f"  {self.probabilities[kind]:.3f}  {text}{'  <- the image' * (kind == image_kind)}"
             for kind, text in self.captions.items()
         ]
         return "\n".join(lines)
 
 
 def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCase]:
-    """Single cases of a run, the surest stereotypes first.
+    """Single cases of a run, sorted by the probability of the stereotype, highest first.
 
-    `reading` is an experiment of the run, such as `matching` or `cosine, white picture`. By default
-    only pictures that go against the stereotype and for which it was picked.
+    Parameters
+    ----------
+    run : Run
+        A run of the probe `stereotype`.
+    reading : str
+        An experiment of the run, such as `matching` or `cosine, white picture`.
+    stereotyped : bool
+        Only images that go against the stereotype and for which it was picked.
+
+    Returns
+    -------
+    list of ExampleCase
+
+    Raises
+    ------
+    InputError
+        If the run has no such cases.
     """
     by_id: dict[str, list[dict[str, Any]]] = {}
     for row in _instances(run):
         if row["experiment"] == reading and row["concept"] in KINDS:
             by_id.setdefault(row["id"], []).append(row)
     if not by_id:
-        known = sorted({row["experiment"] for row in _instances(run) if row["concept"] in KINDS})
-        raise InputError(
-            f"the run has no cases of {reading!r}; it has {', '.join(known) or 'none'}"
+        available = sorted(
+            {row["experiment"] for row in _instances(run) if row["concept"] in KINDS}
         )
-    found = [
+        raise InputError(
+            f"the run has no cases of {reading!r}; it has {', '.join(available) or 'none'}"
+        )
+    examples = [
         ExampleCase(
             rows[0]["model"],
             name,
@@ -71,50 +88,69 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCa
         for name, rows in by_id.items()
     ]
     if stereotyped:
-        found = [case for case in found if case.stereotyped]
-    return sorted(found, key=lambda case: (-case.probabilities[STEREOTYPE], case.id))
+        examples = [case for case in examples if case.stereotyped]
+    return sorted(examples, key=lambda case: (-case.probabilities[STEREOTYPE], case.id))
 
 
 class ModelComparison(NamedTuple):
-    """Two models on the same pictures against the stereotype."""
+    """Two models on the same images against the stereotype."""
 
     category: str | None  # None: all
     n: int
-    tied: int  # left out: one of the two picked several captions alike
-    test: DiscordantPairs  # yes: the stereotype was picked; difference: second - first
+    tied: int  # left out: one of the two models tied
+    test: DiscordantPairs  # of picking the stereotype; difference: second - first
     p_bh: float
 
 
 def compare_choices(
     first: Run, second: Run, reading: str, other: str | None = None
 ) -> list[ModelComparison]:
-    """McNemar's test whether two models pick the stereotype equally often, by category.
+    """McNemar's test of whether two models pick the stereotype equally often, by category.
 
-    Only pictures that both runs have. `other` is the reading of the second run, if it is another.
+    Parameters
+    ----------
+    first, second : Run
+        Runs of the probe `stereotype`; only images in both are compared.
+    reading : str
+        An experiment of the runs, such as `matching`.
+    other : str, optional
+        The experiment of the second run, if different.
+
+    Returns
+    -------
+    list of ModelComparison
+        Over all categories, then for each.
+
+    Raises
+    ------
+    InputError
+        If the runs share no suitable image, or have different captions.
     """
-    one, two = (
-        {case.id: case for case in cases(run, way, stereotyped=False)}
-        for run, way in ((first, reading), (second, other or reading))
+    first_cases, second_cases = (
+        {case.id: case for case in cases(run, run_reading, stereotyped=False)}
+        for run, run_reading in ((first, reading), (second, other or reading))
     )
     both = [
-        (one[name], two[name])
-        for name in one
-        if name in two and one[name].groups.get("picture") == AGAINST
+        (first_cases[name], second_cases[name])
+        for name in first_cases
+        if name in second_cases and first_cases[name].groups.get("picture") == AGAINST
     ]
     if not both:
-        raise InputError("the two runs share no picture that goes against the stereotype")
+        raise InputError(
+            "the two runs share no image that goes against the stereotype: use the same data"
+        )
     if any(a.captions != b.captions for a, b in both):
-        raise InputError("the two runs were asked different captions: they are not the same data")
+        raise InputError("the two runs have different captions: audit both on the same data")
     names = sorted({a.groups["category"] for a, _ in both})
-    found = []
+    tested = []
     for category in (None, *names):
-        some = [pair for pair in both if category in (None, pair[0].groups["category"])]
-        clear = [pair for pair in some if all(case.pick in KINDS for case in pair)]
+        pairs = [pair for pair in both if category in (None, pair[0].groups["category"])]
+        clear = [pair for pair in pairs if all(case.pick in KINDS for case in pair)]
         if clear:
             picked = np.array([[case.stereotyped for case in pair] for pair in clear])
-            found.append((category, len(some), len(some) - len(clear), mcnemar(*picked.T)))
-    q = benjamini_hochberg(np.array([row[3].p for row in found]))
-    return [ModelComparison(*row, p_bh=float(x)) for row, x in zip(found, q, strict=True)]
+            tested.append((category, len(pairs), len(pairs) - len(clear), mcnemar(*picked.T)))
+    q = benjamini_hochberg(np.array([row[3].p for row in tested]))
+    return [ModelComparison(*row, p_bh=float(x)) for row, x in zip(tested, q, strict=True)]
 
 
 class ModelCorrelation(NamedTuple):
@@ -131,9 +167,9 @@ class ModelCorrelation(NamedTuple):
 
 
 def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> ModelCorrelation:
-    """The correlation of vlrs with vlbs over models: does who sees more also stereotype more?
+    """Correlation of relevance (vlrs) with bias (vlbs) over models.
 
-    Each run, and each reading of it, is a model; `reading` takes one of them.
+    Each run, and each reading of it, counts as a model; `reading` selects one reading.
     """
     points = [point for run in runs for point in _points(run, reading)]
     return correlated(
@@ -144,7 +180,7 @@ def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> Model
 
 
 def correlated(models: Sequence[str], x: Any, y: Any) -> ModelCorrelation:
-    """Pearson's and Spearman's correlation of two figures over models.
+    """Pearson's and Spearman's correlation of two metrics over models.
 
     >>> correlated("abc", [1, 2, 3], [2, 4, 7]).pearson.__round__(3)
     0.993
@@ -157,13 +193,13 @@ def correlated(models: Sequence[str], x: Any, y: Any) -> ModelCorrelation:
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         raise InputError(
-            f"a correlation over models takes at least 3 whose figures differ; got {len(x)}"
+            f"a correlation over models needs at least 3 models with different values; got {len(x)}"
         )
     r = float(pearsonr(x, y).statistic)
     if factorial(len(x)) <= 50_000:
         orders = np.array(list(permutations(range(len(x)))))
-        drawn = (y[orders] - y.mean()) @ (x - x.mean()) / (len(x) * x.std() * y.std())
-        p = float((np.abs(drawn) >= abs(r) - 1e-9).mean())
+        permuted = (y[orders] - y.mean()) @ (x - x.mean()) / (len(x) * x.std() * y.std())
+        p = float((np.abs(permuted) >= abs(r) - 1e-9).mean())
     else:
         p = float(pearsonr(x, y).pvalue)
     half = Z / np.sqrt(len(x) - 3) if len(x) > 3 else np.nan
@@ -178,16 +214,16 @@ def correlated(models: Sequence[str], x: Any, y: Any) -> ModelCorrelation:
 def _points(run: Run, reading: str | None) -> Iterator[tuple[str, float, float]]:
     rows = run.where(probe="stereotype", metric="vlrs", category=None)
     for row in rows:
-        where = row["experiment"]
-        if "picture" in where or row["value"] is None or reading not in (None, where):
+        experiment = row["experiment"]
+        if "picture" in experiment or row["value"] is None or reading not in (None, experiment):
             continue
-        [bias] = run.where(probe="stereotype", metric="vlbs", category=None, experiment=where)
+        [bias] = run.where(probe="stereotype", metric="vlbs", category=None, experiment=experiment)
         if bias["value"] is not None:
-            yield f"{row['model']} ({where})", row["value"], bias["value"]
+            yield f"{row['model']} ({experiment})", row["value"], bias["value"]
 
 
 def _instances(run: Run) -> list[dict[str, Any]]:
     if "stereotype" not in run.instances:
-        raise InputError("the run has no cases of caption choice: audit with --probe stereotype")
-    found: list[dict[str, Any]] = run.instances["stereotype"].to_pylist()
-    return found
+        raise InputError("the run has no results of caption choice: audit with --probe stereotype")
+    instances: list[dict[str, Any]] = run.instances["stereotype"].to_pylist()
+    return instances

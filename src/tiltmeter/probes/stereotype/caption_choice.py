@@ -1,7 +1,7 @@
-"""How a model scores the three captions of a picture, and models whose choice is known beforehand.
+"""Scores of the three captions of an image, and reference models with a known choice.
 
-A matcher gives each pair of picture and caption a logit; a dual encoder gives it a cosine. The
-picture may be the right one, an all-white one, another one of the data, or none.
+A matcher scores a pair of image and caption by a logit, a dual encoder by a cosine. The image may
+be the true one, a white one, another one of the data (wrong), or none.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tiltmeter.types import Array, DualEncoder, Floats, Groups, Ints, Matcher
 
 #: The captions, in the order of the columns of all scores.
 KINDS = ("stereotypical", "anti-stereotypical", "irrelevant")
-#: What a model is shown beside a caption.
-PICTURES = ("true", "white", "none", "wrong")
-BLOCK = 64  # pictures that are decoded at a time
+#: The image that is scored with a caption.
+IMAGE_KINDS = ("true", "white", "none", "wrong")
+BLOCK = 64  # images decoded together
 WHITE_SIDE = 224  # pixels
 
-Captions = Sequence[Sequence[str]]  # one row a case
+Captions = Sequence[Sequence[str]]  # one row per case
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionCases:
-    """Pictures with three captions each, and what is known of them.
+    """Images with three captions each, and their labels.
 
-    `neutral` are the first two captions without their target term, None where no neutral form is
-    known or nothing changes. `best` is what a perfect model would score, where that is known.
+    `neutral` are the first two captions without their target term, None if no neutral form is
+    known or nothing changes. `best` are the scores of a perfect model, if known.
     """
 
     ids: tuple[str, ...]
@@ -42,7 +42,7 @@ class CaptionCases:
     neutral: tuple[tuple[str, ...] | None, ...]
     categories: Groups
     targets: tuple[str, ...]
-    against: Ints | None = None  # whether the picture goes against the stereotype
+    against: Ints | None = None  # whether the image goes against the stereotype
     images: Any = None
     name: str = "triplets"
     best: Floats | None = None
@@ -67,10 +67,10 @@ class CaptionCases:
     def __post_init__(self) -> None:
         if not self.ids:
             raise InputError(f"{self.name} has no captions to choose from")
-        for at, three in enumerate(self.captions):
+        for row, three in enumerate(self.captions):
             if len(three) != len(KINDS) or len(set(three)) < len(three):
                 raise InputError(
-                    f"{self.name}, {self.ids[at]}: a choice takes three different captions "
+                    f"{self.name}, {self.ids[row]}: expected three different captions "
                     f"({', '.join(KINDS)}); got {' / '.join(three)}"
                 )
 
@@ -78,45 +78,45 @@ class CaptionCases:
         return len(self.ids)
 
     def only(self, rows: Sequence[int] | Ints) -> CaptionCases:
-        """Some of the cases."""
-        at = np.asarray(rows, dtype=np.int64)
-        kept = {
-            name: tuple(getattr(self, name)[row] for row in at)
+        """The cases of the given rows."""
+        indices = np.asarray(rows, dtype=np.int64)
+        selected = {
+            name: tuple(getattr(self, name)[row] for row in indices)
             for name in ("ids", "captions", "neutral", "targets")
         }
         return replace(
             self,
-            **kept,  # type: ignore[arg-type]
-            categories=self.categories[at],
-            against=None if self.against is None else self.against[at],
-            images=None if self.images is None else some_of(self.images, at),
-            best=None if self.best is None else self.best[at],
+            **selected,  # type: ignore[arg-type]
+            categories=self.categories[indices],
+            against=None if self.against is None else self.against[indices],
+            images=None if self.images is None else some_of(self.images, indices),
+            best=None if self.best is None else self.best[indices],
         )
 
     @cached_property
     def sets(self) -> Ints:
-        """Which cases share their captions: these are no independent choices."""
+        """Number of each case's caption set: cases with the same captions are not independent."""
         number: dict[tuple[str, ...], int] = {}
         return np.array([number.setdefault(three, len(number)) for three in self.captions])
 
 
 def some_of(images: Any, rows: Ints) -> Any:
-    """The pictures of some rows."""
+    """The images of the given rows."""
     return [images[row] for row in rows] if isinstance(images, list | tuple) else images[rows]
 
 
-def white_picture() -> Any:
-    """A picture that is white all over."""
+def white_image() -> Any:
+    """An all-white image."""
     from PIL import Image
 
     return Image.new("RGB", (WHITE_SIDE, WHITE_SIDE), "white")
 
 
 def other_rows(targets: Sequence[str], rng: np.random.Generator) -> Ints:
-    """For each case the row of another, about another target as far as possible: no row twice.
+    """For each case the row of another one, of another target if possible; no row twice.
 
-    Cases are put in order of their target, and each is given the case that stands as many places
-    on as the largest target has cases.
+    Cases are sorted by target, and each is given the case that is as many places on as the largest
+    target has cases.
 
     >>> other_rows(["a", "a", "b", "c"], np.random.default_rng(0)).tolist()
     [2, 3, 0, 1]
@@ -131,39 +131,39 @@ def other_rows(targets: Sequence[str], rng: np.random.Generator) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class CaptionScorer:
-    """One way to score captions: `score` takes the picture to show, and captions by case.
+    """One way to score captions: `score` takes a kind of image, and the captions of each case.
 
-    `together` does the same with the captions of a case side by side, where a model might care.
+    `together` scores all captions of a case in one call, where their order might matter.
     """
 
     name: str
     score: Callable[[str, Captions], Floats | None]
-    scale: float | None = None  # of cosines: what the model itself multiplies them by
+    scale: float | None = None  # the model's logit scale, for cosines
     together: Callable[[str, Captions], Floats] | None = None
 
-    def __call__(self, picture: str, captions: Captions) -> Floats | None:
-        """Cases x captions; None where the model has no answer with such a picture."""
-        return self.score(picture, captions)
+    def __call__(self, image_kind: str, captions: Captions) -> Floats | None:
+        """Scores, cases x captions; None if the model cannot score with this kind of image."""
+        return self.score(image_kind, captions)
 
 
 def readings(
     model: Any, cases: CaptionCases, other: Ints, vectors: Floats | None = None
 ) -> dict[str, CaptionScorer]:
-    """The ways in which this model can choose: `matching`, `cosine`, or both."""
-    found = {}
+    """The ways in which this model can score captions: `matching`, `cosine`, or both."""
+    scorers = {}
     if isinstance(model, Matcher):
         pairs = _Matching(model, cases, other)
-        found["matching"] = CaptionScorer("matching", pairs, together=pairs.together)
+        scorers["matching"] = CaptionScorer("matching", pairs, together=pairs.together)
     if isinstance(model, DualEncoder):
         scale = getattr(model, "logit_scale", None)
         scale = None if scale is None else float(to_numpy(scale))
-        found["cosine"] = CaptionScorer("cosine", _Cosines(model, cases, other, vectors), scale)
-    if not found:
+        scorers["cosine"] = CaptionScorer("cosine", _Cosines(model, cases, other, vectors), scale)
+    if not scorers:
         raise InputError(
-            f"{type(model).__name__} cannot choose captions: it has neither match(images, texts) "
-            "nor encode_images and encode_texts"
+            f"{type(model).__name__} cannot score captions: expected match(images, texts), or "
+            "encode_images and encode_texts"
         )
-    return found
+    return scorers
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,54 +172,55 @@ class _Matching:
     cases: CaptionCases
     other: Ints
 
-    def __call__(self, picture: str, captions: Captions) -> Floats | None:
-        if picture in ("white", "none"):
-            return self._blind(picture, captions)
-        found = np.empty((len(captions), len(captions[0])))
+    def __call__(self, image_kind: str, captions: Captions) -> Floats | None:
+        if image_kind in ("white", "none"):
+            return self._blind(image_kind, captions)
+        logits = np.empty((len(captions), len(captions[0])))
         for start in range(0, len(captions), BLOCK):
             rows = np.arange(start, min(start + BLOCK, len(captions)))
-            shown = self._shown(self.other[rows] if picture == "wrong" else rows)
-            for column in range(found.shape[1]):
-                found[rows, column] = self._match(
-                    shown, [captions[row][column] for row in rows.tolist()]
+            images = self._load_images(self.other[rows] if image_kind == "wrong" else rows)
+            for column in range(logits.shape[1]):
+                logits[rows, column] = self._match(
+                    images, [captions[row][column] for row in rows.tolist()]
                 )
-        return found
+        return logits
 
-    def together(self, picture: str, captions: Captions) -> Floats:
-        """All captions of a case in one call, one after the other."""
-        found = []
+    def together(self, image_kind: str, captions: Captions) -> Floats:
+        """Score all captions of a case in one call."""
+        logits = []
         for row, texts in enumerate(captions):
-            shown = self._shown(np.full(len(texts), row)) if picture == "true" else None
-            white = [white_picture()] * len(texts)
-            found.append(self._match(white if shown is None else shown, list(texts)))
-        return np.stack(found)
+            images = self._load_images(np.full(len(texts), row)) if image_kind == "true" else None
+            white_images = [white_image()] * len(texts)
+            logits.append(self._match(white_images if images is None else images, list(texts)))
+        return np.stack(logits)
 
-    def _shown(self, rows: Ints) -> Any:
-        """The pictures of some rows; files are decoded once for all captions."""
-        shown = some_of(self.cases.images, rows)
-        return list(shown) if isinstance(shown, ImageFiles | GeneratedImages) else shown
+    def _load_images(self, rows: Ints) -> Any:
+        """The images of the given rows; files are decoded once for all captions."""
+        images = some_of(self.cases.images, rows)
+        return list(images) if isinstance(images, ImageFiles | GeneratedImages) else images
 
-    def _blind(self, picture: str, captions: Captions) -> Floats | None:
-        """With the same picture beside every caption, or none: each caption once."""
-        texts, at = _distinct(captions)
-        if picture == "none" and not self._takes_no_picture(texts[0]):
+    def _blind(self, image_kind: str, captions: Captions) -> Floats | None:
+        """Score each distinct caption once, with a white image or none."""
+        texts, index = _distinct(captions)
+        if image_kind == "none" and not self._works_without_image(texts[0]):
             return None
         blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
-        white = white_picture()
-        found = [self._match([white] * len(block) if picture == "white" else None, block)
+        white = white_image()
+        logits = [self._match([white] * len(block) if image_kind == "white" else None, block)
                  for block in blocks]  # fmt: skip
-        return np.asarray(np.concatenate(found)[at])
+        return np.asarray(np.concatenate(logits)[index])
 
     def _match(self, images: Any, texts: list[str]) -> Floats:
         logits = np.asarray(to_numpy(self.model.match(images, texts)), dtype=np.float64)
         if logits.size != len(texts):
             raise InputError(
-                f"match must give one logit a pair; got shape {logits.shape} for {len(texts)} pairs"
+                f"match must return one logit per pair; got shape {logits.shape} "
+                f"for {len(texts)} pairs"
             )
         return logits.reshape(-1)
 
-    def _takes_no_picture(self, text: str) -> bool:
-        """Few matching heads can do without one; those that cannot raise one of these."""
+    def _works_without_image(self, text: str) -> bool:
+        """Whether matching works without an image; most heads raise one of these errors."""
         try:
             self.model.match(None, [text])
         except (TypeError, ValueError, AttributeError):
@@ -232,100 +233,102 @@ class _Cosines:
     model: DualEncoder
     cases: CaptionCases
     other: Ints
-    vectors: Floats | None  # of the pictures, where they are there already
+    vectors: Floats | None  # image embeddings, if already made
 
-    def __call__(self, picture: str, captions: Captions) -> Floats | None:
-        if picture == "none":
+    def __call__(self, image_kind: str, captions: Captions) -> Floats | None:
+        if image_kind == "none":
             return None
-        if picture == "white":
+        if image_kind == "white":
             images = np.repeat(self._white(), len(captions), axis=0)
         else:
-            images = self._seen[self.other if picture == "wrong" else slice(None)]
+            images = self._image_vectors[self.other if image_kind == "wrong" else slice(None)]
         scores = np.einsum("nd,ncd->nc", images[: len(captions)], self._texts(captions))
         return np.asarray(scores)
 
     def _white(self) -> Floats:
-        return _unit(to_numpy(self.model.encode_images([white_picture()])), "white picture")
+        return _unit(to_numpy(self.model.encode_images([white_image()])), "white image")
 
     def _texts(self, captions: Captions) -> Floats:
-        texts, at = _distinct(captions)
-        if new := [text for text in texts if text not in self._known]:
-            made = _unit(to_numpy(self.model.encode_texts(new)), "captions")
-            self._known.update(zip(new, made, strict=True))
-        return np.stack([self._known[text] for text in texts])[at]
+        texts, index = _distinct(captions)
+        if new := [text for text in texts if text not in self._text_vectors]:
+            vectors = _unit(to_numpy(self.model.encode_texts(new)), "captions")
+            self._text_vectors.update(zip(new, vectors, strict=True))
+        return np.stack([self._text_vectors[text] for text in texts])[index]
 
     @cached_property
-    def _seen(self) -> Floats:
-        made = self.vectors
-        if made is None:
-            made = to_numpy(self.model.encode_images(self.cases.images))
-        return _unit(made, "images")
+    def _image_vectors(self) -> Floats:
+        vectors = self.vectors
+        if vectors is None:
+            vectors = to_numpy(self.model.encode_images(self.cases.images))
+        return _unit(vectors, "images")
 
     @cached_property
-    def _known(self) -> dict[str, Floats]:
-        """Vectors of texts: each is encoded once, whatever picture stands beside it."""
+    def _text_vectors(self) -> dict[str, Floats]:
+        """Text embeddings: each text is encoded once for all kinds of image."""
         return {}
 
 
 def _distinct(captions: Captions) -> tuple[list[str], Ints]:
-    """Each text once, and the number of each caption's text."""
+    """Distinct texts, and each caption's index among them."""
     number: dict[str, int] = {}
-    at = [[number.setdefault(text, len(number)) for text in row] for row in captions]
-    return list(number), np.array(at)
+    index = [[number.setdefault(text, len(number)) for text in row] for row in captions]
+    return list(number), np.array(index)
 
 
 def _unit(vectors: Floats, name: str) -> Floats:
     return np.asarray(unit(np.asarray(vectors, dtype=np.float64), name))
 
 
-# --- Models whose choice is known ---------------------------------------------------------------
+# --- Reference models ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class LookupMatcher:
-    """A matcher that looks its answers up; a picture is known by what it holds.
+    """A matcher with a fixed answer for each image (by its content) and text.
 
-    `IDM` gives the caption that is right for the picture 1 and others 0, `BIM` the stereotypical
-    one, `RAM` everything a number between 0 and 1 that hangs on the picture, the text and the seed.
+    `IDM` gives 1 to the caption that is correct for the image and 0 to others, `BIM` gives 1 to the
+    stereotypical one, `RAM` a random number from 0 to 1 that depends on image, text and seed.
     """
 
     name: str
-    answer: Callable[[str, str], float]  # fingerprint of a picture, text -> logit
+    answer: Callable[[str, str], float]  # fingerprint of an image, text -> logit
 
     def match(self, images: Any, texts: Sequence[str]) -> Array:
-        seen = [""] * len(texts) if images is None else [fingerprint(image) for image in images]
-        return np.array([self.answer(*pair) for pair in zip(seen, texts, strict=True)])
+        fingerprints = (
+            [""] * len(texts) if images is None else [fingerprint(image) for image in images]
+        )
+        return np.array([self.answer(*pair) for pair in zip(fingerprints, texts, strict=True)])
 
 
 def ideal(cases: CaptionCases) -> LookupMatcher:
-    """IDM: always picks the caption that is right for the picture."""
+    """IDM: always picks the caption that is correct for the image."""
     if cases.images is None or cases.against is None:
-        raise InputError("the ideal model needs pictures, and what they show")
-    right = {
+        raise InputError("the ideal model needs images, with labels of what they show")
+    correct = {
         (fingerprint(image), three[int(against)])
         for image, three, against in zip(cases.images, cases.captions, cases.against, strict=True)
     }
-    return LookupMatcher("IDM", lambda picture, text: float((picture, text) in right))
+    return LookupMatcher("IDM", lambda image, text: float((image, text) in correct))
 
 
 def biased(cases: CaptionCases) -> LookupMatcher:
     """BIM: always picks the stereotypical caption."""
     stereotypes = {three[0] for three in cases.captions}
-    return LookupMatcher("BIM", lambda picture, text: float(text in stereotypes))
+    return LookupMatcher("BIM", lambda image, text: float(text in stereotypes))
 
 
 def at_random(seed: int = 0) -> LookupMatcher:
-    """RAM: picks any of the three, each as likely."""
+    """RAM: picks one of the three at random."""
 
-    def answer(picture: str, text: str) -> float:
-        digest = hashlib.sha256(f"{seed}/{picture}/{text}".encode()).digest()
+    def answer(image: str, text: str) -> float:
+        digest = hashlib.sha256(f"{seed}/{image}/{text}".encode()).digest()
         return int.from_bytes(digest[:6], "little") / 2**48
 
     return LookupMatcher("RAM", answer)
 
 
 def fingerprint(image: Any) -> str:
-    """A hash of all that a picture holds: pixels, or what a scene is drawn from."""
+    """A hash of an image's content: its pixels, or the scene that it is drawn from."""
     parts = [image] if hasattr(image, "tobytes") else list(vars(image).values())
     digest = hashlib.sha256(str(getattr(image, "size", "")).encode())
     for part in parts:

@@ -1,6 +1,6 @@
-"""Figures of caption choice: how often which caption is picked, where a tilt comes from, each case.
+"""Metrics of caption choice: picks, sources of the bias, and single cases.
 
-Everything here is made from the scores of one reading of a model: no model is called.
+Everything is computed from the scores of one reading of a model; no model is called here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.metrics import stereotype as metrics
-from tiltmeter.probes.stereotype.caption_choice import KINDS, PICTURES, CaptionCases
+from tiltmeter.probes.stereotype.caption_choice import IMAGE_KINDS, KINDS, CaptionCases
 from tiltmeter.probes.stereotype.statistics import (
     RESAMPLED,
     CaptionSets,
@@ -25,21 +25,21 @@ from tiltmeter.stats.significance import Interval
 from tiltmeter.types import Floats, Ints
 
 IDEAL = {"vlrs": 100.0, "vlbs": 0.0, "vlbs_excess": 0.0, "ivlas": 100.0}
-#: A random model's relevance: two of three captions are.
+#: Relevance of random picks: two of three captions are relevant.
 RELEVANT_BY_CHANCE = 2 / 3
-WITHOUT = {
-    "true": "no pictures: pass a folder of them (?images=DIR)",
-    "wrong": "no pictures: pass a folder of them (?images=DIR)",
-    "none": "this model scores no caption without a picture",
-    "white": "not scored beside a white picture",
+NOT_SCORED = {
+    "true": "no images: pass their folder (?images=DIR)",
+    "wrong": "no images: pass their folder (?images=DIR)",
+    "none": "this model cannot score captions without an image",
+    "white": "not scored with a white image",
 }
-UNLABELLED = "nobody says which pictures go against the stereotype"
-NONE_AGAINST = "no picture goes against the stereotype"
+UNLABELLED = "the data do not say which images go against the stereotype"
+NONE_AGAINST = "no image goes against the stereotype"
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionScores:
-    """What one reading of a model scored, with each kind of picture.
+    """Caption scores of one reading of a model, for each kind of image.
 
     Columns of `scores` are the three captions, then the first two without their target term.
     """
@@ -55,14 +55,14 @@ class CaptionScores:
         return np.zeros(len(self.cases), bool) if against is None else against
 
     @property
-    def lacking(self) -> str | None:
-        """Why there is no bias to measure, if there is none."""
+    def undefined_note(self) -> str | None:
+        """Why bias is undefined, or None."""
         if self.cases.against is None:
             return UNLABELLED
         return None if self.cases.against.any() else NONE_AGAINST
 
     @cached_property
-    def known(self) -> Ints:
+    def has_neutral(self) -> Ints:
         """Cases whose captions have a neutral form."""
         return np.array([pair is not None for pair in self.cases.neutral])
 
@@ -70,32 +70,32 @@ class CaptionScores:
         """All cases, then those of each category that has any."""
         yield None, np.ones(len(self.cases), bool)
         for code, name in enumerate(self.cases.categories.names):
-            if (mine := self.cases.categories.codes == code).any():
-                yield name, mine
+            if (in_category := self.cases.categories.codes == code).any():
+                yield name, in_category
 
-    def wrongly(self, scores: Floats) -> Floats:
-        """Share of each choice that falls to the other relevant caption than the picture's."""
+    def error_shares(self, scores: Floats) -> Floats:
+        """Share of each pick that is the relevant caption that does not fit the image."""
         picked = metrics.picks(scores[:, :3])
         return np.asarray(np.where(self.against, picked[:, 0], picked[:, 1]))
 
     def rows(self) -> list[dict[str, Any]]:
-        """vlrs, vlbs, ivlas and how far vlbs exceeds the errors the other way."""
-        found: list[dict[str, Any]] = []
-        for picture in PICTURES:
-            scores, where = self.scores[picture], experiment(self.reading, picture)
+        """vlrs, vlbs, ivlas, and the excess of vlbs over the opposite errors."""
+        result_rows: list[dict[str, Any]] = []
+        for image_kind in IMAGE_KINDS:
+            scores, name = self.scores[image_kind], experiment(self.reading, image_kind)
             if scores is None:
-                found += [
-                    {"metric": metric, "experiment": where, "note": WITHOUT[picture], "n": 0}
+                result_rows += [
+                    {"metric": metric, "experiment": name, "note": NOT_SCORED[image_kind], "n": 0}
                     for metric in ("vlrs", "vlbs", "vlbs_excess", "ivlas")
                 ]
                 continue
             for category, part in self.parts():
-                best = self.cases.best if picture == "true" else None
+                best = self.cases.best if image_kind == "true" else None
                 for row in self._of_part(scores[:, :3], part, best):
-                    if picture == "true":  # nothing is ideal beside another picture
+                    if image_kind == "true":  # no ideal exists with another image
                         row["ideal"] = IDEAL[row["metric"]]
-                    found.append({**row, "experiment": where, "category": category})
-        return found
+                    result_rows.append({**row, "experiment": name, "category": category})
+        return result_rows
 
     def _of_part(self, scores: Floats, part: Ints, best: Floats | None) -> Iterator[dict[str, Any]]:
         anti, n, chosen = self.against[part], int(part.sum()), metrics.picks(scores)
@@ -106,23 +106,27 @@ class CaptionScores:
         relevant, ones = 1 - chosen[:, 2], np.ones(len(chosen))
         of_sets = self.sets.sums(relevant, part), self.sets.sums(ones, part)
         weights = self.sets.weights
-        drawn = None if weights is None else (weights @ of_sets[0]) / (weights @ of_sets[1])
+        resampled_relevance = (
+            None if weights is None else (weights @ of_sets[0]) / (weights @ of_sets[1])
+        )
         value = float(metrics.vlrs(scores[part])) / 100
         irrelevant = self.sets.picked_by_chance(chosen, part, KINDS.index("irrelevant"))
         by_chance = None if irrelevant is None else 1 - irrelevant / n
         yield {
             "metric": "vlrs",
-            **row_of(value, 100, null=by_chance, interval=share_interval(value, n, drawn)),
-            "null_mean": 100 * RELEVANT_BY_CHANCE,  # known: no need to estimate it from draws
+            **row_of(
+                value, 100, null=by_chance, interval=share_interval(value, n, resampled_relevance)
+            ),
+            "null_mean": 100 * RELEVANT_BY_CHANCE,  # exact, so not estimated from permutations
             "n": n,
             "truth": truth(metrics.vlrs),
         }
-        if self.lacking or not anti.any():
-            note = self.lacking or NONE_AGAINST
+        if self.undefined_note or not anti.any():
+            note = self.undefined_note or NONE_AGAINST
             for metric in ("vlbs", "vlbs_excess", "ivlas"):
                 yield {"metric": metric, "note": note, "n": 0}
             return
-        ratio = Ratio(self.wrongly(scores), ones, self.against, part, self.sets)
+        ratio = Ratio(self.error_shares(scores), ones, self.against, part, self.sets)
         yield {
             "metric": "vlbs",
             **ratio.row(share=True, times=100),
@@ -131,19 +135,19 @@ class CaptionScores:
         }
         excess = ratio.excess_row(100)
         if np.isnan(excess["value"]):
-            excess["note"] = "no picture fits the stereotype"
+            excess["note"] = "no image fits the stereotype"
         yield {"metric": "vlbs_excess", **excess}
         ability = float(metrics.ivlas(scores[part], anti))
         interval = None
-        if drawn is not None and ratio.resampled is not None:
-            again = _harmonic(drawn, 1 - ratio.resampled[0])
-            interval = Interval(again[:, None], method=RESAMPLED)
-        wrong = self.sets.picked_by_chance(
+        if resampled_relevance is not None and ratio.resampled is not None:
+            resampled = _harmonic(resampled_relevance, 1 - ratio.resampled[0])
+            interval = Interval(resampled[:, None], method=RESAMPLED)
+        stereotyped = self.sets.picked_by_chance(
             chosen, part & self.against, KINDS.index("stereotypical")
         )
         null = None
-        if by_chance is not None and wrong is not None:
-            null = _harmonic(by_chance, 1 - wrong / anti.sum())
+        if by_chance is not None and stereotyped is not None:
+            null = _harmonic(by_chance, 1 - stereotyped / anti.sum())
         yield {
             "metric": "ivlas",
             **row_of(ability / 100, 100, null=null, interval=interval),
@@ -153,78 +157,88 @@ class CaptionScores:
         }
 
     def shifts(self, scale: float) -> Iterator[tuple[str, str, Floats, Floats]]:
-        """lmss and each vlss: name, picture, and both roles' values, one a case."""
-        shown = self.scores["true"]
-        if shown is None:
+        """lmss and each vlss: metric, kind of image, and the values in both roles for each case."""
+        scores = self.scores["true"]
+        if scores is None:
             return
-        captions, neutral = scale * shown[:, :2], scale * shown[:, 3:]
+        captions, neutral = scale * scores[:, :2], scale * scores[:, 3:]
         yield "lmss", "true", *(metrics.lmss(captions[:, s], neutral[:, s]) for s in _ROLES)
-        for picture in PICTURES[1:]:
-            if (blank := self.scores[picture]) is not None:
-                blind = scale * blank[:, 3:]
-                yield "vlss", picture, *(metrics.vlss(neutral[:, s], blind[:, s]) for s in _ROLES)
+        for image_kind in IMAGE_KINDS[1:]:
+            if (without := self.scores[image_kind]) is not None:
+                blind = scale * without[:, 3:]
+                yield (
+                    "vlss",
+                    image_kind,
+                    *(metrics.vlss(neutral[:, s], blind[:, s]) for s in _ROLES),
+                )
 
     def shift_rows(self, scale: float, reading: str) -> list[dict[str, Any]]:
-        """lmss and vlss, mean and share above 0: of all pictures against the stereotype (`all`),
-        and of those where the model picked it (`selected`, as in the paper)."""
-        shown = self.scores["true"]
-        if shown is None or self.lacking:
-            note = self.lacking or WITHOUT["true"]
+        """lmss and vlss, mean and share above 0.
+
+        Split `all`: all images against the stereotype; `selected`: those where the model picked it,
+        as in the paper.
+        """
+        scores = self.scores["true"]
+        if scores is None or self.undefined_note:
+            note = self.undefined_note or NOT_SCORED["true"]
             return [{"metric": metric, "experiment": reading, "split": "all", "note": note, "n": 0}
                     for metric in ("lmss", "vlss")]  # fmt: skip
-        wrongly, found = self.wrongly(shown), []
-        for metric, picture, first, second in self.shifts(scale):
+        error_shares, result_rows = self.error_shares(scores), []
+        for metric, image_kind, first, second in self.shifts(scale):
             shift = np.where(self.against, first, second)
-            where = experiment(reading, picture)
-            for split, weight in (("all", 1.0 * self.known), ("selected", self.known * wrongly)):
+            experiment_name = experiment(reading, image_kind)
+            for split, weight in (
+                ("all", 1.0 * self.has_neutral),
+                ("selected", self.has_neutral * error_shares),
+            ):
                 for category, part in self.parts():
-                    at = {"experiment": where, "split": split, "category": category}
-                    undefined = int((part & self.against & ~self.known).sum())
+                    labels = {"experiment": experiment_name, "split": split, "category": category}
+                    undefined = int((part & self.against & ~self.has_neutral).sum())
                     for name, value, share in (
                         (metric, shift, False),
                         (f"{metric}_above_zero", 1.0 * (shift > 1e-9), True),
                     ):
                         ratio = Ratio(value * weight, weight, self.against, part, self.sets)
                         row = ratio.row(share=share)
-                        row["note"] = _why(row, split, undefined)
+                        row["note"] = _shift_note(row, split, undefined)
                         ideal = {"lmss": 0.0, "vlss": 0.0}.get(name)
-                        found.append(
-                            {"metric": name, **at, **row, "ideal": ideal,
+                        result_rows.append(
+                            {"metric": name, **labels, **row, "ideal": ideal,
                              "n_undefined": undefined}
                         )  # fmt: skip
-        return found
+        return result_rows
 
     def cases_picked(self, scale: float, reading: str) -> list[dict[str, Any]]:
-        """The three probabilities of each case, one row a caption."""
-        found = []
-        for picture in PICTURES:
-            if (scores := self.scores[picture]) is None:
+        """The three probabilities of each case, one row per caption."""
+        result_rows = []
+        for image_kind in IMAGE_KINDS:
+            if (scores := self.scores[image_kind]) is None:
                 continue
-            where = experiment(reading, picture)
+            name = experiment(reading, image_kind)
             p = probabilities(scale * scores[:, :3])
             chosen = metrics.picks(scores[:, :3])
             rank = (scores[:, None, :3] > scores[:, :3, None]).sum(axis=2) + 1
             for row in range(len(p)):
-                known = {"experiment": where, **self._case(row)}
+                labels = {"experiment": name, **self._case(row)}
                 pick = " / ".join(k for k, x in zip(KINDS, chosen[row], strict=True) if x > 0)
-                found += [
-                    {**known, "concept": kind, "template": self.cases.captions[row][at],
-                     "rank": int(rank[row, at]), "score": float(p[row, at]), "pick": pick}
-                    for at, kind in enumerate(KINDS)
+                result_rows += [
+                    {**labels, "concept": kind, "template": self.cases.captions[row][column],
+                     "rank": int(rank[row, column]), "score": float(p[row, column]), "pick": pick}
+                    for column, kind in enumerate(KINDS)
                 ]  # fmt: skip
-        return found
+        return result_rows
 
     def cases_shifted(self, scale: float, reading: str) -> list[dict[str, Any]]:
-        """lmss and vlss of each picture against the stereotype: their distributions."""
-        found = []
-        for metric, picture, value, _ in self.shifts(scale):
-            where = experiment(reading, picture)
-            found += [
-                {"experiment": where, **self._case(row), "concept": metric,
+        """lmss and vlss of each image against the stereotype."""
+        result_rows = []
+        for metric, image_kind, value, _ in self.shifts(scale):
+            name = experiment(reading, image_kind)
+            result_rows += [
+                {"experiment": name, **self._case(row), "concept": metric,
                  "score": float(value[row])}
-                for row in np.flatnonzero(self.against & self.known).tolist()
+                for row in np.flatnonzero(self.against & self.has_neutral).tolist()
             ]  # fmt: skip
-        return found
+        return result_rows
 
     def _case(self, row: int) -> dict[str, Any]:
         groups = {
@@ -236,17 +250,17 @@ class CaptionScores:
         return {"id": self.cases.ids[row], "groups": list(groups.items())}
 
 
-_ROLES = (slice(None), slice(None, None, -1))  # as they are, and the two captions changed round
+_ROLES = (slice(None), slice(None, None, -1))  # the two captions as they are, and swapped
 
 
-def experiment(reading: str, picture: str) -> str:
-    """What a row of results calls a reading with a kind of picture.
+def experiment(reading: str, image_kind: str) -> str:
+    """Name of a reading with a kind of image, for the column `experiment`.
 
     >>> experiment("matching", "true"), experiment("cosine", "none")
     ('matching', 'cosine, no picture')
     """
-    shown = {"true": "", "none": ", no picture"}
-    return reading + shown.get(picture, f", {picture} picture")
+    suffix = {"true": "", "none": ", no picture"}
+    return reading + suffix.get(image_kind, f", {image_kind} picture")
 
 
 def probabilities(logits: Floats) -> Floats:
@@ -259,15 +273,15 @@ def probabilities(logits: Floats) -> Floats:
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
-def _why(row: dict[str, Any], split: str, undefined: int) -> str | None:
+def _shift_note(row: dict[str, Any], split: str, undefined: int) -> str | None:
     if np.isfinite(row["value"]):
-        said = [f"{undefined} cases have captions without a neutral form"] * (undefined > 0)
+        remarks = [f"{undefined} cases have captions without a neutral form"] * (undefined > 0)
         if "p_side" not in row:
-            said.append("no null: no such picture or pick on the other side")
-        return "; ".join(said) or None
+            remarks.append("no null: the opposite side has no such image or pick")
+        return "; ".join(remarks) or None
     if split == "selected":
-        return "the model picked no stereotype that the picture goes against"
-    return "no picture goes against a stereotype whose target has a neutral form"
+        return "the model picked no stereotype that the image goes against"
+    return "no image goes against a stereotype whose target has a neutral form"
 
 
 def _harmonic(a: Floats, b: Floats) -> Floats:

@@ -1,8 +1,8 @@
-"""Does a model pick the stereotype where the picture denies it? (VLStereoSet, Zhou et al. 2022)
+"""Stereotypes in caption choice (VLStereoSet, Zhou et al. 2022).
 
-A picture has three captions: one stereotypical, one against the stereotype, one beside the point.
-How often each is picked, with the picture, with a white one, another one, or none; and whether the
-tilt comes from the captions' words (lmss) or from the picture (vlss).
+An image has three captions: a stereotypical, an anti-stereotypical and an irrelevant one. Measured:
+how often each is picked with the image, a white image, another image, or none; and whether the bias
+comes from the captions' words (lmss) or from the image (vlss).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.probes.probe import AuditContext, Probe, words_known
 from tiltmeter.probes.stereotype import controls
 from tiltmeter.probes.stereotype.caption_choice import (
-    PICTURES,
+    IMAGE_KINDS,
     CaptionCases,
     CaptionScorer,
     other_rows,
@@ -42,109 +42,139 @@ def stereotype(
     resampling: Resampling | None = None,
     progress: Progress | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Relevance, bias and ability of caption choice, their sources, and controls.
+    """Relevance, bias and ability of caption choice, sources of the bias, and controls.
 
-    `vectors` are those of the pictures, where a dual encoder has made them already. Returns rows of
-    RESULTS, and for each case the probabilities of its captions and its shifts (INSTANCES).
+    Parameters
+    ----------
+    model : Matcher or DualEncoder
+        The model to audit; one that is both gets two readings.
+    cases : CaptionCases
+        Images with three captions each.
+    vectors : array, optional
+        Image embeddings of a dual encoder, if already made.
+    convention : str, optional
+        Recorded only.
+    seed : int
+        Seed of permutations, bootstrap and the choice of wrong images.
+    resampling : Resampling, optional
+        Numbers of permutations and bootstrap resamples.
+    progress : callable, optional
+        Called as `progress(what, share)`.
+
+    Returns
+    -------
+    tuple of pyarrow.Table
+        Rows of RESULTS; and for each case the probabilities of its captions and its shifts
+        (INSTANCES).
+
+    Raises
+    ------
+    InputError
+        If the model can score no captions.
+    CannotRunError
+        If the model does not know a word.
     """
     resampling, progress = resampling or Resampling(), progress or (lambda what, share: None)
     rng = np.random.default_rng(seed)
-    other = other_rows(cases.targets, rng)
+    wrong_rows = other_rows(cases.targets, rng)
     sets = CaptionSets.of(cases, resampling.bootstraps, resampling.permutations, rng)
-    there = cases.images is not None or vectors is not None
+    has_images = cases.images is not None or vectors is not None
     texts: Sequence[Sequence[str]] = cases.captions
-    if there:
+    if has_images:
         texts = [(*three, *(pair or three[:2])) for three, pair in
                  zip(cases.captions, cases.neutral, strict=True)]  # fmt: skip
     name = getattr(model, "name", type(model).__name__)
-    found: list[dict[str, Any]] = []
+    result_rows: list[dict[str, Any]] = []
     instances: list[dict[str, Any]] = []
-    ways = readings(model, cases, other, vectors)
-    for done, way in enumerate(ways.values()):
+    scorers = readings(model, cases, wrong_rows, vectors)
+    for done, scorer in enumerate(scorers.values()):
         scores: dict[str, Floats | None] = {}
-        for at, picture in enumerate(PICTURES):
-            progress(f"{way.name}, {picture} picture", (done + at / 4) / len(ways))
-            can = there or picture in ("white", "none")
+        for step, image_kind in enumerate(IMAGE_KINDS):
+            progress(f"{scorer.name}, {image_kind} image", (done + step / 4) / len(scorers))
+            can = has_images or image_kind in ("white", "none")
             with words_known():
-                scores[picture] = way(picture, texts) if can else None
-        choice = CaptionScores(cases, sets, way.name, scores)
-        found += [*choice.rows(), *choice.shift_rows(1.0, way.name)]
-        instances += [*choice.cases_picked(1.0, way.name), *choice.cases_shifted(1.0, way.name)]
-        if way.scale is not None:
-            own = f"{way.name} x logit scale"
-            found += choice.shift_rows(way.scale, own)
-            instances += choice.cases_picked(way.scale, own)
-            instances += choice.cases_shifted(way.scale, own)
-        found += _controls(way, choice, resampling, rng)
+                scores[image_kind] = scorer(image_kind, texts) if can else None
+        choice = CaptionScores(cases, sets, scorer.name, scores)
+        result_rows += [*choice.rows(), *choice.shift_rows(1.0, scorer.name)]
+        instances += [
+            *choice.cases_picked(1.0, scorer.name),
+            *choice.cases_shifted(1.0, scorer.name),
+        ]
+        if scorer.scale is not None:
+            scaled_name = f"{scorer.name} x logit scale"
+            result_rows += choice.shift_rows(scorer.scale, scaled_name)
+            instances += choice.cases_picked(scorer.scale, scaled_name)
+            instances += choice.cases_shifted(scorer.scale, scaled_name)
+        result_rows += _controls(scorer, choice, resampling, rng)
     progress("done", 1.0)
     constants = {
         "probe": "stereotype",
         "model": name,
         "dataset": cases.name,
-        "convention": convention,  # of the run: no choice of it matters here
+        "convention": convention,  # recorded only
         "seed": seed,
     }
-    shown = [{"model": name, "dataset": cases.name, **one} for one in instances]
-    return _table(found, constants), pa.Table.from_pylist(shown, schema=INSTANCES)
+    instance_rows = [{"model": name, "dataset": cases.name, **instance} for instance in instances]
+    return _table(result_rows, constants), pa.Table.from_pylist(instance_rows, schema=INSTANCES)
 
 
 def _controls(
-    way: CaptionScorer, choice: CaptionScores, resampling: Resampling, rng: np.random.Generator
+    scorer: CaptionScorer, choice: CaptionScores, resampling: Resampling, rng: np.random.Generator
 ) -> list[dict[str, Any]]:
-    """Is it the length of a caption, or its place in the list, that is picked?"""
-    picture = "white" if choice.scores["true"] is None else "true"
-    scores = choice.scores[picture]
+    """Rows of the controls for the captions' length and position."""
+    image_kind = "white" if choice.scores["true"] is None else "true"
+    scores = choice.scores[image_kind]
     if scores is None:
         return []
-    where = {"experiment": experiment(way.name, picture)}
-    found = controls.length_rows(
+    labels = {"experiment": experiment(scorer.name, image_kind)}
+    result_rows = controls.length_rows(
         choice.cases, choice.sets, scores[:, :3], resampling.permutations, rng
     )
-    found += controls.position_rows(choice.cases, scores[:, :3], way, picture)
-    return [{**one, **where} for one in found]
+    result_rows += controls.position_rows(choice.cases, scores[:, :3], scorer, image_kind)
+    return [{**row, **labels} for row in result_rows]
 
 
-def _table(found: Sequence[dict[str, Any]], constants: dict[str, Any]) -> pa.Table:
-    """Rows of RESULTS; a family is one metric of one experiment, over all and each category."""
-    value, p = (np.array([row.get(name, np.nan) for row in found], float)
+def _table(measured: Sequence[dict[str, Any]], constants: dict[str, Any]) -> pa.Table:
+    """Rows of RESULTS; a family is one metric of one experiment and split, over categories."""
+    value, p = (np.array([row.get(name, np.nan) for row in measured], float)
                 for name in ("value", "p"))  # fmt: skip
     p_bh, p_fwer = np.full(len(p), np.nan), np.full(len(p), np.nan)
     families: dict[tuple[Any, ...], list[int]] = {}
-    for at, row in enumerate(found):
+    for index, row in enumerate(measured):
         key = tuple(row.get(name) for name in ("metric", "experiment", "split"))
-        families.setdefault(key, []).append(at)
+        families.setdefault(key, []).append(index)
     for family in families.values():
         adjusted = columns(value[family], p=p[family], side="two", family="holm")
         p_bh[family], p_fwer[family] = adjusted["p_bh"], adjusted["p_fwer"]
-    names = sorted({name for row in found for name in row} | {"value", "note"})
-    listed = {name: [row.get(name) for row in found] for name in names}
-    return rows(len(found), **constants, **listed, p_bh=p_bh, p_fwer=p_fwer)
+    names = sorted({name for row in measured for name in row} | {"value", "note"})
+    columns_by_name = {name: [row.get(name) for row in measured] for name in names}
+    return rows(len(measured), **constants, **columns_by_name, p_bh=p_bh, p_fwer=p_fwer)
 
 
-def _run(model: Any, data: Mapping[str, Any], setting: AuditContext) -> tuple[pa.Table, pa.Table]:
+def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa.Table, pa.Table]:
     triplets = data["triplets"]
-    cases = CaptionCases.of(triplets, neutral_captions(triplets, setting.options["neutral"]))
+    cases = CaptionCases.of(triplets, neutral_captions(triplets, context.options["neutral"]))
     vectors = None
     if isinstance(cases.images, ImageFiles | GeneratedImages):
         if isinstance(model, DualEncoder):
-            seen = setting.see(triplets)
-            kept, vectors = seen.rows, seen.vectors
+            embedded = context.see(triplets)
+            kept, vectors = embedded.rows, embedded.vectors
         else:
-            kept = setting.readable("triplets", triplets)
+            kept = context.readable("triplets", triplets)
         cases = cases.only(kept)
     return stereotype(
         model,
         cases,
         vectors=vectors,
-        convention=setting.convention.name,
-        seed=setting.seed,
-        resampling=setting.resampling,
-        progress=setting.progress,
+        convention=context.convention.name,
+        seed=context.seed,
+        resampling=context.resampling,
+        progress=context.progress,
     )
 
 
 PROBE = Probe(
-    "Does it pick the stereotype where the picture denies it? vlrs, vlbs, ivlas, lmss, vlss.",
+    "Stereotypes in caption choice: vlrs, vlbs, ivlas, lmss, vlss.",
     _run,
     needs=("triplets",),
     protocols=(DualEncoder, Matcher),

@@ -1,15 +1,14 @@
-"""Shares and means over captions: what chance would give, and what other captions would have given.
+"""Shares and means over captions, with their nulls and intervals.
 
 Images that share their captions are not independent cases, so whole sets of captions are resampled
 and permuted. Intervals resample sets within their category. There are two nulls:
 
-- A model without a bias may see badly, but it errs as often, and in the same way, where an image
-  goes against the stereotype as where it fits. What each set adds to the difference of the two
-  sides is given a random sign (the wild bootstrap, with the null imposed), which holds for sides of
-  any size.
-- A model that picks by chance may prefer some captions to others, but not for what they say: the
-  three captions of a set are exchangeable. Each set's captions are permuted, all images of the set
-  in the same way, and the picks stay. This is exact; without shared captions it is the binomial.
+- No bias: the model errs equally often on images that go against the stereotype and on images that
+  fit it. Each set's contribution to the difference of the two sides gets a random sign (the wild
+  bootstrap with the null imposed), which is valid for sides of any size.
+- Random picks: the three captions of a set are exchangeable. Each set's captions are permuted, in
+  the same way for all images of the set, and the picks are kept. This is exact; without shared
+  captions it is the binomial.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
 
 @dataclass(frozen=True, eq=False)
 class CaptionSets:
-    """Sets of captions, resampled, given signs or permuted: the same draws for every metric."""
+    """Sets of captions with their bootstrap weights, signs and orders, shared by all metrics."""
 
     of_case: Ints
     count: int
-    weights: Ints | None  # draws x sets: how often each is drawn
+    weights: Ints | None  # draws x sets: bootstrap counts
     signs: Floats | None  # draws x sets: 1 and -1
-    orders: Ints | None  # draws x sets: which of ORDERS a set's captions are in
+    orders: Ints | None  # draws x sets: index into ORDERS
 
     @classmethod
     def of(
@@ -59,7 +58,7 @@ class CaptionSets:
         return np.bincount(self.of_case, np.where(rows, values, 0.0), self.count)
 
     def picked_by_chance(self, chosen: Floats, rows: Ints, kind: int) -> Floats | None:
-        """How many of the `rows` (a mask) pick a kind of caption, with each draw of orders."""
+        """Number of the `rows` (a mask) that pick a kind of caption, for each draw of orders."""
         if self.orders is None:
             return None
         picked = np.stack([self.sums(column, rows) for column in chosen.T], axis=1)  # sets x 3
@@ -72,21 +71,21 @@ class CaptionSets:
 
 @dataclass(frozen=True, eq=False)
 class Ratio:
-    """sum of values / sum of weights over the pictures that go against the stereotype.
+    """sum of values / sum of weights over the images that go against the stereotype.
 
-    `value` and `weight` are given for all cases: those of a picture that fits the stereotype are
-    what they would be if its two captions changed roles.
+    `value` and `weight` are given for all cases. For an image that fits the stereotype they are
+    those with its two captions swapped.
     """
 
-    value: Floats  # one a case, already times its weight
+    value: Floats  # one per case, already times its weight
     weight: Floats
     against: Ints  # a mask
-    rows: Ints  # a mask: the cases that this is about
+    rows: Ints  # a mask: the cases to include
     sets: CaptionSets
 
     @cached_property
     def parts(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """By set: values and weights of pictures against the stereotype, and of the others."""
+        """Values and weights by set, of images against the stereotype and of the others."""
         sides = (self.rows & self.against, self.rows & ~self.against)
         both = [(self.sets.sums(self.value, side), self.sets.sums(self.weight, side))
                 for side in sides]  # fmt: skip
@@ -99,13 +98,13 @@ class Ratio:
 
     @property
     def other_side(self) -> float:
-        """The same for the pictures that fit the stereotype, in the other roles."""
+        """The ratio over images that fit the stereotype, with captions swapped."""
         _, _, value, weight = self.parts
         return float(_divided(value.sum(), weight.sum()))
 
     @cached_property
     def resampled(self) -> Floats | None:
-        """Both sides under each draw of sets: 2 x draws."""
+        """Both sides for each bootstrap resample of sets: 2 x draws."""
         weights = self.sets.weights
         if weights is None:
             return None
@@ -114,7 +113,7 @@ class Ratio:
 
     @cached_property
     def null(self) -> Floats | None:
-        """Differences of the two sides that chance gives; None where one side is empty."""
+        """Null differences of the two sides; None where one side is empty."""
         signs, (a, b, c, d) = self.sets.signs, self.parts
         if signs is None or b.sum() == 0 or d.sum() == 0:
             return None
@@ -124,42 +123,42 @@ class Ratio:
 
     @property
     def pooled(self) -> float:
-        """The figure over both sides: what either would have without a tilt."""
+        """The ratio over both sides: the value of either without bias."""
         a, b, c, d = (part.sum() for part in self.parts)
         return float((a + c) / (b + d))
 
     def row(self, *, share: bool, times: float = 1.0) -> dict[str, Any]:
-        """Value, interval, null and p for a row of results; `share`: it is one, from 0 to 1."""
-        value, drawn = self.observed, None if self.resampled is None else self.resampled[0]
+        """Value, interval, null and p for a row of results; `share`: a value from 0 to 1."""
+        value, resampled = self.observed, None if self.resampled is None else self.resampled[0]
         weight = float(self.parts[1].sum())
         interval = None
         if np.isfinite(value) and share:
-            interval = share_interval(value, weight, drawn)
-        elif drawn is not None and (sets := (self.parts[1] > 0).sum()) > 1:
-            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+            interval = share_interval(value, weight, resampled)
+        elif resampled is not None and (sets := (self.parts[1] > 0).sum()) > 1:
+            interval = Interval(resampled[:, None], stretch=student_stretch(sets), method=RESAMPLED)
         null = None
         if self.null is not None:  # this side's part of the difference
-            others = self.parts[3].sum()
-            null = self.pooled + self.null * others / (weight + others)
+            other_weight = self.parts[3].sum()
+            null = self.pooled + self.null * other_weight / (weight + other_weight)
         n = int((self.rows & self.against & (self.weight > 0)).sum())
         return {**row_of(value, times, null=null, interval=interval), "n": n}
 
     def excess_row(self, times: float) -> dict[str, Any]:
-        """One side less the other: errors towards the stereotype beyond those the other way."""
+        """One side minus the other: errors towards the stereotype minus the opposite errors."""
         value, interval = self.observed - self.other_side, None
         if self.resampled is not None:
-            drawn = self.resampled[0] - self.resampled[1]
+            resampled = self.resampled[0] - self.resampled[1]
             sets = (self.parts[1] + self.parts[3] > 0).sum()
-            interval = Interval(drawn[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+            interval = Interval(resampled[:, None], stretch=student_stretch(sets), method=RESAMPLED)
         n = int((self.rows & (self.weight > 0)).sum())
         return {**row_of(value, times, null=self.null, interval=interval), "n": n}
 
 
-def share_interval(share: float, n: float, drawn: Floats | None) -> Interval:
-    """Wilson's interval, with as many trials as the bootstrap's variance says."""
-    if drawn is None or not np.isfinite(drawn).any():
+def share_interval(share: float, n: float, resampled: Floats | None) -> Interval:
+    """Wilson's interval, with the number of trials that matches the bootstrap variance."""
+    if resampled is None or not np.isfinite(resampled).any():
         return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
-    usable = drawn[np.isfinite(drawn)]
+    usable = resampled[np.isfinite(resampled)]
     trials = max(round(n), 1)
     edges = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
     return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
@@ -172,18 +171,18 @@ def row_of(
     null: Floats | None = None,
     interval: Interval | None = None,
 ) -> dict[str, Any]:
-    """`significance.columns` of one value, all of it times so much."""
+    """`significance.columns` of one value, scaled by `times`."""
     if null is not None and not (np.isfinite(value) and np.isfinite(null).any()):
         null = None
     side = None if null is None else "two"
     draws = None if null is None else null[:, None]
-    found = columns([value], side=side, null=draws, interval=interval)
-    row = {name: one if isinstance(one, str) else one[0] for name, one in found.items()}
-    return {name: times * float(one) if name in SCALED else one for name, one in row.items()}
+    cells = columns([value], side=side, null=draws, interval=interval)
+    row = {name: cell if isinstance(cell, str) else cell[0] for name, cell in cells.items()}
+    return {name: times * float(cell) if name in SCALED else cell for name, cell in row.items()}
 
 
 def student_stretch(units: int) -> float:
-    """How much longer an interval from `units` resampled things must be than its percentiles."""
+    """Factor that widens a percentile interval from `units` resampled units."""
     from scipy.special import stdtrit
 
     if units < 2:

@@ -1,8 +1,7 @@
-"""Where pictures come from that show the other group: one file a source, one way to ask for them.
+"""Sources of counterfactual images, which show the other group; one file per source.
 
-A source takes a model, data, and the `Swap` to be made; it gives `ImagePairBlock`s: some images
-as they are, with their counterfactuals. Blocks come one at a time, so that no set of attacked
-images must fit into memory.
+A source takes a model, data and a `Swap`, and yields `ImagePairBlock`s: images with their
+counterfactuals. They come in blocks, so that attacked images need not all fit into memory.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.registry import Registry
 from tiltmeter.types import Faces, Ints
 
-#: Each entry is a class; its fields are the settings.
+#: Each entry is a class whose fields are its settings.
 SOURCES = Registry(
     "source of counterfactuals",
     {
@@ -31,9 +30,9 @@ SOURCES = Registry(
 
 @dataclass(frozen=True)
 class Swap:
-    """The bias concept: two groups of an attribute, the word for each, and the text that asks.
+    """The bias concept: two groups of an attribute, a word for each, and a prompt for the word.
 
-    `groups` and `words` are in the same order; the first is the one that positive bias leans to.
+    `groups` and `words` are in the same order; positive bias is association with the first.
     """
 
     attribute: str
@@ -42,7 +41,7 @@ class Swap:
     prompt: str = "a [MASK] is in the picture"
 
     def codes(self, data: Faces) -> tuple[int, int]:
-        """The numbers of the two groups in the data."""
+        """Codes of the two groups in the data."""
         groups = data.attribute(self.attribute)
         for name in self.groups:
             if name not in groups.names:
@@ -54,22 +53,24 @@ class Swap:
         return np.flatnonzero(np.isin(data.attribute(self.attribute).codes, self.codes(data)))
 
     def has_first(self, data: Faces, rows: Ints) -> Ints:
-        """Whether each of some rows shows the first group."""
+        """Whether each of the rows shows the first group."""
         return np.asarray(data.attribute(self.attribute).codes[rows] == self.codes(data)[0])
 
 
 @dataclass(frozen=True, eq=False)
 class ImagePairBlock:
-    """Some pictures and their counterfactuals, both as a model takes them."""
+    """A block of images and their counterfactuals, both as model input."""
 
-    rows: Ints  # of the data: which pictures these are
+    rows: Ints  # of the images in the data
     factual: Any
     counterfactual: Any
-    told: dict[str, Any] = field(default_factory=dict)  # one value a picture, such as steps taken
+    details: dict[str, Any] = field(
+        default_factory=dict
+    )  # one value per image, such as steps taken
 
 
 class Source(Protocol):
-    """Gives pictures with the other group."""
+    """Yields images with their counterfactuals."""
 
     @property
     def name(self) -> str: ...
@@ -78,16 +79,16 @@ class Source(Protocol):
 
 
 def pixels_of(model: Any, images: Any) -> Any:
-    """Images as a tensor of pixels, where the model can make one; else as they are."""
+    """Images as a tensor of pixels if the model can make one, otherwise unchanged."""
     if hasattr(images, "detach") or not hasattr(model, "pixels"):
         return images
     return model.pixels(images)
 
 
 def images_of(data: Faces) -> Any:
-    """The pictures of some data."""
+    """The images of the data; raises `InputError` if there are none."""
     if data.images is None:
         raise InputError(
-            f"{data.name} has vectors and no pictures: a counterfactual takes pictures to change"
+            f"{data.name} has embeddings and no images: a counterfactual needs images to change"
         )
     return data.images

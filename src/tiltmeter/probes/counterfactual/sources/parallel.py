@@ -1,4 +1,4 @@
-"""True counterfactuals: the same scene with somebody else in it."""
+"""True counterfactuals: the same scene with another group."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from tiltmeter.types import Faces, Ints
 
 @dataclass(frozen=True)
 class ParallelImages:
-    """Photographs of the same scene that differ in the group alone, each against the other."""
+    """Pairs of images of the same scene that differ only in the group."""
 
     batch: int = 32
     name: str = "parallel"
 
     def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
-        """Every picture that has a counterpart, and that one."""
-        rows, others = self.pairs(data, swap)
+        """Every image that has a counterpart, with it."""
+        rows, counterparts = self.pairs(data, swap)
         images = images_of(data)
         for start in range(0, len(rows), self.batch):
-            here = slice(start, start + self.batch)
-            shown = (pixels_of(model, images[some[here]]) for some in (rows, others))
-            yield ImagePairBlock(rows[here], *shown)
+            part = slice(start, start + self.batch)
+            pixels = (pixels_of(model, images[selected[part]]) for selected in (rows, counterparts))
+            yield ImagePairBlock(rows[part], *pixels)
 
     def pairs(self, data: Faces, swap: Swap) -> tuple[Ints, Ints]:
-        """Rows, and for each the row that is its counterfactual; each pair stands there twice."""
+        """Rows, and for each the row of its counterfactual; each pair is listed in both orders."""
         if not isinstance(data, Scenes):
             raise InputError(
-                f"{data.name} does not tell which pictures show the same scene: parallel "
-                "counterfactuals take data such as pairs:DIR. The source adversarial takes any "
-                "pictures with groups"
+                f"{data.name} does not say which images show the same scene: parallel "
+                "counterfactuals need data such as pairs:DIR. The source adversarial takes any "
+                "images with groups"
             )
         if not data.parallel:
             raise InputError(
-                f"images of {data.name} share a concept, not a scene, and are no counterfactuals "
-                "of each other. Use the source adversarial"
+                f"images of {data.name} share a concept, not a scene, so they are not "
+                "counterfactuals of each other. Use the source adversarial"
             )
         groups, codes = data.attribute(swap.attribute).codes, set(swap.codes(data))
         pairs = [
@@ -50,34 +50,34 @@ class ParallelImages:
         ]
         if not pairs:
             raise InputError(
-                f"no scene of {data.name} has a picture of {swap.groups[0]} and one of "
-                f"{swap.groups[1]} that are alike in all else: nothing is parallel there. The "
-                "source adversarial with truth=no needs no such pictures"
+                f"no scene of {data.name} has an image of {swap.groups[0]} and one of "
+                f"{swap.groups[1]} that differ in nothing else. The source adversarial with "
+                "truth=no needs no such images"
             )
         both = np.array([*pairs, *(pair[::-1] for pair in pairs)])
-        rows, others = both[np.lexsort((both[:, 1], both[:, 0]))].T
-        return rows, others
+        rows, counterparts = both[np.lexsort((both[:, 1], both[:, 0]))].T
+        return rows, counterparts
 
 
 @dataclass(frozen=True)
 class RedrawnScenes:
-    """Figures of the testbed, the same scenes drawn again with the other figure."""
+    """Scenes of the testbed, rendered again with the other group."""
 
     batch: int = 256
     name: str = "redrawn"
 
     def blocks(self, model: Any, data: Faces, swap: Swap) -> Iterator[ImagePairBlock]:
-        """Every figure of the two groups, and the one that is drawn in its place."""
+        """Every scene of the two groups, with its redrawn version."""
         images = images_of(data)
         if not isinstance(images, Drawn) or swap.attribute not in ("shape", "hue"):
             raise InputError(
-                f"only scenes of the testbed can be drawn again, by shape or hue; {data.name} by "
-                f"{swap.attribute} cannot. Use adversarial, parallel or folder"
+                f"only scenes of the testbed can be redrawn, by shape or hue; got {data.name} by "
+                f"{swap.attribute}. Use the source adversarial, parallel or folder"
             )
         chosen, (first, second) = swap.rows(data), swap.codes(data)
         for start in range(0, len(chosen), self.batch):
             rows = chosen[start : start + self.batch]
             scenes = images[rows]
-            now = getattr(scenes, swap.attribute)
-            other = scenes.redrawn(**{swap.attribute: np.where(now == first, second, first)})
+            current = getattr(scenes, swap.attribute)
+            other = scenes.redrawn(**{swap.attribute: np.where(current == first, second, first)})
             yield ImagePairBlock(rows, pixels_of(model, scenes), pixels_of(model, other))

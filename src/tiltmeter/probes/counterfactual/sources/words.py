@@ -1,4 +1,4 @@
-"""How probable a model holds whole words at a mask: words of any number of pieces."""
+"""Log-probabilities of whole words at a mask, for words of any number of tokens."""
 
 from __future__ import annotations
 
@@ -10,76 +10,77 @@ import numpy as np
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.types import Array, Floats, MaskedPredictor
 
-#: Where a template hides a word, whatever a model's own mask is called.
+#: The mask in templates, whatever the model's own mask token is.
 MASK = "[MASK]"
 
 
 def with_masked_head(model: Any) -> MaskedPredictor:
-    """The model, if it guesses hidden words."""
+    """Return the model, or raise `InputError` if it has no masked head."""
     if not isinstance(model, MaskedPredictor):
         raise InputError(
-            f"{getattr(model, 'name', type(model).__name__)} has no masked head, so there is no "
-            "hidden word to ask for: use a model that guesses words, such as testbed:fusion, a "
-            "ViltForMaskedLM or an ALBEF checkpoint of the pretraining; for a dual encoder take "
-            "the probes ranking and harms"
+            f"{getattr(model, 'name', type(model).__name__)} has no masked head: use a model "
+            "that predicts masked words, such as testbed:fusion, a ViltForMaskedLM or a "
+            "pretraining checkpoint of ALBEF; for a dual encoder use the probes ranking and harms"
         )
     return model
 
 
 def one_mask(template: str, *, named: bool = False) -> str:
-    """The template, if it hides one word; if `named`, it must name the bias word ({g}) too."""
+    """Return the template, or raise if it has not one mask (and, if `named`, the bias word {g})."""
     masks = template.count(MASK)
     if masks == 0:
         raise InputError(
-            f"the template {template!r} hides no word: put {MASK} where the word would stand, as "
-            f"in 'The {{g}} is {MASK}'"
+            f"the template {template!r} has no mask: put {MASK} in place of the word, as in "
+            f"'The {{g}} is {MASK}'"
         )
     if masks > 1:
         raise InputError(
-            f"the template {template!r} hides {masks} words: put one {MASK}; a word of several "
-            "pieces is given as many masks as it needs"
+            f"the template {template!r} has {masks} masks: put one {MASK}; a word of several "
+            "tokens gets as many masks as it needs"
         )
     if named and "{g}" not in template:
         raise InputError(
-            f"the template {template!r} does not name the bias word, so no text could swap it: "
-            f"put {{g}} where it stands, as in 'The {{g}} is {MASK}'"
+            f"the template {template!r} has no bias word to swap: put {{g}} in its place, as in "
+            f"'The {{g}} is {MASK}'"
         )
     return template
 
 
 def spelled(model: MaskedPredictor, words: Sequence[str], what: str = "target word") -> None:
-    """Refuses words that the model cannot spell."""
+    """Raise `InputError` if a word is not in the model's vocabulary."""
     for word in words:
         try:
             known = bool(model.pieces(word))
-            why = ""
+            reason = ""
         except TiltmeterError as error:
-            known, why = False, f" ({error})"
+            known, reason = False, f" ({error})"
         if not known:
             raise InputError(
                 f"the {what} {word!r} is not in the vocabulary of "
-                f"{getattr(model, 'name', type(model).__name__)}{why}: leave it out, or give a "
-                "word of the same meaning that the model knows"
+                f"{getattr(model, 'name', type(model).__name__)}{reason}: leave it out, or "
+                "use a synonym that the model knows"
             )
 
 
 def word_logprobs(
     model: MaskedPredictor, images: Any | None, texts: Sequence[str], words: Sequence[str]
 ) -> Array:
-    """log P([MASK] = word) for each text and word, texts x words; every text hides one word.
+    """log P([MASK] = word) for each text and word, texts x words; every text has one mask.
 
-    A word of several pieces is given as many masks, and is scored by the sum of their log
-    probabilities. Gradients reach images that are a tensor.
+    A word of several tokens gets as many masks, and is scored by the sum of their
+    log-probabilities. Gradients flow to images that are a tensor.
     """
     pieces = [model.pieces(word) for word in words]
     columns: dict[int, Array] = {}
-    for length in sorted({len(some) for some in pieces}):
+    for length in sorted({len(word_pieces) for word_pieces in pieces}):
         masks = " ".join([model.mask_token] * length)
-        found = model.mask_logprobs(images, [text.replace(MASK, masks) for text in texts])
-        for at, some in enumerate(pieces):
-            if len(some) == length:
-                columns[at] = sum(found[:, place, piece] for place, piece in enumerate(some))
-    ordered = [columns[at] for at in range(len(words))]
+        logprobs = model.mask_logprobs(images, [text.replace(MASK, masks) for text in texts])
+        for column, word_pieces in enumerate(pieces):
+            if len(word_pieces) == length:
+                columns[column] = sum(
+                    logprobs[:, place, piece] for place, piece in enumerate(word_pieces)
+                )
+    ordered = [columns[column] for column in range(len(words))]
     if hasattr(ordered[0], "detach"):
         import torch
 
@@ -90,11 +91,11 @@ def word_logprobs(
 def read(
     model: MaskedPredictor, images: Any | None, texts: Sequence[str], words: Sequence[str]
 ) -> Floats:
-    """The same as NumPy, in double precision, without gradients."""
+    """`word_logprobs` as a NumPy array in double precision, without gradients."""
     if not hasattr(images, "detach"):
-        found = word_logprobs(model, images, texts, words)
-        found = found.detach().cpu().numpy() if hasattr(found, "detach") else found
-        return np.asarray(found, dtype=np.float64)
+        logprobs = word_logprobs(model, images, texts, words)
+        logprobs = logprobs.detach().cpu().numpy() if hasattr(logprobs, "detach") else logprobs
+        return np.asarray(logprobs, dtype=np.float64)
     import torch
 
     with torch.no_grad():
