@@ -83,6 +83,13 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
 
 
+#: Packages of our optional dependencies.
+EXTRAS = {
+    "models": ("torch", "transformers", "safetensors"),
+    "explore": ("starlette", "uvicorn", "anyio", "h11"),
+}
+
+
 class MissingError(InputError):
     """A package that is needed is not installed.
 
@@ -97,7 +104,7 @@ class MissingError(InputError):
     code: Code = "missing-package"
 
     def __init__(self, what: str, package: str) -> None:
-        extra = dict.fromkeys(("torch", "transformers", "safetensors"), "models").get(package)
+        extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
         install = f"'tiltmeter[{extra}]'" if extra else package
         super().__init__(
             f"{what} needs the package {package}: pip install {install}", value=package
