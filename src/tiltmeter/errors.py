@@ -12,8 +12,8 @@ TiltmeterError            error                base class; the command line exit
 
 An InputError may have a narrower code: `bad-option` (malformed or out of range), `not-found` (no
 such file or directory), `exists` (the output exists already), `bad-file` (unreadable, or another
-format), `bad-labels` (labels or ids that cannot be used), `no-images`, `unsafe-path` (it leads out
-of its root directory).
+format), `bad-labels` (labels or ids that cannot be used), `no-images`, `incomplete` (data that
+`?strict=yes` refuses), `unsafe-path` (it leads out of its root directory).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 Code = Literal[
     "error", "bad-input", "bad-option", "not-found", "exists", "bad-file", "bad-labels",
-    "no-images", "unreadable-image", "unsafe-path", "missing-package", "damaged-file",
+    "incomplete", "no-images", "unreadable-image", "unsafe-path", "missing-package", "damaged-file",
     "probe-failed", "unknown-name", "convention-mismatch",
 ]  # fmt: skip
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photo
+from tests.refusing import refused
 from tiltmeter.datasets.morph import morphs, save
-from tiltmeter.errors import InputError
 from tiltmeter.types import Faces
 
 SHADES = {"black_man": 0, "black_woman": 60, "white_man": 120, "white_woman": 180}
@@ -62,7 +61,7 @@ def test_the_same_seed_makes_the_same(tmp_path: Path) -> None:
     assert made(data).ids == made(data).ids != made(data, seed=1).ids
     pairs = {name.partition("@")[0] for name in made(data, each=10).ids}
     assert len(pairs) == 40  # each once
-    with pytest.raises(InputError, match="5 pictures, enough for 10 morphs of two; 11 were asked"):
+    with refused("bad-input", "5 images", "10", "11"):
         made(data, each=11)
 
 
@@ -86,12 +85,12 @@ def test_saved_and_read_back(tmp_path: Path) -> None:
     assert {tuple(np.asarray(p)[0, 0]) for p in again.images} == {
         tuple(np.asarray(p)[0, 0]) for p in found.images
     }
-    with pytest.raises(InputError, match="exists already"):
+    with refused("exists"):
         save(found, "race*gender", tmp_path / "morphs")
 
 
 def test_without_pictures_there_is_nothing_to_morph(embeddings: Path) -> None:
-    with pytest.raises(InputError, match="no pictures to morph"):
+    with refused("no-images"):
         made(tm.load_data(f"embeddings:{embeddings}"), attribute="gender")
 
 

@@ -40,9 +40,9 @@ def list_(
 def doctor(as_json: common.Json = False) -> None:
     """Check the installation."""
     from tiltmeter.pages import terminal
-    from tiltmeter.planning.installation import examine
+    from tiltmeter.planning.installation import check_installation
 
-    checks = list(examine())
+    checks = list(check_installation())
     if as_json:
         print(json.dumps([check._asdict() for check in checks], indent=2))
     else:

@@ -128,7 +128,7 @@ def _show_cost(
 ) -> None:
     from tiltmeter.models import load_model
     from tiltmeter.pages import terminal
-    from tiltmeter.planning.cost import scale as estimate_cost
+    from tiltmeter.planning.cost import estimate_cost
 
     loaded = None if model is None else load_model(model, device=device)
     steps = estimate_cost(
