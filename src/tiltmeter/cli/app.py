@@ -111,13 +111,16 @@ def main() -> None:
 
 
 def _hint(error: TiltmeterError) -> str:
-    """Whether an unknown name is known as another kind of component."""
+    """Whether an unknown component is known as one of another kind."""
     if not isinstance(error, UnknownNameError):
         return ""
-    from tiltmeter.cli.catalogue import kind_of
+    from tiltmeter.cli.catalogue import KINDS
 
-    kind = kind_of(str(error.value))
-    return f" ({error.value!r} is one of the {kind}: tiltmeter list {kind})" if kind else ""
+    own, name = f"{error.kind}s", error.value
+    kinds = [kind for kind, names in KINDS.items() if name in names]
+    if own not in KINDS or own in kinds or not kinds:
+        return ""
+    return f" ({name!r} is one of the {kinds[0]}: tiltmeter list {kinds[0]})"
 
 
 def _fail(message: str, code: str, value: object) -> NoReturn:

@@ -53,14 +53,3 @@ def _summary(kind: str, name: str) -> str:
     registry = KINDS[kind]
     assert isinstance(registry, Registry)
     return registry.summary(name)
-
-
-def kind_of(name: str) -> str | None:
-    """The kind of component that a name belongs to, if any.
-
-    Examples
-    --------
-    >>> kind_of("leace"), kind_of("fairface"), kind_of("leasce")
-    ('debiasers', 'datasets', None)
-    """
-    return next((kind for kind, names in KINDS.items() if name in names), None)
