@@ -1,4 +1,4 @@
-"""Photographs on the command line: embed, store, and an audit that reads what was kept."""
+"""Images on the command line: embed, store, and an audit that reads what was kept."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TEXTS = """
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A model of one's own, and forty pictures in two folders; one of them is none."""
+    """A model of one's own, and forty images in two folders; one of them is none."""
     (tmp_path / "mine.py").write_text(MODEL + TEXTS)
     rng = np.random.default_rng(0)
     for group in ("dark", "light"):
         (tmp_path / "photos" / group).mkdir(parents=True)
         for at in range(20):
             level = rng.integers(0, 128, (8, 8, 3)) + 127 * (group == "light")
-            picture = Image.fromarray(level.astype(np.uint8))
-            picture.save(tmp_path / "photos" / group / f"{at}.png")
-    (tmp_path / "photos/dark/7.png").write_bytes(b"no picture")
+            image = Image.fromarray(level.astype(np.uint8))
+            image.save(tmp_path / "photos" / group / f"{at}.png")
+    (tmp_path / "photos/dark/7.png").write_bytes(b"no image")
     return tmp_path
 
 

@@ -29,7 +29,7 @@ def labels(faces: Faces, attribute: str) -> list[str]:
 
 def test_utkface(tmp_path: Path) -> None:
     photos(tmp_path, *UTK, *UTK_ODD, "200000_0_1_1.jpg", "20_2_1_1.jpg", "20_0_5_1.jpg")
-    text(tmp_path / "readme.txt", "no picture")
+    text(tmp_path / "readme.txt", "no image")
     faces = tm.load_data(f"utkface:{tmp_path}")
     assert dict(zip(faces.ids, labels(faces, "age"), strict=True)) == {
         UTK[0]: "20-29", UTK[1]: "more than 70", UTK[2]: "0-2"

@@ -1,4 +1,4 @@
-"""Captions of pictures, and three captions each."""
+"""Captions of images, and three captions each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COCO = {
         {"id": 1, "image_id": 3, "caption": "A dog. "},
         {"id": 2, "image_id": 7, "caption": "A man cooks."},
         {"id": 3, "image_id": 3, "caption": "A brown dog."},
-        {"id": 4, "image_id": 99, "caption": "Of no picture."},
+        {"id": 4, "image_id": 99, "caption": "Of no image."},
     ],
 }
 
@@ -39,14 +39,14 @@ def test_coco(tmp_path: Path) -> None:
     assert captions.texts == ("A dog.", "A man cooks.", "A brown dog.")
     assert [captions.ids[at] for at in captions.of] == ["3.jpg", "7.jpg", "3.jpg"]
     assert captions.images is None
-    assert captions.provenance["found"]["malformed"]["first"] == ["99: 'Of no picture.'"]
+    assert captions.provenance["found"]["malformed"]["first"] == ["99: 'Of no image.'"]
     photos(tmp_path / "val", "3.jpg")
     pictured = tm.load_data(f"coco:{path}?images={tmp_path / 'val'}")
     assert (pictured.ids, pictured.texts) == (("3.jpg",), ("A dog.", "A brown dog."))
     assert pictured.of.tolist() == [0, 0]
     assert len(pictured.images) == 1
     assert describe(pictured) == [
-        "3 rows, 1 images, 2 texts", "1 missing: 7.jpg", "1 malformed: 99: 'Of no picture.'"
+        "3 rows, 1 images, 2 texts", "1 missing: 7.jpg", "1 malformed: 99: 'Of no image.'"
     ]  # fmt: skip
 
 
@@ -129,7 +129,7 @@ STEREO = (
 )
 
 
-def test_vlstereo_without_pictures(tmp_path: Path) -> None:
+def test_vlstereo_without_images(tmp_path: Path) -> None:
     triplets = tm.load_data(f"vlstereo:{text(tmp_path / 's.csv', *STEREO, end=chr(13) + chr(10))}")
     assert isinstance(triplets, Triplets)
     assert triplets.ids == ("1", "2", "3")
@@ -143,11 +143,11 @@ def test_vlstereo_without_pictures(tmp_path: Path) -> None:
     assert triplets.images is None
 
 
-def test_vlstereo_pictures_by_row_and_by_hash(tmp_path: Path) -> None:
+def test_vlstereo_images_by_row_and_by_hash(tmp_path: Path) -> None:
     path = text(tmp_path / "s.csv", *STEREO)
     by_hash = hashlib.sha256(b"http://a/3.jpg").hexdigest()
-    photos(tmp_path / "pictures", "0001.jpg", f"{by_hash}.png")
-    triplets = tm.load_data(f"vlstereo:{path}?images={tmp_path / 'pictures'}")
+    photos(tmp_path / "images", "0001.jpg", f"{by_hash}.png")
+    triplets = tm.load_data(f"vlstereo:{path}?images={tmp_path / 'images'}")
     assert triplets.ids == ("1", "3")
     assert [p.name for p in triplets.images.paths] == ["0001.jpg", f"{by_hash}.png"]
     assert triplets.provenance["found"]["missing"] == {"count": 1, "first": ["2.jpg"]}
@@ -156,12 +156,12 @@ def test_vlstereo_pictures_by_row_and_by_hash(tmp_path: Path) -> None:
 
 def test_vlstereo_rows_counted_from_nought_must_be_told(tmp_path: Path) -> None:
     path = text(tmp_path / "s.csv", *STEREO)
-    photos(tmp_path / "pictures", "0.jpg", "2.jpg")
-    spec = f"vlstereo:{path}?images={tmp_path / 'pictures'}"
+    photos(tmp_path / "images", "0.jpg", "2.jpg")
+    spec = f"vlstereo:{path}?images={tmp_path / 'images'}"
     with refused("bad-option", "0 to 2", "1 to 3", "?first=0"):
         tm.load_data(spec)
     assert tm.load_data(f"{spec}&first=0").ids == ("1", "3")
-    photos(tmp_path / "pictures", "3.jpg")
+    photos(tmp_path / "images", "3.jpg")
     with refused("bad-option", "?first=1"):
         tm.load_data(f"{spec}&first=0")
 

@@ -1,4 +1,4 @@
-"""What holds for every data set that is registered."""
+"""What holds for every dataset that is registered."""
 
 from __future__ import annotations
 

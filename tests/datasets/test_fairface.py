@@ -1,4 +1,4 @@
-"""FairFace: labels against pictures, prefixes and paddings as they occur."""
+"""FairFace: labels against images, prefixes and paddings as they occur."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_prefixes_as_they_occur(tmp_path: Path, prefix: str) -> None:
     assert faces.images[2].size == (8, 8)
 
 
-def test_missing_pictures_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_missing_images_are_counted_and_left_out(tmp_path: Path) -> None:
     labels(tmp_path)
     photos(tmp_path, "val/1.jpg", "val/3.jpg")
     faces = tm.load_data(f"fairface:{tmp_path}")
@@ -55,10 +55,10 @@ def test_missing_pictures_are_counted_and_left_out(tmp_path: Path) -> None:
         tm.load_data(f"fairface:{tmp_path}?strict=yes")
 
 
-def test_unreadable_pictures_are_found_when_asked_for(tmp_path: Path) -> None:
+def test_unreadable_images_are_found_when_asked_for(tmp_path: Path) -> None:
     labels(tmp_path)
     photos(tmp_path, *(f"val/{n}.jpg" for n in (1, 2, 3, 4)))
-    (tmp_path / "val/2.jpg").write_bytes(b"no picture")
+    (tmp_path / "val/2.jpg").write_bytes(b"no image")
     assert len(tm.load_data(f"fairface:{tmp_path}")) == 4
     faces = tm.load_data(f"fairface:{tmp_path}?check=yes")
     assert faces.ids == ("val/1.jpg", "val/3.jpg", "val/4.jpg")
@@ -100,14 +100,14 @@ def test_names_that_lead_out(tmp_path: Path, name: str) -> None:
         tm.load_data(f"fairface:{tmp_path / 'data'}")
 
 
-def test_a_table_of_another_split_finds_no_pictures(tmp_path: Path) -> None:
+def test_a_table_of_another_split_finds_no_images(tmp_path: Path) -> None:
     labels(tmp_path, prefix="train/")
     photos(tmp_path, "val/1.jpg")
     with refused("no-images", "train/1.jpg"):
         tm.load_data(f"fairface:{tmp_path}")
 
 
-def test_a_picture_listed_twice(tmp_path: Path) -> None:
+def test_a_image_listed_twice(tmp_path: Path) -> None:
     text(tmp_path / "fairface_label_val.csv", HEADER, *(f"val/{row}" for row in [*ROWS, ROWS[2]]))
     photos(tmp_path, "val/1.jpg", "val/3.jpg")
     with refused("bad-labels", "'val/3.jpg'"):
@@ -123,7 +123,7 @@ def test_other_attributes_when_asked_for(tmp_path: Path) -> None:
         tm.load_data(f"fairface:{tmp_path}?attributes=gendre")
 
 
-def test_the_real_photographs(shared: Callable[[str], Path]) -> None:
+def test_the_real_images(shared: Callable[[str], Path]) -> None:
     place = shared("data/fairface")
     faces = tm.load_data(f"fairface:{place}?split=val")
     found = faces.provenance["found"]
@@ -141,7 +141,7 @@ def test_the_real_photographs(shared: Callable[[str], Path]) -> None:
         tm.load_data(f"fairface:{place}?strict=yes")
 
 
-def test_the_same_rows_as_the_embeddings_of_the_same_photographs(
+def test_the_same_rows_as_the_embeddings_of_the_same_images(
     shared: Callable[[str], Path],
 ) -> None:
     files = tm.load_data(f"table:{shared('models/minilit/fairface_val5000_files.csv')}")

@@ -1,4 +1,4 @@
-"""What the library `datasets` reads: saved data, and folders of pictures."""
+"""What the library `datasets` reads: saved data, and folders of images."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def saved(library: Any, place: Path, *, splits: bool = False) -> Path:
             "age": library.Value("int64"),
         }
     )
-    pictures = [Image.new("RGB", (4, 4), (10 * row, 0, 0)) for row in range(4)]
+    images = [Image.new("RGB", (4, 4), (10 * row, 0, 0)) for row in range(4)]
     rows = {
-        "image": pictures,
+        "image": images,
         "gender": [0, 1, 1, 0],
         "race": ["Black", "White", "Black", "White"],
         "age": [1, 2, 3, 4],
@@ -51,7 +51,7 @@ def test_saved_to_disk(library: Any, tmp_path: Path) -> None:
     assert list(faces.groups) == ["gender", "race"]
     assert faces.groups["gender"].names == ("Female", "Male")
     assert faces.groups["gender"].codes.tolist() == [1, 0, 0, 1]
-    assert [picture.getpixel((0, 0))[0] for picture in faces.images] == [0, 10, 20, 30]
+    assert [image.getpixel((0, 0))[0] for image in faces.images] == [0, 10, 20, 30]
     assert np.asarray(faces.images[1:3][1])[0, 0, 0] == 20
     assert faces.provenance["found"]["rows"] == 4
     assert list(tm.load_data(f"hfds:{place}?groups=race").groups) == ["race"]
@@ -78,9 +78,9 @@ def test_a_class_that_was_not_given_is_missing(library: Any, tmp_path: Path) -> 
         tm.load_data(f"hfds:{tmp_path / 'faces'}?groups=gender")
 
 
-def test_a_folder_of_pictures(library: Any, tmp_path: Path) -> None:
+def test_a_folder_of_images(library: Any, tmp_path: Path) -> None:
     photos(tmp_path / "faces", "a/1.png", "a/2.png", "b/1.png")
-    (tmp_path / "faces/b/2.png").write_bytes(b"no picture")
+    (tmp_path / "faces/b/2.png").write_bytes(b"no image")
     place = f"hfds:{tmp_path / 'faces'}?groups=label"
     assert tm.load_data(place).groups["label"].counts.tolist() == [2, 2]
     faces = tm.load_data(f"{place}&check=yes")

@@ -1,4 +1,4 @@
-"""Parquet files that hold pictures, as img2dataset and the Hub have them: whole, broken, far."""
+"""Parquet files that hold images, as img2dataset and the Hub have them: whole, broken, far."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def photos(tmp_path: Path) -> list[bytes]:
     return [faces.images.read(at) for at in range(20)]
 
 
-def test_pictures_are_those_of_the_files(tmp_path: Path, photos: list[bytes]) -> None:
+def test_images_are_those_of_the_files(tmp_path: Path, photos: list[bytes]) -> None:
     place = tmp_path / "made"
     (place / "deep").mkdir(parents=True)
     file_of(place / "00000.parquet", photos[:10])
@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
 ) -> None:
     place = tmp_path / "made"
     place.mkdir()
-    file_of(place / "0.parquet", [*photos[:3], None, b"no picture", *photos[5:10]])
+    file_of(place / "0.parquet", [*photos[:3], None, b"no image", *photos[5:10]])
     file_of(place / "1.parquet", photos[10:])
     cut = place / "1.parquet"
     cut.write_bytes(cut.read_bytes()[:-100])
@@ -104,7 +104,7 @@ def test_elsewhere(tmp_path: Path, photos: list[bytes], monkeypatch: pytest.Monk
             tm.load_data("parquet:s3://bucket/nothing")
 
 
-def test_no_pictures(tmp_path: Path) -> None:
+def test_no_images(tmp_path: Path) -> None:
     pq.write_table(pa.table({"caption": ["a", "b"]}), tmp_path / "0.parquet")
     with refused("unknown-name"):
         tm.load_data(f"parquet:{tmp_path}")

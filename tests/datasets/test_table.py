@@ -1,4 +1,4 @@
-"""Any table of labels, with or without pictures."""
+"""Any table of labels, with or without images."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(path: Path, rows: list[dict[str, object]] = ROWS) -> Path:
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
-def test_a_path_column_gives_pictures(tmp_path: Path, ending: str) -> None:
+def test_a_path_column_gives_images(tmp_path: Path, ending: str) -> None:
     photos(tmp_path, "a/1.png", "b/1.png")
     table = write(tmp_path / f"labels.{ending}")
     faces = tm.load_data(f"table:{table}?path=name")
@@ -49,9 +49,9 @@ def test_a_path_column_gives_pictures(tmp_path: Path, ending: str) -> None:
 
 
 def test_another_root(tmp_path: Path) -> None:
-    photos(tmp_path / "pictures", "a/1.png", "a/2.png", "b/1.png")
+    photos(tmp_path / "images", "a/1.png", "a/2.png", "b/1.png")
     table = write(tmp_path / "labels.csv")
-    faces = tm.load_data(f"table:{table}?path=name&root={tmp_path / 'pictures'}&strict=yes")
+    faces = tm.load_data(f"table:{table}?path=name&root={tmp_path / 'images'}&strict=yes")
     assert len(faces.images) == 3
     for root in ("/no/such", ""):
         with refused("not-found"):

@@ -1,4 +1,4 @@
-"""Pictures and words with a valence."""
+"""Images and words with a valence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VLStereoSet balanced as its paper says: as many pictures with the stereotype as against it."""
+"""VLStereoSet balanced as its paper says: as many images with the stereotype as against it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_papers_counts(shared: Callable[[str], Path]) -> None:
         assert first.against[at] == whole.against[row[name]]
 
 
-def test_among_the_pictures_that_are_there(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_among_the_images_that_are_there(shared: Callable[[str], Path], tmp_path: Path) -> None:
     path = shared("data/vlstereoset/VLStereoSet.csv")
     whole = tm.load_data(f"vlstereo:{path}")
     anti = [at for at in range(1_958) if whole.against[at]][:5]

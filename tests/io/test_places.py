@@ -29,7 +29,7 @@ from tiltmeter.store import Store
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that is s3://bucket too: tar shards, captions, pictures and their labels."""
+    """A folder that is s3://bucket too: tar shards, captions, images and their labels."""
     root = tmp_path_factory.mktemp("buckets")
     place = root / "bucket"
     for name in ("shards", "captions/more", "photos"):
@@ -94,7 +94,7 @@ def test_captions(bucket: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["t.parquet", "t.csv"])
-def test_tables_with_pictures(bucket: Path, url: str, table: str, tmp_path: Path) -> None:
+def test_tables_with_images(bucket: Path, url: str, table: str, tmp_path: Path) -> None:
     here, there = (
         tm.load_data(f"table:{place}/photos/{table}?path=file&attributes=side")
         for place in (bucket, url)
@@ -111,7 +111,7 @@ def test_tables_with_pictures(bucket: Path, url: str, table: str, tmp_path: Path
     assert ours.items == theirs.items
 
 
-def test_a_picture_that_is_not_there_is_named_and_the_rest_goes_on(
+def test_a_image_that_is_not_there_is_named_and_the_rest_goes_on(
     bucket: Path, url: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "t.csv"

@@ -48,9 +48,8 @@ def load(spec: Spec, columns: Columns) -> Faces:
     names = [str(name or "") for name in table[column].to_pylist()]
     present = _find(spec, path, names)
     labels = table.drop_columns([column]) if column not in (columns.names or ()) else table
-    wanted = list(
-        label_groups(labels, path, columns)
-    )  # the same columns whichever images are missing
+    # the same columns whichever images are missing
+    wanted = list(label_groups(labels, path, columns))
     groups = label_groups(labels.take(present.rows), path, Columns(wanted))
     found = {**present.found, "groups": group_counts(groups.values())}
     return replace(
