@@ -13,7 +13,8 @@ TiltmeterError            error                base class; the command line exit
 An InputError may have a narrower code: `bad-option` (malformed or out of range), `not-found` (no
 such file or directory), `exists` (the output exists already), `bad-file` (unreadable, or another
 format), `bad-labels` (labels or ids that cannot be used), `no-images`, `incomplete` (data that
-`?strict=yes` refuses), `unsafe-path` (it leads out of its root directory).
+`?strict=yes` refuses), `unsafe-path` (it leads out of its root directory). The command line prints
+the code behind the message, and `os-error` for an OSError.
 """
 
 from __future__ import annotations

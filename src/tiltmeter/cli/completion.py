@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 #: Specs that are complete as they are.
@@ -20,6 +21,8 @@ def completion_of(kind: str) -> Callable[[str], list[str]]:
     def callback(incomplete: str) -> list[str]:
         from tiltmeter.cli.catalogue import KINDS
 
+        if _after_colon():
+            return []
         names = list(KINDS[kind])
         if kind in ("models", "datasets"):
             names = [f"{name}:" for name in names]
@@ -28,6 +31,12 @@ def completion_of(kind: str) -> Callable[[str], list[str]]:
         return sorted(name for name in names if name.startswith(incomplete))
 
     return callback
+
+
+def _after_colon() -> bool:
+    """Whether bash, which splits words at colons, completes a path behind one: it can itself."""
+    words, at = os.environ.get("COMP_WORDS", "").split(), int(os.environ.get("COMP_CWORD", "0"))
+    return ":" in words[max(at - 1, 0) : at + 1]
 
 
 def complete_kind(incomplete: str) -> list[str]:
