@@ -1,76 +1,177 @@
-"""Every error a user can cause: what was given, what was expected, what to do.
+"""Errors that a user can cause: what was given, what was expected, what to type.
 
-TiltmeterError            anything the package says no to; the command line exits with 2
-├── InputError            data of the wrong shape, values or labels
-│   ├── MissingError      a package that is not installed
-│   └── DamagedError      a file of a store that is not what was written
-├── ProbeFailedError      a probe of an audit failed; `.run` keeps the others (tiltmeter.results)
-├── UnknownNameError      a name that no registry holds, with the nearest ones
-└── ConventionError       two results that were measured under different conventions
+Every error has a stable `code` and the offending `value`, for programs and tests.
+
+TiltmeterError            error                base class; the command line exits with code 2
+├── InputError            bad-input            data or options that cannot be used
+│   ├── MissingError      missing-package      a package that is not installed
+│   └── DamagedError      damaged-file         a file of a store that is not what was written
+├── ProbeFailedError      probe-failed         `.run` has the other results (tiltmeter.results)
+├── UnknownNameError      unknown-name         a name that is not known; `.suggestions` are similar
+└── ConventionError       convention-mismatch  results that were measured differently
+
+An InputError may have a narrower code: `bad-option` (malformed or out of range), `not-found` (no
+such file or directory), `exists` (the output exists already), `bad-file` (unreadable, or another
+format), `bad-labels` (labels or ids that cannot be used), `no-images`, `incomplete` (data that
+`?strict=yes` refuses), `unsafe-path` (it leads out of its root directory). The command line prints
+the code behind the message, and `os-error` for an OSError.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Literal
+
+Code = Literal[
+    "error", "bad-input", "bad-option", "not-found", "exists", "bad-file", "bad-labels",
+    "incomplete", "no-images", "unreadable-image", "unsafe-path", "missing-package", "damaged-file",
+    "probe-failed", "unknown-name", "convention-mismatch",
+]  # fmt: skip
 
 
 class TiltmeterError(Exception):
-    """Base of all errors that the package raises on purpose."""
+    """Base class of all errors that the package raises on purpose.
+
+    Parameters
+    ----------
+    *args
+        The message.
+    code
+        A narrower code than the class's own.
+    value
+        What was given and cannot be used.
+    """
+
+    code: Code = "error"
+    value: object = None
+
+    def __init__(self, *args: object, code: Code | None = None, value: object = None) -> None:
+        super().__init__(*args)
+        if code is not None:
+            self.code = code
+        if value is not None:
+            self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # an exception's own way would call the constructor with the message alone
+        return _restore, (type(self), self.args, vars(self))
 
 
-#: What a user can put right; any other exception is a bug.
+def _restore(
+    kind: type[TiltmeterError], args: tuple[Any, ...], state: dict[str, Any]
+) -> TiltmeterError:
+    """An error that comes from another process."""
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+#: What a user can fix; any other exception is a bug.
 EXPECTED = (TiltmeterError, OSError)
 
 
 class InputError(TiltmeterError, ValueError):
-    """The data given cannot be measured as they are."""
+    """Data or options that cannot be used as they are."""
+
+    code: Code = "bad-input"
 
 
 def reason(error: Exception) -> str:
-    """The message of an error; a bug's with its type."""
+    """The message of an error; for a bug, with its type."""
     return str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
 
 
+#: Packages of our optional dependencies.
+EXTRAS = {
+    "models": ("torch", "transformers", "safetensors"),
+    "explore": ("starlette", "uvicorn", "anyio", "h11"),
+}
+
+
 class MissingError(InputError):
-    """A package that something needs is not installed."""
+    """A package that is needed is not installed.
+
+    Parameters
+    ----------
+    what
+        What needs the package.
+    package
+        Its name on PyPI.
+    """
+
+    code: Code = "missing-package"
 
     def __init__(self, what: str, package: str) -> None:
-        extra = dict.fromkeys(("torch", "transformers", "safetensors"), "models").get(package)
+        extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
         install = f"'tiltmeter[{extra}]'" if extra else package
-        super().__init__(f"{what} needs the package {package}: pip install {install}")
+        super().__init__(
+            f"{what} needs the package {package}: pip install {install}", value=package
+        )
 
 
 class DamagedError(InputError):
-    """A file of a store is not what was written; `reason` completes a sentence about `path`."""
+    """A file of a store is not what was written.
+
+    Parameters
+    ----------
+    path
+        The file.
+    reason
+        What is wrong with it, as the end of a sentence that begins with the path.
+    """
+
+    code: Code = "damaged-file"
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path, self.reason = path, reason
         super().__init__(
             f"{path} {reason}: `tiltmeter store verify {path.parent.parent} --remove` removes "
-            "damaged files, `tiltmeter embed` with their model makes them again"
+            "damaged files, `tiltmeter embed` with their model computes them again",
+            value=path,
         )
 
 
 class ConventionError(TiltmeterError, ValueError):
-    """Numbers of two conventions were about to be compared."""
+    """Results of different conventions cannot be compared."""
+
+    code: Code = "convention-mismatch"
 
 
 class UnknownNameError(TiltmeterError, LookupError):
-    """A name that is not known; the message names the nearest ones.
+    """A name that is not known; the message has the most similar ones.
 
+    Parameters
+    ----------
+    kind
+        What the name should be the name of, such as `convention`.
+    name
+        The name that was given.
+    known
+        All names of this kind.
+    suggestions
+        What to type instead; by default the known names that are most similar.
+
+    Examples
+    --------
     >>> raise UnknownNameError("convention", "berg2021", ["berg2022", "sfid", "tiltmeter"])
     Traceback (most recent call last):
     ...
     tiltmeter.errors.UnknownNameError: unknown convention 'berg2021'; did you mean 'berg2022'?
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    code: Code = "unknown-name"
+
+    def __init__(
+        self, kind: str, name: str, known: Iterable[str], *, suggestions: Sequence[str] = ()
+    ) -> None:
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-        if near:
-            hint = "did you mean " + " or ".join(repr(n) for n in near) + "?"
+        self.kind = kind
+        self.suggestions = list(suggestions) or difflib.get_close_matches(name, names, cutoff=0.5)
+        if self.suggestions:
+            hint = f"did you mean {' or '.join(map(repr, self.suggestions))}?"
         else:
             hint = "known: " + ", ".join(names) if names else "none is known"
-        super().__init__(f"unknown {kind} {name!r}; {hint}")
+        super().__init__(f"unknown {kind} {name!r}; {hint}", value=name)

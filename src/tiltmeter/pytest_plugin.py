@@ -1,4 +1,4 @@
-"""For pytest: `assert run.gate(...)` that tells why it failed, and runs by where they lie.
+"""For pytest: `assert run.gate(...)` reports why it failed, and a fixture that loads runs.
 
 def test_no_group_gets_worse(tiltmeter_run):
     after = tiltmeter_run("runs/after")
@@ -21,7 +21,7 @@ TITLE = "tiltmeter gate"
 
 @pytest.fixture
 def tiltmeter_run() -> Callable[[str], Run]:
-    """Loads a saved run: tiltmeter_run("runs/after")."""
+    """A function that loads a saved run: `tiltmeter_run("runs/after")`."""
     from tiltmeter.results import Run
 
     return Run.load
@@ -31,19 +31,19 @@ def tiltmeter_run() -> Callable[[str], Run]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to a test that failed what its gates found."""
+    """Adds the results of its gates to the report of a failed test."""
     report = yield
-    # a session that compares nothing does not load the gate
+    # a session without comparisons does not import the gate
     gates = sys.modules.get("tiltmeter.judge.gate.decision")
     if gates is not None and call.when == "call":
-        shut = list(gates.SHUT)
+        failed = list(gates.SHUT)
         gates.SHUT.clear()
-        if report.failed and shut:
-            report.sections.append((TITLE, "\n".join(_told(one) for one in shut)))
+        if report.failed and failed:
+            report.sections.append((TITLE, "\n".join(map(_render, failed))))
     return report
 
 
-def _told(gate: Any) -> str:
+def _render(gate: Any) -> str:
     from tiltmeter.pages.terminal import gate as show
     from tiltmeter.pages.terminal.layout import console_of
 

@@ -1,4 +1,7 @@
-"""Names to things, without importing the things: adding one is one line in one table."""
+"""Registries: names of components, imported only when they are used.
+
+Adding a component is one line in one table.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,30 @@ from tiltmeter.errors import MissingError, UnknownNameError
 
 
 class Registry(Mapping[str, Any]):
-    """A table of `name: "module:attribute"`, imported when it is asked for.
+    """A table of `name: "module:attribute"` whose values are imported on access.
 
-    >>> squares = Registry("function", {"root": "math:sqrt"})
-    >>> squares["root"](9.0)
+    Iterating, `len` and `in` import nothing.
+
+    Parameters
+    ----------
+    kind
+        What the names are names of, such as `model`; error messages say it.
+    paths
+        Where each component is defined.
+
+    Raises
+    ------
+    UnknownNameError
+        On access to a name that is not in the table.
+    MissingError
+        On access to a component whose package is not installed.
+
+    Examples
+    --------
+    >>> functions = Registry("function", {"root": "math:sqrt"})
+    >>> functions["root"](9.0)
     3.0
-    >>> squares["rot"]
+    >>> functions["rot"]
     Traceback (most recent call last):
     ...
     tiltmeter.errors.UnknownNameError: unknown function 'rot'; did you mean 'root'?
@@ -46,9 +67,15 @@ class Registry(Mapping[str, Any]):
         return len(self.paths)
 
     def summary(self, name: str) -> str:
-        """The first line of the docstring of what `name` stands for, or what it needs first."""
+        """The first line of a component's docstring, or which package it needs.
+
+        Parameters
+        ----------
+        name
+            A name of the table.
+        """
         try:
-            found = self[name]
+            component = self[name]
         except MissingError as error:
             return str(error)
-        return (found.__doc__ or "").strip().partition("\n")[0]
+        return (component.__doc__ or "").strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""Photographs on the command line: embed, store, and an audit that reads what was kept."""
+"""Images on the command line: embed, store, and an audit that reads what was kept."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ TEXTS = """
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A model of one's own, and forty pictures in two folders; one of them is none."""
+    """A model of one's own, and forty images in two folders; one of them is none."""
     (tmp_path / "mine.py").write_text(MODEL + TEXTS)
     rng = np.random.default_rng(0)
     for group in ("dark", "light"):
         (tmp_path / "photos" / group).mkdir(parents=True)
         for at in range(20):
             level = rng.integers(0, 128, (8, 8, 3)) + 127 * (group == "light")
-            picture = Image.fromarray(level.astype(np.uint8))
-            picture.save(tmp_path / "photos" / group / f"{at}.png")
-    (tmp_path / "photos/dark/7.png").write_bytes(b"no picture")
+            image = Image.fromarray(level.astype(np.uint8))
+            image.save(tmp_path / "photos" / group / f"{at}.png")
+    (tmp_path / "photos/dark/7.png").write_bytes(b"no image")
     return tmp_path
 
 
@@ -43,8 +43,8 @@ def test_embed_says_what_it_found_and_goes_on_where_it_stopped(home: Path) -> No
     done = tiltmeter("embed", *MINE, cwd=home)
     assert done.returncode == 0, done.stderr
     assert "40 rows" in done.stdout
-    assert "39 pictures embedded" in done.stdout
-    assert "photos/dark/7.png: not a picture" in done.stdout
+    assert "39" in done.stdout
+    assert "photos/dark/7.png" in done.stdout
     again = tiltmeter("embed", *MINE, "--json", cwd=home)
     found = json.loads(again.stdout)
     assert (found["images"], found["embedded"], len(found["unreadable"])) == (39, 0, 1)
@@ -60,7 +60,7 @@ def test_an_audit_reads_the_store(home: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "39 images" in done.stdout
     assert "1 could" in " ".join(done.stdout.split())
-    assert "Not run: retrieval needs data: --data captions=SPEC" in " ".join(done.stdout.split())
+    assert "--data captions=SPEC" in " ".join(done.stdout.split())
     assert stored == {path: path.stat().st_mtime_ns for path in (home / "store").rglob("*")}
 
 
@@ -69,7 +69,7 @@ def test_looking_after_a_store(home: Path) -> None:
     assert "mine:Colours" in tiltmeter("store", "info", "store", cwd=home).stdout
     [about] = json.loads(tiltmeter("store", "info", "store", "--json", cwd=home).stdout)
     assert (about["pictures"], about["dimensions"]) == (39, 27)
-    assert "1 shards taken" in tiltmeter("store", "merge", "other", "store", cwd=home).stdout
+    assert "1 shards copied" in tiltmeter("store", "merge", "other", "store", cwd=home).stdout
     assert "0 files removed" in tiltmeter("store", "gc", "other", cwd=home).stdout
     assert tiltmeter("store", "verify", "other", cwd=home).returncode == 0
     next((home / "other").rglob("*.npy")).write_bytes(b"")
@@ -78,7 +78,7 @@ def test_looking_after_a_store(home: Path) -> None:
     assert "checksum differs" in broken.stdout
     nothing = tiltmeter("store", "verify", "nowhere", cwd=home)
     assert nothing.returncode == 2
-    assert "no store at nowhere" in nothing.stderr
+    assert "nowhere" in nothing.stderr
 
 
 def test_damaged_embeddings_are_made_again_and_that_is_said(home: Path) -> None:
@@ -99,20 +99,23 @@ def test_damaged_embeddings_are_made_again_and_that_is_said(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "value"),
     [
-        (("embed", "testbed:dual", "--images", "testbed:", "--store", "s"), "no picture files"),
-        (("embed", "testbed:stream", *MINE[1:4], "s"), "no encode_images"),
-        (("embed", "python:mine.py:Colours", "--images", "folder:none", "--store", "s"), "none"),
-        (("audit", *MINE, "--data", "captions"), "--data takes ROLE=SPEC"),
-        (("audit", *MINE, "--probe", "rankings"), "did you mean 'ranking'"),
-        (("audit", "testbed:dual", "--device", "tpu"), "unknown device 'tpu'"),
+        (("embed", "testbed:dual", "--images", "testbed:", "--store", "s"),
+         "bad-input", "tiltmeter list datasets"),
+        (("embed", "testbed:stream", *MINE[1:4], "s"), "bad-input", "encode_images"),
+        (("embed", "python:mine.py:Colours", "--images", "folder:none", "--store", "s"),
+         "not-found", "folder:none"),
+        (("audit", *MINE, "--data", "captions"), "bad-option", "'captions'"),
+        (("audit", *MINE, "--probe", "rankings"), "unknown-name", "'ranking'"),
+        (("audit", "testbed:dual", "--device", "tpu"), "unknown-name", "'tpu'"),
     ],
 )  # fmt: skip
-def test_bad_input(home: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input(home: Path, arguments: tuple[str, ...], code: str, value: str) -> None:
     done = tiltmeter(*arguments, cwd=home)
     assert done.returncode == 2
-    assert message in " ".join(done.stderr.split())
+    assert done.stderr.rstrip().endswith(f"[{code}]")
+    assert value in " ".join(done.stderr.split())
     assert not (home / "s").exists()
 
 

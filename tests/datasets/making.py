@@ -1,4 +1,4 @@
-"""Small pictures and files in the layout of the real ones."""
+"""Small images and files in the layout of the real ones."""
 
 from __future__ import annotations
 

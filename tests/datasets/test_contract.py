@@ -1,4 +1,4 @@
-"""What holds for every data set that is registered."""
+"""What holds for every dataset that is registered."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pytest
 import tiltmeter as tm
 from tests.conftest import write_csv
 from tests.datasets.making import photos
+from tests.refusing import refused
 from tiltmeter.datasets import DATASETS
 from tiltmeter.datasets.found_images import describe
 from tiltmeter.datasets.roles import ROLES, Lexicon
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError
 
 BUILT_IN = {"testbed"}
 BROUGHT = sorted(set(DATASETS) - BUILT_IN)
@@ -41,7 +42,7 @@ def test_a_missing_place_is_refused(name: str, place: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_an_unknown_option_is_refused(name: str) -> None:
-    with pytest.raises(UnknownNameError, match=f"option of {name}: 'nonsense'"):
+    with refused("unknown-name", name, "'nonsense'"):
         tm.load_data(f"{name}:/no/such/place?nonsense=1")
 
 
@@ -57,16 +58,16 @@ def test_a_role_can_be_asked_for(tmp_path: Path) -> None:
     words = tmp_path / "words.csv"
     write_csv(words, [{"word": "joy", "valence": 0.9}])
     assert isinstance(tm.load_data(f"lexicon:{words}", role="lexicon"), Lexicon)
-    with pytest.raises(InputError, match="lexicon: gives data for lexicon, not for faces"):
+    with refused("bad-input", "lexicon", "faces"):
         tm.load_data(f"lexicon:{words}", role="faces")
-    with pytest.raises(UnknownNameError, match="did you mean 'faces'"):
+    with refused("unknown-name", suggests="faces"):
         tm.load_data(f"lexicon:{words}", role="face")
     assert tm.load_data("testbed:?images=28", role="faces").name == "testbed"
 
 
 def test_options_of_yes_or_no(tmp_path: Path) -> None:
     photos(tmp_path, "a/1.png", "b/1.png")
-    with pytest.raises(UnknownNameError, match="strict of folder: 'maybe'"):
+    with refused("unknown-name", "strict", "'maybe'"):
         tm.load_data(f"folder:{tmp_path}?strict=maybe")
 
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photo
+from tests.refusing import refused
 from tiltmeter.datasets.morph import morphs, save
-from tiltmeter.errors import InputError
 from tiltmeter.types import Faces
 
 SHADES = {"black_man": 0, "black_woman": 60, "white_man": 120, "white_woman": 180}
@@ -40,21 +39,21 @@ def test_never_across_groups(tmp_path: Path) -> None:
         assert first != second
         group = crossed.names[code].replace(" | ", "_")
         assert first.split("/")[0] == second.split("/")[0] == group
-        picture = found.images[row]
-        assert picture.size == (6, 6)
-        assert SHADES[group] <= picture.getpixel((3, 3))[0] <= SHADES[group] + 40
+        image = found.images[row]
+        assert image.size == (6, 6)
+        assert SHADES[group] <= image.getpixel((3, 3))[0] <= SHADES[group] + 40
 
 
 def test_a_morph_lies_between_its_parents(tmp_path: Path) -> None:
     data = faces(tmp_path)
-    shade = {name: picture.getpixel((0, 0))[0] for name, picture in zip(data.ids, data.images,
+    shade = {name: image.getpixel((0, 0))[0] for name, image in zip(data.ids, data.images,
                                                                         strict=True)}  # fmt: skip
     found = made(data)
-    for name, picture in zip(found.ids, found.images, strict=True):
+    for name, image in zip(found.ids, found.images, strict=True):
         parents, _, share = name.partition("@")
         first, second = (shade[parent] for parent in parents.split("+"))
         expected = first + float(share) * (second - first)
-        assert abs(picture.getpixel((0, 0))[0] - expected) <= 1.5
+        assert abs(image.getpixel((0, 0))[0] - expected) <= 1.5
 
 
 def test_the_same_seed_makes_the_same(tmp_path: Path) -> None:
@@ -62,7 +61,7 @@ def test_the_same_seed_makes_the_same(tmp_path: Path) -> None:
     assert made(data).ids == made(data).ids != made(data, seed=1).ids
     pairs = {name.partition("@")[0] for name in made(data, each=10).ids}
     assert len(pairs) == 40  # each once
-    with pytest.raises(InputError, match="5 pictures, enough for 10 morphs of two; 11 were asked"):
+    with refused("bad-input", "5 images", "10", "11"):
         made(data, each=11)
 
 
@@ -86,19 +85,19 @@ def test_saved_and_read_back(tmp_path: Path) -> None:
     assert {tuple(np.asarray(p)[0, 0]) for p in again.images} == {
         tuple(np.asarray(p)[0, 0]) for p in found.images
     }
-    with pytest.raises(InputError, match="exists already"):
+    with refused("exists"):
         save(found, "race*gender", tmp_path / "morphs")
 
 
-def test_without_pictures_there_is_nothing_to_morph(embeddings: Path) -> None:
-    with pytest.raises(InputError, match="no pictures to morph"):
+def test_without_images_there_is_nothing_to_morph(embeddings: Path) -> None:
+    with refused("no-images"):
         made(tm.load_data(f"embeddings:{embeddings}"), attribute="gender")
 
 
-def test_on_real_photographs(shared: Callable[[str], Path]) -> None:
+def test_on_real_images(shared: Callable[[str], Path]) -> None:
     data = tm.load_data(f"pairs:{shared('data/pairs')}")
     found = morphs(data, "race*gender", each=2, rng=np.random.default_rng(0))
-    assert [picture.size for picture in found.images] == [(224, 224)] * 8
+    assert [image.size for image in found.images] == [(224, 224)] * 8
 
 
 def test_it_can_travel_to_another_process(tmp_path: Path) -> None:

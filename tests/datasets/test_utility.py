@@ -13,6 +13,7 @@ import pytest
 
 import tiltmeter as tm
 from tests.datasets.making import photos, text
+from tests.refusing import refused
 from tiltmeter.datasets.reading import read_pickle
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
@@ -45,7 +46,7 @@ def test_cifar100(tmp_path: Path, inside: str) -> None:
     assert np.array_equal(data.images[2], PIXELS[2].reshape(3, 32, 32).transpose(1, 2, 0))
     assert len(data.images[1:]) == 3
     assert tm.load_data(f"cifar100:{tmp_path}?labels=coarse").classes.names == ("x", "y")
-    with pytest.raises(InputError, match="no such file: .*train"):
+    with refused("not-found", "train"):
         tm.load_data(f"cifar100:{tmp_path}?split=train")
 
 
@@ -92,10 +93,10 @@ def test_a_malicious_pickle_does_nothing(tmp_path: Path, protocol: int) -> None:
         (getattr, ("text", "upper")),
     ):
         spoilt = dump(tmp_path / "p", {"data": Malicious(call, *arguments)}, protocol)
-        with pytest.raises(InputError, match="which is refused"):
+        with refused("bad-file", "refused"):
             read_pickle(spoilt)
     cifar(tmp_path, {**BATCH, "data": Malicious(os.system, f"touch {trace}")})
-    with pytest.raises(InputError, match="which is refused"):
+    with refused("bad-file", "refused"):
         tm.load_data(f"cifar100:{tmp_path}")
     assert not list(tmp_path.glob("trace*"))
     pickle.loads(pickle.dumps(Malicious(Path.touch, trace)))  # it would have
@@ -108,7 +109,7 @@ def test_a_malicious_pickle_does_nothing(tmp_path: Path, protocol: int) -> None:
     ids=["objects", "text", "void", "dates"],
 )
 def test_arrays_of_anything_but_numbers_are_refused(tmp_path: Path, array: np.ndarray) -> None:
-    with pytest.raises(InputError, match="which is refused"):
+    with refused("bad-file", "refused"):
         read_pickle(dump(tmp_path / "p", {"data": array}))
 
 
@@ -128,7 +129,7 @@ def test_arrays_of_numbers_come_as_they_are(tmp_path: Path, kind: str, protocol:
 )
 def test_a_spoilt_pickle(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "p").write_bytes(content)
-    with pytest.raises(InputError, match="no pickle of plain data"):
+    with refused("bad-file"):
         read_pickle(tmp_path / "p")
 
 
@@ -162,8 +163,8 @@ def test_imagefolder(tmp_path: Path) -> None:
     named = tm.load_data(f"imagefolder:{tmp_path}?split=val&names={names}")
     assert named.classes.names == ("crane", "crane (n02)")
     names = text(tmp_path / "names.txt", "n01 tench")
-    with pytest.raises(InputError, match="no name for n02"):
+    with refused("bad-file", "n02"):
         tm.load_data(f"imagefolder:{tmp_path}?split=val&names={names}")
     for split in ("test", "../val"):
-        with pytest.raises(InputError, match="has no folder"):
+        with refused("not-found"):
             tm.load_data(f"imagefolder:{tmp_path}?split={split}")

@@ -17,6 +17,7 @@ import tiltmeter as tm
 from tests import s3_server
 from tests.datasets.test_webdataset import shard
 from tests.engine.test_embedding import Colours, album
+from tests.refusing import refused
 from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.engine.embedding.embed import embed
@@ -28,7 +29,7 @@ from tiltmeter.store import Store
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder that is s3://bucket too: tar shards, captions, pictures and their labels."""
+    """A folder that is s3://bucket too: tar shards, captions, images and their labels."""
     root = tmp_path_factory.mktemp("buckets")
     place = root / "bucket"
     for name in ("shards", "captions/more", "photos"):
@@ -93,7 +94,7 @@ def test_captions(bucket: Path, url: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["t.parquet", "t.csv"])
-def test_tables_with_pictures(bucket: Path, url: str, table: str, tmp_path: Path) -> None:
+def test_tables_with_images(bucket: Path, url: str, table: str, tmp_path: Path) -> None:
     here, there = (
         tm.load_data(f"table:{place}/photos/{table}?path=file&attributes=side")
         for place in (bucket, url)
@@ -110,7 +111,7 @@ def test_tables_with_pictures(bucket: Path, url: str, table: str, tmp_path: Path
     assert ours.items == theirs.items
 
 
-def test_a_picture_that_is_not_there_is_named_and_the_rest_goes_on(
+def test_a_image_that_is_not_there_is_named_and_the_rest_goes_on(
     bucket: Path, url: str, tmp_path: Path
 ) -> None:
     table = tmp_path / "t.csv"
@@ -126,7 +127,7 @@ def test_no_name_leads_out_of_its_root(url: str, tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     for name in ("../captions/0.parquet", "/etc/passwd", "s3://other/x.png"):
         table.write_text(f"file,side\n{name},l\n0000.png,r\n")
-        with pytest.raises(InputError, match="leads out"):
+        with refused("unsafe-path"):
             tm.load_data(f"table:{table}?path=file&attributes=side&root={url}/photos")
 
 
@@ -138,11 +139,11 @@ def test_a_source_that_cannot_be_reached_is_an_error(
         for name, value in s3_server.environment(taken.getsockname()[1]).items():
             monkeypatch.setenv(name, value)
         sources._system.cache_clear()
-        with pytest.raises(InputError, match="s3://elsewhere/x cannot be reached"):
+        with refused("not-found", "s3://elsewhere/x"):
             tm.load_data("webdataset:s3://elsewhere/x")
         sources._system.cache_clear()
     for place in (f"{tmp_path.as_uri()}/not.parquet", "nowhere://bucket/not.parquet"):
-        with pytest.raises(InputError, match="cannot be reached"):
+        with refused("not-found"):
             audit_captions(place)
         with pytest.raises(InputError, match="cannot be re"):
             tm.load_data(f"table:{place}")

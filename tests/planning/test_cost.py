@@ -7,17 +7,18 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from tests.refusing import refused
 from tiltmeter.cli.app import app
 from tiltmeter.errors import InputError
-from tiltmeter.planning import cost as scaling
-from tiltmeter.planning.cost import CostStep, scale
+from tiltmeter.planning import cost
+from tiltmeter.planning.cost import CostStep, estimate_cost
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scaling, "VECTORS", 1500)
-    monkeypatch.setattr(scaling, "CAPTIONS", 500)
-    monkeypatch.setattr(scaling, "PICTURES", 8)
+    monkeypatch.setattr(cost, "VECTORS", 1500)
+    monkeypatch.setattr(cost, "CAPTIONS", 500)
+    monkeypatch.setattr(cost, "IMAGES", 8)
 
 
 def by_job(steps: list[CostStep]) -> dict[str, CostStep]:
@@ -25,7 +26,7 @@ def by_job(steps: list[CostStep]) -> dict[str, CostStep]:
 
 
 def test_the_numbers_are_those_of_a_pocket_calculator() -> None:
-    found = by_job(scale(36_000_000, workers=5, rate=1000, dimensions=256, texts=8))
+    found = by_job(estimate_cost(36_000_000, workers=5, rate=1000, dimensions=256, texts=8))
     embed = found["embed"]
     assert (embed.hours, embed.wall, embed.source) == (10.0, 2.0, "given")
     assert embed.read == 36e6 * 30_000
@@ -40,7 +41,7 @@ def test_the_numbers_are_those_of_a_pocket_calculator() -> None:
 
 
 def test_a_digest_does_not_grow_with_the_images() -> None:
-    small, large = (by_job(scale(n, texts=8))["audit"] for n in (10**6, 10**9))
+    small, large = (by_job(estimate_cost(n, texts=8))["audit"] for n in (10**6, 10**9))
     assert small.stored == large.stored == 8 * 2048 * 14 * 8
     assert large.read == 1000 * small.read
 
@@ -50,18 +51,18 @@ def test_a_model_is_measured() -> None:
     del torch
     from tiltmeter.models import load_model
 
-    found = by_job(scale(1000, model=load_model("testbed:dual", device="cpu"), texts=8))
+    found = by_job(estimate_cost(1000, model=load_model("testbed:dual", device="cpu"), texts=8))
     assert "measured" in found["embed"].source
     assert found["embed"].rate > 1
-    assert "embed" not in by_job(scale(1000, texts=8))
+    assert "embed" not in by_job(estimate_cost(1000, texts=8))
 
 
 @pytest.mark.parametrize("wrong", [{"workers": 0}, {"rate": 0.0}, {"rate": -3.0}])
 def test_nonsense_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError):
-        scale(1000, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(InputError):
-        scale(0)
+    with refused("bad-option"):
+        estimate_cost(1000, **wrong)  # type: ignore[arg-type]
+    with refused("bad-option"):
+        estimate_cost(0)
 
 
 def test_the_command() -> None:

@@ -1,8 +1,9 @@
-"""All that has a name, for `tiltmeter list`."""
+"""Names of all components: for `tiltmeter list`, shell completion and hints."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from typing import Any
 
 from tiltmeter.datasets import DATASETS
 from tiltmeter.debiasers import DEBIASERS
@@ -13,40 +14,42 @@ from tiltmeter.probes import PROBES
 from tiltmeter.registry import Registry
 from tiltmeter.stimuli import STIMULI, load
 
-Entries = dict[str, str]
-
-
-def _summaries(registry: Registry, mark: str = "") -> Callable[[], Entries]:
-    return lambda: {f"{name}{mark}": registry.summary(name) for name in registry}
-
-
-def _probes() -> Entries:
-    return {name: PROBES[name].about for name in PROBES}
-
-
-def _conventions() -> Entries:
-    return {
-        name: f"{c.target}, {c.empty}, {c.skew}, {c.ties}, {c.images}, {c.balance}, "
-        f"k = {' and '.join(map(str, c.k))} ({c.source})"
-        for name, c in CONVENTIONS.items()
-    }
-
-
-def _stimuli() -> Entries:
-    return {name: f"{(found := load(name)).title} ({found.kind})" for name in STIMULI}
-
-
-KINDS: dict[str, Callable[[], Entries]] = {
-    "models": _summaries(MODELS, ":"),
-    "datasets": _summaries(DATASETS, ":"),
-    "probes": _probes,
-    "debiasers": _summaries(DEBIASERS),
-    "metrics": _summaries(METRICS),
-    "conventions": _conventions,
-    "stimuli": _stimuli,
+#: Names by kind; reading them imports no component.
+KINDS: dict[str, Mapping[str, Any]] = {
+    "models": MODELS,
+    "datasets": DATASETS,
+    "probes": PROBES,
+    "debiasers": DEBIASERS,
+    "metrics": METRICS,
+    "conventions": CONVENTIONS,
+    "stimuli": STIMULI,
 }
 
 
-def entries(kind: str) -> Entries:
-    """Names of one kind, each with one line on what it is."""
-    return KINDS[kind]()
+def entries(kind: str) -> dict[str, str]:
+    """Names of one kind, each with a one-line summary.
+
+    Parameters
+    ----------
+    kind
+        A key of `KINDS`.
+    """
+    colon = ":" if kind in ("models", "datasets") else ""
+    return {f"{name}{colon}": _summary(kind, name) for name in KINDS[kind]}
+
+
+def _summary(kind: str, name: str) -> str:
+    if kind == "probes":
+        return str(PROBES[name].about)
+    if kind == "conventions":
+        c = CONVENTIONS[name]
+        return (
+            f"{c.target}, {c.empty}, {c.skew}, {c.ties}, {c.images}, {c.balance}, "
+            f"k = {' and '.join(map(str, c.k))} ({c.source})"
+        )
+    if kind == "stimuli":
+        stimuli = load(name)
+        return f"{stimuli.title} ({stimuli.kind})"
+    registry = KINDS[kind]
+    assert isinstance(registry, Registry)
+    return registry.summary(name)

@@ -1,4 +1,4 @@
-"""The command `explore`: a local page where one types a prompt and sees who comes up."""
+"""The command `explore`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tiltmeter.errors import InputError
+from tiltmeter.cli import options as common
+from tiltmeter.cli.help import COMPUTE, DATA, OUTPUT, STATISTICS
+from tiltmeter.cli.options import flag, option
+from tiltmeter.errors import EXTRAS, MissingError
 
 
 def explore(
@@ -15,58 +18,59 @@ def explore(
         Path | None,
         typer.Argument(
             metavar="RUN_OR_STORE",
-            help="A saved audit; or a store of vectors, with --model and --images. Without one: "
-            "the models alone, by default the built-in ones on the built-in world",
+            help="Saved audit; or a store, with --model and --images",
+            show_default="the built-in models and images",
         ),
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option("--model", metavar="SPEC", help="Model; again for more, to compare"),
+        option("--model", "SPEC", "Model; repeatable, to compare models", DATA, complete="models"),
     ] = None,
-    images: Annotated[
-        str | None, typer.Option("--images", metavar="SPEC", help="Images with groups")
-    ] = None,
+    images: common.Images = None,
     show_images: Annotated[
-        bool,
-        typer.Option("--show-images", help="Show small copies of the pictures; else tiles"),
+        bool, flag("--show-images", "Show thumbnails instead of coloured tiles", DATA)
     ] = False,
-    words: Annotated[
-        str | None,
-        typer.Option("--words", help="Words to click on: a shipped list, .yaml or .csv"),
-    ] = None,
+    strict: common.Strict = False,
+    words: common.WordList = None,
     convention: Annotated[
         str | None,
-        typer.Option("--convention", help="Named choices. Default: the run's, else tiltmeter"),
+        option(
+            "--convention",
+            "NAME",
+            "How metrics are computed (list conventions)",
+            STATISTICS,
+            default="the run's",
+            complete="conventions",
+        ),
     ] = None,
     store: Annotated[
         Path | None,
-        typer.Option("--store", metavar="DIR", help="Where the vectors of a run are now"),
+        option("--store", "DIR", "Where the embeddings of the run are now", COMPUTE),
     ] = None,
+    device: common.Device = "auto",
+    trust_remote_code: common.TrustRemoteCode = False,
     port: Annotated[
-        int | None, typer.Option("--port", min=1, max=65535, help="Default: any free one")
+        int | None,
+        option(
+            "--port", "N", "Port on this machine", OUTPUT, min=1, max=65535, default="any free one"
+        ),
     ] = None,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open the page in the browser")
+        bool, flag("--browser/--no-browser", "Open the page in the browser", OUTPUT)
     ] = True,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option("--trust-remote-code", help="Run code that a checkpoint of hf: brings along"),
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Stop at a picture that cannot be read")
-    ] = False,
 ) -> None:
-    """Type any prompt and see who comes up, beside what chance would give; on this machine only."""
+    """Explore rankings in the browser: type a prompt, see the groups.
+
+    The page is served on this machine only.
+    """
     try:
         from tiltmeter.explorer.server import serve
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "anyio", "h11"):
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS["explore"]:
             raise
-        raise InputError(
-            f"the explorer needs the package {error.name}: pip install 'tiltmeter[explore]'"
-        ) from None
-    from tiltmeter.cli.parsing import progress_bar
+        raise MissingError("the explorer", package) from None
+    from tiltmeter.cli.progress import progress_bar
     from tiltmeter.explorer.data import gather
 
     if source is None and not model and images is None:

@@ -1,88 +1,105 @@
-"""The command `frontier`: methods and strengths, bias against usefulness."""
+"""The command `frontier`."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.types import Progress
+from tiltmeter.cli import options as common
+from tiltmeter.cli.help import DATA, METHOD, OUTPUT, STATISTICS
+from tiltmeter.cli.options import flag, option
+from tiltmeter.cli.parsing import check_new, data_roles, numbers
+from tiltmeter.cli.progress import progress_bar
 
 
 def frontier(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="tiltmeter list models")],
+    model: common.ModelArgument,
     attribute: Annotated[
-        str, typer.Option("--attribute", "-a", help="Label column, or a crossing: 'race*gender'")
+        str,
+        option("--attribute -a", "A", "Label column, or an intersection: 'race*gender'", DATA),
     ],
-    images: Annotated[
-        str | None, typer.Option("--images", metavar="SPEC", help="Images with groups")
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option("--method", "-m", help="Method or A+B; again for more. Default: untrained"),
-    ] = None,
-    strength: Annotated[
-        list[str] | None,
-        typer.Option("--strength", metavar="METHOD:NAME=VALUE,...", help="Instead of its own"),
-    ] = None,
+    images: common.Images = None,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", metavar="SPEC", help="Other images to judge on; again for more"),
+        option(
+            "--also", "SPEC", "Other images to evaluate on; repeatable", DATA, complete="datasets"
+        ),
     ] = None,
     data: Annotated[
         list[str] | None,
-        typer.Option("--data", metavar="ROLE=SPEC", help="captions=..., utility=...: usefulness"),
+        option("--data", "ROLE=SPEC", "Data to measure utility: captions=..., utility=...", DATA),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option("--prompts", metavar="FILE", help="YAML: texts that name each group"),
-    ] = None,
-    words: Annotated[str | None, typer.Option("--words", help="Word list, or a file")] = None,
     cross: Annotated[
-        list[str] | None, typer.Option("--cross", metavar="A*B", help="Default: the first two")
+        list[str] | None,
+        option(
+            "--cross",
+            "race*gender",
+            "Intersection of label columns; repeatable",
+            DATA,
+            default="the first two",
+        ),
     ] = None,
-    convention: Annotated[str, typer.Option("--convention")] = "tiltmeter",
-    k: Annotated[int | None, typer.Option("--k", min=1, help="Top k")] = None,
     shares: Annotated[
-        str, typer.Option("--shares", help="To fit on, to choose by, to report")
+        str,
+        option("--shares", "P,P,P", "Shares of the images to fit, select and report on", DATA),
     ] = "0.5,0.25,0.25",
+    strict: common.Strict = False,
+    words: common.WordList = None,
+    prompts: common.Prompts = None,
+    method: Annotated[
+        list[str] | None,
+        option(
+            "--method -m",
+            "NAME",
+            "Debiaser, or a pipeline A+B; repeatable",
+            METHOD,
+            default="all that need no training",
+            complete="debiasers",
+        ),
+    ] = None,
+    strength: Annotated[
+        list[str] | None,
+        option(
+            "--strength",
+            "NAME:OPTION=X,Y",
+            "Strengths of a debiaser; repeatable",
+            METHOD,
+            default="the debiaser's",
+        ),
+    ] = None,
     loss: Annotated[
-        float, typer.Option("--loss", help="Usefulness that may be given up: 0.01 is one point")
+        float,
+        option("--loss", "P", "Acceptable utility cost: 0.01 is one point", METHOD),
     ] = 0.01,
     probes: Annotated[
-        bool, typer.Option("--probes/--no-probes", help="Ask what the vectors still tell")
+        bool,
+        flag("--probes/--no-probes", "Predict the attribute from the embeddings", METHOD),
     ] = True,
-    permutations: Annotated[int, typer.Option(min=0, help="Relabellings for the null")] = 500,
-    bootstraps: Annotated[int, typer.Option(min=0, help="Resamples for intervals")] = 200,
-    all_strengths: Annotated[
-        bool, typer.Option("--all", help="Show every strength, not only the chosen ones")
-    ] = False,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to keep the run")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the run that is there")] = False,
-    store: Annotated[
-        Path | None, typer.Option("--store", metavar="DIR", help="Where vectors are kept")
+    convention: common.ConventionName = "tiltmeter",
+    k: Annotated[
+        int | None,
+        option("--k", "N", "Length of rankings", STATISTICS, min=1, default="the convention's"),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda")] = "auto",
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at an unreadable picture")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Same inputs and seed, same bytes")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
+    permutations: common.Permutations = 500,
+    bootstraps: common.Bootstraps = 200,
+    seed: common.Seed = 0,
+    store: common.StorePlace = None,
+    device: common.Device = "auto",
+    out: common.Out = None,
+    force: common.Force = False,
+    all_strengths: Annotated[
+        bool, flag("--all", "Show every strength, not only the selected ones", OUTPUT)
+    ] = False,
+    as_json: common.Json = False,
 ) -> None:
-    """Sweep debiasers and their strengths: bias against usefulness, on unseen images."""
-    from tiltmeter.cli.parsing import data_roles, numbers, progress_bar
+    """Compare debiasers and their strengths: bias against utility."""
     from tiltmeter.judge.frontier import frontier as run_frontier
-    from tiltmeter.pages.terminal import frontier as show
+    from tiltmeter.pages.terminal import frontier as terminal
 
-    if out is not None and out.exists() and not force:
-        raise InputError(f"{out} exists already: name another --out, or pass --force")
-    roles = data_roles(data or ())
-    if unknown := [role for role in roles if role not in ("captions", "utility")]:
-        raise UnknownNameError("role of data for frontier", unknown[0], ("captions", "utility"))
+    check_new(out, force=force)
+    roles = data_roles(data or (), known=("captions", "utility"))
     with progress_bar(quiet=as_json) as progress:
-        tell: Progress = progress
-        found = run_frontier(
+        result = run_frontier(
             model,
             images,
             attribute=attribute,
@@ -105,13 +122,13 @@ def frontier(
             store=store,
             device=device,
             strict=strict,
-            progress=tell,
+            progress=progress,
         )
     if out is not None:
-        found.save(out, replace=force)
+        result.save(out, replace=force)
     if as_json:
-        print(json.dumps({"out": out and str(out), **show.as_json(found)}, indent=2))
-    else:
-        show.frontier(found, all_strengths=all_strengths)
-        if out is not None:
-            print(f"\nKept in {out}; one row a candidate: {out / 'instances' / 'frontier.parquet'}")
+        print(json.dumps({"out": out and str(out), **terminal.as_json(result)}, indent=2))
+        return
+    terminal.frontier(result, all_strengths=all_strengths)
+    if out is not None:
+        print(f"\nSaved in {out}; candidates: {out / 'instances' / 'frontier.parquet'}")

@@ -1,75 +1,131 @@
-"""What commands share: values that options take, places for runs, a progress bar."""
+"""Values of options: parsed and checked before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.types import Progress
 
 
-def probe_options(given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Settings of probes, as `--option PROBE.NAME=VALUE` gives them."""
+def key_values(option: str, texts: Sequence[str], *, example: str) -> dict[str, str]:
+    """Pairs from texts such as `keep=400`.
+
+    Parameters
+    ----------
+    option
+        The option and its form, for the error message.
+    texts
+        What was given.
+    example
+        What to type, for the error message.
+
+    Examples
+    --------
+    >>> key_values("--option NAME=VALUE", ["keep=400"], example="keep=400")
+    {'keep': '400'}
+    """
+    pairs = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if not (name and value):
+            raise InputError(
+                f"expected {option}, such as {example}; got {text!r}",
+                code="bad-option",
+                value=text,
+            )
+        pairs[name] = value
+    return pairs
+
+
+def probe_options(texts: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Options by probe, from texts such as `propagation.k=500`.
+
+    Parameters
+    ----------
+    texts
+        What was given as --option.
+    """
     from tiltmeter.probes import PROBES
 
-    found: dict[str, dict[str, Any]] = {}
-    for text in given:
-        name, _, value = text.partition("=")
-        probe, dot, option = name.partition(".")
-        if not (dot and option and value):
+    by_probe: dict[str, dict[str, str]] = {}
+    form, example = "--option PROBE.NAME=VALUE", "propagation.k=500"
+    for name, value in key_values(form, texts, example=example).items():
+        probe, _, option = name.partition(".")
+        if not option:
+            text = f"{name}={value}"
             raise InputError(
-                f"--option takes PROBE.NAME=VALUE, such as propagation.k=500; got {text!r}"
+                f"expected {form}, such as {example}; got {text!r}", code="bad-option", value=text
             )
         if probe not in PROBES:
             raise UnknownNameError("probe", probe, PROBES)
-        found.setdefault(probe, {})[option] = value
-    return found
+        by_probe.setdefault(probe, {})[option] = value
+    return by_probe
 
 
-def data_roles(given: Sequence[str]) -> dict[str, str]:
-    """Specs by role, from ROLE=SPEC."""
-    pairs = [one.partition("=") for one in given]
-    for one, (role, equals, spec) in zip(given, pairs, strict=True):
-        if not (role and equals and spec):
-            raise InputError(f"--data takes ROLE=SPEC, such as captions=coco:FILE; got {one!r}")
-    return {role: spec for role, _, spec in pairs}
+def data_roles(texts: Sequence[str], *, known: Sequence[str] | None = None) -> dict[str, str]:
+    """Specs by role, from texts such as `captions=coco:FILE`.
+
+    Parameters
+    ----------
+    texts
+        What was given as --data.
+    known
+        The roles that the command uses; by default any.
+    """
+    roles = key_values("--data ROLE=SPEC", texts, example="captions=coco:FILE")
+    for role in roles:
+        if known is not None and role not in known:
+            raise UnknownNameError("data role for this command", role, known)
+    return roles
 
 
 def numbers(option: str, text: str) -> list[float]:
-    """Numbers that were written with commas between them."""
+    """Numbers separated by commas.
+
+    Parameters
+    ----------
+    option
+        The option that takes them, for the error message.
+    text
+        What was given.
+
+    Examples
+    --------
+    >>> numbers("--shares", "0.5,0.25")
+    [0.5, 0.25]
+    """
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"{option} takes numbers with commas between; got {text!r}") from None
+        raise InputError(
+            f"{option} takes numbers with commas between; got {text!r}",
+            code="bad-option",
+            value=text,
+        ) from None
+
+
+def check_new(place: Path | None, *, force: bool) -> None:
+    """Refuses an output that exists already.
+
+    Parameters
+    ----------
+    place
+        Where the output will be saved; None: nowhere.
+    force
+        Whether it may be replaced.
+    """
+    if place is not None and place.exists() and not force:
+        raise InputError(
+            f"{place} exists already: choose another --out, or pass --force",
+            code="exists",
+            value=place,
+        )
 
 
 def next_run() -> Path:
-    """A place that is not taken: a run is never written over unasked."""
+    """The first unused directory of tiltmeter-runs/001, 002, ..."""
     root, number = Path("tiltmeter-runs"), 1
     while (root / f"{number:03d}").exists():
         number += 1
     return root / f"{number:03d}"
-
-
-@contextmanager
-def progress_bar(*, quiet: bool) -> Iterator[Progress]:
-    """A bar on the terminal's error stream, gone when the work is done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<24}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bar(
-        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
-    ) as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)

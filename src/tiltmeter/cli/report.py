@@ -1,12 +1,13 @@
-"""The command `report`, and the page that every audit ends with."""
+"""The command `report`, and the report that every audit writes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from tiltmeter.cli import options as common
+from tiltmeter.cli.help import DATA, OUTPUT
+from tiltmeter.cli.options import option
 from tiltmeter.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,27 +18,27 @@ MARK = b'<meta name="generator" content="tiltmeter">'  # of a page that may be r
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A saved audit")],
+    run: common.RunArgument,
     before: Annotated[
         Path | None,
-        typer.Option("--before", metavar="RUN", help="The audit before debiasing: what changed"),
+        option("--before", "RUN", "Saved audit before debiasing: show the changes", DATA),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The page. Default: RUN/report.html"),
+        option("--out -o", "FILE", "The page", OUTPUT, default="RUN/report.html"),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="DIR", help="Also every figure, as SVG and PNG"),
+        option("--figures", "DIR", "Also save every figure as SVG and PNG", OUTPUT),
     ] = None,
     tables: Annotated[
         Path | None,
-        typer.Option("--tables", metavar="DIR", help="Also every table, as CSV and Markdown"),
+        option("--tables", "DIR", "Also save every table as CSV and Markdown", OUTPUT),
     ] = None,
 ) -> None:
-    """Write a run as one page to read and hand on: findings, limits, figures, tables.
+    """Write a run as one HTML page.
 
-    The page is a single HTML file that asks no host for anything.
+    It has findings, limitations, figures and tables, and loads nothing from the network.
     """
     from tiltmeter.pages.html import write
     from tiltmeter.pages.terminal.audit_summary import reported
@@ -46,14 +47,25 @@ def report(
     place = out or run / NAME
     _check_place(place)
     earlier = None if before is None else Run.load(before)
-    written = write(Run.load(run), place, before=earlier, figures=figures, tables=tables)
-    reported(written)
+    reported(write(Run.load(run), place, before=earlier, figures=figures, tables=tables))
 
 
 def report_beside(run: Run, place: Path) -> tuple[Path | None, str]:
-    """Writes the page into a run's directory; else says why there is none.
+    """Writes the report into the directory of a run.
 
-    Hours of measuring are not lost to a picture: whatever goes wrong here, the run is kept.
+    Hours of measuring are not lost to a plot: whatever goes wrong here, the run is kept.
+
+    Parameters
+    ----------
+    run
+        The run.
+    place
+        Its directory.
+
+    Returns
+    -------
+    tuple
+        The page, or None and the reason why there is none.
     """
     try:
         from tiltmeter.pages.html import write
@@ -65,11 +77,16 @@ def report_beside(run: Run, place: Path) -> tuple[Path | None, str]:
 
 def _check_place(place: Path) -> None:
     if place.is_dir():
-        raise InputError(f"{place} is a directory: --out takes a file, such as audit.html")
+        raise InputError(
+            f"{place} is a directory: --out takes a file, such as audit.html",
+            code="bad-option",
+            value=place,
+        )
     if place.is_file():
         with place.open("rb") as file:
             if MARK not in file.read(4000):
                 raise InputError(
-                    f"{place} exists and is no report of tiltmeter: it is left as it is; name "
-                    "another --out"
+                    f"{place} exists and is no report of tiltmeter: choose another --out",
+                    code="exists",
+                    value=place,
                 )

@@ -1,4 +1,4 @@
-"""The commands that hand a run on: `card`, `bundle`, `verify`."""
+"""The commands that share a run: `card`, `bundle`, `verify`."""
 
 from __future__ import annotations
 
@@ -8,84 +8,107 @@ from typing import Annotated
 
 import typer
 
+from tiltmeter.cli import options as common
+from tiltmeter.cli.help import DATA, OUTPUT
+from tiltmeter.cli.options import flag, option
 from tiltmeter.errors import InputError
-
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A saved audit")]
 
 
 def card(
-    run: RunArgument,
+    run: common.RunArgument,
+    model: Annotated[
+        str | None,
+        option("--model", "NAME", "Model of the card, if the run has several", DATA),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="The card, such as README.md; if it is "
-                     "there, only our section and results in it change. Default: print"),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Which, if the run has several")
+        option(
+            "--out -o",
+            "FILE",
+            "Card to write or update, such as README.md; other sections are kept",
+            OUTPUT,
+            default="print",
+        ),
     ] = None,
     mlflow: Annotated[
-        bool, typer.Option("--mlflow", help="Log the figures to MLflow instead of printing a card")
+        bool, flag("--mlflow", "Log the metrics to MLflow instead of printing", OUTPUT)
     ] = False,
     wandb: Annotated[
-        bool, typer.Option("--wandb", help="Log the figures to Weights & Biases, likewise")
+        bool, flag("--wandb", "Log the metrics to Weights & Biases instead", OUTPUT)
     ] = False,
-) -> None:  # fmt: skip
-    """Write a section for a model card of Hugging Face, with its model-index."""
-    from tiltmeter.results import Run
-    from tiltmeter.sharing.card import BEGIN, of_model
-    from tiltmeter.sharing.card import card as make_card
+) -> None:
+    """Write a model card section for Hugging Face.
 
-    found = of_model(Run.load(run), model)
+    Also writes the results into the card's model-index."""
+    from tiltmeter.results import Run
+    from tiltmeter.sharing.card import card as make_card
+    from tiltmeter.sharing.card import of_model
+
+    chosen = of_model(Run.load(run), model)
     if mlflow or wandb:
         from tiltmeter.sharing import trackers
 
         if mlflow:
-            print(f"MLflow: run {trackers.to_mlflow(found)}")
+            print(f"MLflow: run {trackers.to_mlflow(chosen)}")
         if wandb:
-            print(f"Weights & Biases: run {trackers.to_wandb(found)}")
-    if out is None:
-        if not (mlflow or wandb):
-            print(make_card(found), end="")
-        return
-    if out.is_dir():
-        raise InputError(f"{out} is a directory: --out takes a file, such as {out / 'README.md'}")
-    existing = ""
-    if out.exists():
-        try:
-            existing = out.read_bytes().decode("utf-8")
-        except UnicodeDecodeError:
-            raise InputError(f"{out} is not text in UTF-8: name another --out") from None
-    whole = make_card(found, existing).encode("utf-8")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    beside = out.with_name(f".{out.name}.new")
-    beside.write_bytes(whole)  # a card that is there is never half written
-    beside.replace(out)
+            print(f"Weights & Biases: run {trackers.to_wandb(chosen)}")
+    if out is not None:
+        existing = _read_card(out)
+        _write_card(out, existing, make_card(chosen, existing))
+    elif not (mlflow or wandb):
+        print(make_card(chosen), end="")
+
+
+def _read_card(path: Path) -> str:
+    if path.is_dir():
+        raise InputError(
+            f"{path} is a directory: --out takes a file, such as {path / 'README.md'}",
+            code="bad-option",
+            value=path,
+        )
+    try:
+        return path.read_bytes().decode("utf-8") if path.exists() else ""
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{path} is not UTF-8 text: choose another --out", code="bad-file", value=path
+        ) from None
+
+
+def _write_card(path: Path, existing: str, text: str) -> None:
+    from tiltmeter.sharing.card import BEGIN
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f".{path.name}.new")
+    new.write_bytes(text.encode("utf-8"))  # an existing card is never half written
+    new.replace(path)
     done = "written" if not existing else "replaced" if BEGIN in existing else "added"
-    print(f"{out}: section {done} ({BEGIN} ...), results in the model-index.")
+    print(f"{path}: section {done} ({BEGIN} ...), results in the model-index.")
 
 
 def bundle(
-    run: RunArgument,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Default: RUN.tiltmeter.zip"),
-    ] = None,
+    run: common.RunArgument,
     with_vectors: Annotated[
-        bool, typer.Option("--with-vectors", help="Pack the vectors too: they are of people")
+        bool, flag("--with-vectors", "Include embeddings (they are of people)", DATA)
     ] = False,
     with_instances: Annotated[
-        bool,
-        typer.Option("--with-instances", help="Pack single images' ids, labels and scores too"),
+        bool, flag("--with-instances", "Include ids, labels and scores of images", DATA)
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
+    out: Annotated[
+        Path | None,
+        option("--out -o", "FILE", "The bundle", OUTPUT, default="RUN.tiltmeter.zip"),
+    ] = None,
+    force: common.Force = False,
+    as_json: common.Json = False,
 ) -> None:
-    """Pack a run into one file that others can check without the images and the model."""
+    """Pack a run into one file that others can verify.
+
+    To verify it, neither the images nor the model are needed.
+    """
     from tiltmeter.judge.bundle.pack import ENDING
     from tiltmeter.judge.bundle.pack import bundle as pack
     from tiltmeter.pages.terminal.sharing import bundled
 
-    done = pack(
+    packed = pack(
         run,
         out or Path(f"{run.resolve().name}{ENDING}"),
         with_vectors=with_vectors,
@@ -93,31 +116,37 @@ def bundle(
         replace=force,
     )
     if as_json:
-        told = {"out": str(done.path), "digest": done.digest, "gone": done.gone}
-        print(json.dumps({**told, "manifest": done.manifest}, indent=2))
+        summary = {"out": str(packed.path), "digest": packed.digest, "gone": packed.gone}
+        print(json.dumps({**summary, "manifest": packed.manifest}, indent=2))
     else:
-        bundled(done)
+        bundled(packed)
 
 
 def verify(
     bundle: Annotated[Path, typer.Argument(metavar="BUNDLE", help="FILE.tiltmeter.zip")],
     digest: Annotated[
         str | None,
-        typer.Option("--digest", metavar="SHA256", help="The digest that was quoted for it"),
+        option("--digest", "SHA256", "The digest that was published with it", DATA),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines")] = False,
+    as_json: common.Json = False,
 ) -> None:
-    """Check a bundle and recompute its numbers; exit code 1 where something differs."""
+    """Verify a bundle and recompute its values.
+
+    Exit code 1 if any differs."""
     from tiltmeter.judge.bundle.verify import verify as check
     from tiltmeter.pages.terminal.sharing import verified, verified_summary
 
-    quoted = None if digest is None else digest.removeprefix("sha256:").strip().lower()
-    if quoted is not None and (len(quoted) != 64 or set(quoted) - set("0123456789abcdef")):
-        raise InputError(f"--digest takes 64 hexadecimal digits; got {digest!r}")
-    found = check(bundle, digest=quoted)
+    expected = None if digest is None else digest.removeprefix("sha256:").strip().lower()
+    if expected is not None and (len(expected) != 64 or set(expected) - set("0123456789abcdef")):
+        raise InputError(
+            f"--digest takes 64 hexadecimal digits; got {digest!r}",
+            code="bad-option",
+            value=digest,
+        )
+    result = check(bundle, digest=expected)
     if as_json:
-        print(json.dumps(verified_summary(found), indent=2))
+        print(json.dumps(verified_summary(result), indent=2))
     else:
-        verified(found)
-    if not found.ok:
+        verified(result)
+    if not result.ok:
         raise typer.Exit(1)

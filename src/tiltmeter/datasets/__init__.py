@@ -1,4 +1,9 @@
-"""Data sets, one file each: all yield items with what is known of them."""
+"""Datasets, one file each.
+
+Each file has a function `load(spec, columns)`: it reads the dataset that a `Spec` names, with the
+label columns in a `Columns`, and returns Faces or the type of another role (datasets/roles.py).
+The first line of its docstring is what `tiltmeter list datasets` shows.
+"""
 
 from __future__ import annotations
 
@@ -50,33 +55,59 @@ def load_data(
     role: str | None = None,
     optional: Sequence[str] = (),
 ) -> Any:
-    """The data set that `spec` names, such as `fairface:DIR` or `table:labels.csv`.
+    """Load a dataset.
 
-    What comes is of the shape of its role: Faces, or one of those in datasets/roles.py; with `role`
-    anything else is refused. `attributes` are the label columns to read (or `?attributes=a,b` in
-    the spec), else all that look like labels; those of the crossings in `cross` are read too, and
-    those in `optional` where the data have them.
+    Parameters
+    ----------
+    spec
+        Its name, such as `fairface:DIR` or `table:labels.csv` (`tiltmeter list datasets`).
+    attributes
+        Label columns to read. Defaults to `?attributes=a,b` in the spec, otherwise to all columns
+        that look like labels.
+    cross
+        Intersections, such as `race*gender`; their columns are read too.
+    role
+        The role that the data must have, such as `faces` or `captions`. Defaults to any.
+    optional
+        Columns to read in addition if the dataset has them.
+
+    Returns
+    -------
+    Faces, or the type of the role in `tiltmeter.datasets.roles`.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such dataset, option or column.
+    InputError
+        If the files or labels cannot be used, or the data have another role.
+
+    Examples
+    --------
+    >>> faces = load_data("testbed:?images=28")
+    >>> len(faces), faces.groups["shape"].names
+    (28, ('round', 'square'))
     """
-    parsed = Spec.parse(spec)
+    parsed = Spec.parse(spec, kind="dataset", known=DATASETS)
     if parsed.scheme == "testbed" and not parsed.rest and role not in (None, "faces"):
-        parsed = replace(parsed, rest=role)  # one world, and data of it for several roles
+        parsed = replace(parsed, rest=role)  # one world has data for several roles
     if attributes is None and "attributes" in parsed.options:
         attributes = parsed.options["attributes"].split(",")
     crossed = [part for name in cross for part in name.split("*")]
     names = None if attributes is None else [p for name in attributes for p in name.split("*")]
-    # without names all that look like labels are read: what does not is not asked for
+    # without names all that look like labels are read, and others are not needed
     columns = Columns(names, crossed, () if names is None else optional)
     data = DATASETS[parsed.scheme](parsed, columns)
     if role is not None:
-        _check(parsed.scheme, data, role)
+        _check_role(parsed.scheme, data, role)
     return data
 
 
-def _check(scheme: str, data: Any, role: str) -> None:
+def _check_role(scheme: str, data: Any, role: str) -> None:
     from tiltmeter.datasets.roles import ROLES
 
     if role not in ROLES:
         raise UnknownNameError("role", role, ROLES)
     if not isinstance(data, ROLES[role]):
         fits = ", ".join(name for name, kind in ROLES.items() if isinstance(data, kind))
-        raise InputError(f"{scheme}: gives data for {fits}, not for {role}")
+        raise InputError(f"{scheme}: has data for {fits}, not for {role}", value=scheme)

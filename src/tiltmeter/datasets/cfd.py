@@ -1,7 +1,7 @@
-"""`cfd:DIR`: the Chicago Face Database, whose file names hold codes: CFD-WF-001-003-N.jpg.
+"""`cfd:DIR`: the Chicago Face Database; labels are codes in file names: CFD-WF-001-003-N.jpg.
 
-Race and gender are those under which the data set lists the person. The norming table may be given
-as CSV, as exported from the sheet that comes with the pictures.
+Race and gender are those that the dataset assigns to the person. The norming table is read as CSV,
+exported from the sheet that comes with the images.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tiltmeter.datasets.found_images import OPTIONS, listed, look
 from tiltmeter.datasets.labelled import faces
-from tiltmeter.datasets.options import several
+from tiltmeter.datasets.options import choices
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -31,14 +31,14 @@ USUAL = ("gender", "race")
 def load(spec: Spec, columns: Columns) -> Faces:
     """Faces: Chicago Face Database (chicagofaces.org; non-commercial research, on request).
 
-    `?expression=N&race=A,B,W&gender=F` leave out all others. `?norms=FILE.csv` adds the columns of
-    the norming table (exported from its sheet as CSV) to what `attributes` can name.
+    `?expression=N&race=A,B,W&gender=F` select images. `?norms=FILE.csv` adds the columns of the
+    norming table (exported from its sheet as CSV) to the label columns.
     """
     spec.only("attributes", "expression", "race", "gender", "norms", *OPTIONS)
     wanted = {
-        "race": several(spec, "race", RACES),
-        "gender": several(spec, "gender", GENDERS),
-        "expression": several(spec, "expression", EXPRESSIONS),
+        "race": choices(spec, "race", RACES),
+        "gender": choices(spec, "gender", GENDERS),
+        "expression": choices(spec, "expression", EXPRESSIONS),
     }
     directory = spec.directory()
     names, models, malformed = [], [], []
@@ -56,20 +56,24 @@ def load(spec: Spec, columns: Columns) -> Faces:
             labels["race"].append(RACES[race])
             labels["gender"].append(GENDERS[gender])
             labels["expression"].append(EXPRESSIONS[expression])
-    looked = look(spec, directory, names, malformed=malformed)
+    present = look(spec, directory, names, malformed=malformed)
     if "norms" in spec.options:
         norms = _norms(Path(spec.options["norms"]))
         for column in dict.fromkeys(column for row in norms.values() for column in row):
             rated = [norms.get(model, {}).get(column) for model in models]
             labels.setdefault(column, rated)
     kept = {name: ",".join(codes) for name, codes in wanted.items()}
-    return faces(looked, names, labels, columns, name="cfd", usual=USUAL, provenance=kept)
+    return faces(present, names, labels, columns, name="cfd", usual=USUAL, provenance=kept)
 
 
 def _norms(path: Path) -> dict[str, dict[str, str]]:
-    """The norming table by person; what stands above its row of names is skipped."""
+    """The norming table by person; lines above its header are skipped."""
     if path.suffix.lower() != ".csv" or not path.is_file():
-        raise InputError(f"cfd: norms={path} is no CSV file: export the norming sheet as CSV")
+        raise InputError(
+            f"cfd: norms={path} is not a CSV file: export the norming sheet as CSV",
+            code="not-found",
+            value=str(path),
+        )
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         rows = list(csv.reader(file))
     for at, row in enumerate(rows):
@@ -84,4 +88,8 @@ def _norms(path: Path) -> dict[str, dict[str, str]]:
                 for line in table
                 if line.get(key, "").strip()
             }
-    raise InputError(f"cfd: {path} has no column `Model` (or `Target`) that names the persons")
+    raise InputError(
+        f"cfd: {path} has no column `Model` (or `Target`) with the persons",
+        code="bad-file",
+        value=str(path),
+    )

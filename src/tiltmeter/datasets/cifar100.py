@@ -1,6 +1,6 @@
 """`cifar100:DIR`: CIFAR-100, the version for Python: the pickles train, test and meta.
 
-A pickle can run any code; these are read by a reader that makes arrays and plain data only.
+A pickle can run any code; these are read by a reader that only creates arrays and plain data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.datasets.found_images import counts
+from tiltmeter.datasets.found_images import group_counts
 from tiltmeter.datasets.options import choice
 from tiltmeter.datasets.reading import read_pickle
 from tiltmeter.datasets.roles import Utility
@@ -42,25 +42,31 @@ def load(spec: Spec, columns: Columns) -> Utility:
     codes: Any = batch.get(f"{kind}_labels")
     names: Any = meta.get(f"{kind}_label_names")
     if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 2):
-        raise InputError(f"{directory / split} has no `data` of bytes, one row a picture")
+        raise _not_cifar(directory / split, "it has no `data` of bytes, one row per image")
     if pixels.shape[1] != 3 * SIDE * SIDE or not _fits(codes, len(pixels)) or not _texts(names):
-        raise InputError(f"{directory / split} and meta have not the layout of CIFAR-100")
-    pictures = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
+        raise _not_cifar(directory / split, "its sizes or labels, or those of meta, differ")
+    images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     classes = Groups(np.array(codes), tuple(name.replace("_", " ") for name in names), "class")
-    found = {"rows": len(pixels), "groups": counts([classes])}
+    found = {"rows": len(pixels), "groups": group_counts([classes])}
     return Utility(
         ids=tuple(f"{split}/{row}" for row in range(len(pixels))),
         classes=classes,
-        images=GeneratedImages(partial(_picture, pictures), range(len(pixels))),
+        images=GeneratedImages(partial(_image, images), range(len(pixels))),
         name=f"cifar100-{split}",
         provenance={"pixels": file_hash(directory / split), "labels": kind, "found": found},
+    )
+
+
+def _not_cifar(path: Path, why: str) -> InputError:
+    return InputError(
+        f"{path} does not have the layout of CIFAR-100: {why}", code="bad-file", value=str(path)
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     content = read_pickle(path)
     if not isinstance(content, dict):
-        raise InputError(f"{path} has not the layout of CIFAR-100: it holds no dictionary")
+        raise _not_cifar(path, "it has no dictionary")
     return {key.decode() if isinstance(key, bytes) else str(key): v for key, v in content.items()}
 
 
@@ -74,7 +80,7 @@ def _texts(names: Any) -> bool:
     return isinstance(names, list) and all(isinstance(name, str) for name in names)
 
 
-def _picture(pictures: np.ndarray, row: int) -> Any:
+def _image(images: np.ndarray, row: int) -> Any:
     from PIL import Image
 
-    return Image.fromarray(np.ascontiguousarray(pictures[row]))
+    return Image.fromarray(np.ascontiguousarray(images[row]))

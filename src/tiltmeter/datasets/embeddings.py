@@ -1,7 +1,7 @@
-"""`embeddings:DIR`: images that were embedded elsewhere, with their labels.
+"""`embeddings:DIR`: image embeddings computed elsewhere, with labels.
 
-Our own layout is `images.npy` beside `images.csv` (or .tsv, .parquet). clip-retrieval's is
-`img_emb/img_emb_0.npy`, ... beside `metadata/metadata_0.parquet`, ..., also all in one folder.
+Our layout is `images.npy` next to `images.csv` (or .tsv, .parquet). clip-retrieval's is
+`img_emb/img_emb_0.npy`, ... next to `metadata/metadata_0.parquet`, ..., or all in one directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.datasets.found_images import counts
+from tiltmeter.datasets.found_images import group_counts
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import (
@@ -28,9 +28,9 @@ from tiltmeter.types import Faces
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Faces: vectors and labels made elsewhere, clip-retrieval's too (your own files; your terms).
+    """Faces: image embeddings and labels, also clip-retrieval's (your own files; your terms).
 
-    images.npy beside images.csv, or img_emb_0.npy beside metadata_0.parquet.
+    images.npy next to images.csv, or img_emb_0.npy next to metadata_0.parquet.
 
     `?attributes=gender,race` names the label columns.
     """
@@ -39,8 +39,10 @@ def load(spec: Spec, columns: Columns) -> Faces:
     vectors, table = _read(directory)
     if len(vectors) != table.num_rows:
         raise InputError(
-            f"{directory}: {len(vectors)} image vectors, but {table.num_rows} rows of labels: "
-            "they must be the same images in the same order"
+            f"{directory}: {len(vectors)} image embeddings, but {table.num_rows} rows of labels: "
+            "they must be the same images in the same order",
+            code="bad-labels",
+            value=str(directory),
         )
     groups = label_groups(table, directory, columns)
     ids = item_ids(table, directory)
@@ -53,7 +55,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
         provenance={
             "vectors": content_hash(vectors),
             "labels": label_hash(ids, labels),
-            "found": {"rows": len(ids), "groups": counts(groups.values())},
+            "found": {"rows": len(ids), "groups": group_counts(groups.values())},
         },
     )
 
@@ -62,39 +64,46 @@ def _read(directory: Path) -> tuple[np.ndarray, pa.Table]:
     if (directory / "images.npy").is_file():
         labels = find_table(directory, "images")
         if labels is None:
-            raise InputError(
-                f"{directory} has images.npy but no labels: expected images.csv (or .tsv, "
-                ".parquet) with one row a vector"
+            raise _bad_layout(
+                directory,
+                "has images.npy but no labels: expected images.csv (or .tsv, .parquet) with one "
+                "row per embedding",
             )
         return read_vectors([directory / "images.npy"]), read_table(labels)
     shards = _shards(directory, "img_emb", "npy")
     if not shards:
-        raise InputError(
-            f"{directory} has no image vectors: expected images.npy, or clip-retrieval's "
-            "img_emb_0.npy (here or in img_emb/)"
+        raise _bad_layout(
+            directory,
+            "has no image embeddings: expected images.npy, or clip-retrieval's img_emb_0.npy "
+            "(there or in img_emb/)",
         )
     tables = _shards(directory, "metadata", "parquet")
     if list(shards) != list(tables):
-        raise InputError(
-            f"{directory}: img_emb has the parts {list(shards)}, metadata {list(tables)}: "
-            "each img_emb_N.npy needs its metadata_N.parquet"
+        raise _bad_layout(
+            directory,
+            f"has the parts {list(shards)} of img_emb, but {list(tables)} of metadata: each "
+            "img_emb_N.npy needs its metadata_N.parquet",
         )
     metadata = [read_table(path) for path in tables.values()]
     try:
         joined = pa.concat_tables(metadata, promote_options="permissive")
     except pa.ArrowInvalid as error:
-        raise InputError(f"{directory}: the parts of the metadata do not fit: {error}") from None
+        raise _bad_layout(directory, f"has metadata of different columns: {error}") from None
     return read_vectors(list(shards.values())), joined
 
 
+def _bad_layout(directory: Path, problem: str) -> InputError:
+    return InputError(f"{directory} {problem}", code="bad-file", value=str(directory))
+
+
 def _shards(directory: Path, stem: str, ending: str) -> dict[int, Path]:
-    """Parts by number: `stem_N.ending`, in the directory or in its folder `stem`."""
+    """Parts by number: `stem_N.ending`, in the directory or in its subdirectory `stem`."""
     for place in (directory, directory / stem):
-        found = {
+        shards = {
             int(match[1]): path
             for path in place.glob(f"{stem}_*.{ending}")
             if (match := re.fullmatch(rf"{stem}_(\d+)\.{ending}", path.name))
         }
-        if found:
-            return dict(sorted(found.items()))
+        if shards:
+            return dict(sorted(shards.items()))
     return {}

@@ -1,7 +1,7 @@
-"""`fairface:DIR`: FairFace, with labels of race, gender and age that annotators perceived.
+"""`fairface:DIR`: FairFace, with race, gender and age as perceived by annotators.
 
-DIR holds fairface_label_val.csv and fairface_label_train.csv as they were released, and the
-pictures as val/1.jpg, ..., or in a folder named by its padding, such as
+DIR contains fairface_label_val.csv and fairface_label_train.csv as released, and the images as
+val/1.jpg, ..., also in a directory named by the padding, such as
 fairface-img-margin025-trainval/val/1.jpg.
 """
 
@@ -24,30 +24,34 @@ USUAL = ("gender", "race", "age")
 def load(spec: Spec, columns: Columns) -> Faces:
     """Faces: FairFace, perceived labels (github.com/joojs/fairface; CC BY 4.0).
 
-    `?split=val` (or train), `?padding=025` (or 125) where pictures of both lie side by side.
+    `?split=val` (or train), `?padding=025` (or 125) if there are images of both.
     """
     spec.only("attributes", "split", "padding", *OPTIONS)
     split = choice(spec, "split", ("val", "train"))
     directory = spec.directory()
     table = read_table(directory / f"fairface_label_{split}.csv")
     if "file" not in table.column_names:
-        raise InputError(f"{directory}: the label table has no column `file`")
+        raise InputError(
+            f"{directory}: the label table has no column `file`",
+            code="bad-file",
+            value=str(directory),
+        )
     files = [_in_split(str(name), split) for name in table["file"].to_pylist()]
-    looked = look(spec, _pictures(spec, directory, split), files)
+    present = look(spec, _image_root(spec, directory, split), files)
     labels = {name: table[name].to_pylist() for name in table.column_names if name != "file"}
-    return faces(looked, files, labels, columns, name=f"fairface-{split}", usual=USUAL)
+    return faces(present, files, labels, columns, name=f"fairface-{split}", usual=USUAL)
 
 
 def _in_split(name: str, split: str) -> str:
-    """The picture's name as it lies on disk: released tables differ in what they put before it."""
+    """The image's path on disk: released tables have different prefixes."""
     parts = PurePosixPath(name).parts
     if "/" in parts or ".." in parts or parts[-2:-1] not in ((), (split,)):
-        return name  # as it stands: not where pictures of the split are
+        return name  # not an image of the split: reported as missing
     return f"{split}/{parts[-1]}"
 
 
-def _pictures(spec: Spec, directory: Path, split: str) -> Path:
-    """The folder in which the split's folder lies."""
+def _image_root(spec: Spec, directory: Path, split: str) -> Path:
+    """The directory that has the split's directory."""
     by_padding = {
         padding: place
         for padding in PADDINGS
@@ -58,13 +62,19 @@ def _pictures(spec: Spec, directory: Path, split: str) -> Path:
         padding = choice(spec, "padding", PADDINGS)
         if padding not in by_padding:
             raise InputError(
-                f"fairface: {directory} has no folder of padding {padding}, such as "
-                f"fairface-img-margin{padding}-trainval/{split}; leave ?padding out to read "
-                f"{directory / split}"
+                f"fairface: {directory} has no directory for padding {padding}, such as "
+                f"fairface-img-margin{padding}-trainval/{split}; without ?padding, "
+                f"{directory / split} is read",
+                code="not-found",
+                value=padding,
             )
         return by_padding[padding]
     if (directory / split).is_dir() or not by_padding:
         return directory
     if len(by_padding) > 1:
-        raise InputError(f"fairface: {directory} has both paddings: choose ?padding=025 or 125")
+        raise InputError(
+            f"fairface: {directory} has both paddings: choose ?padding=025 or 125",
+            code="bad-option",
+            value=str(directory),
+        )
     return next(iter(by_padding.values()))

@@ -1,7 +1,7 @@
-"""`flickr30k:DIR`: Flickr30k (or Flickr8k), in any of the layouts in which its captions go round.
+"""`flickr30k:DIR`: Flickr30k (or Flickr8k), in any of the usual layouts of its captions.
 
-results_20130124.token (picture#0, tab, text), results.csv (picture| number| text), captions.txt
-(picture,text) or Karpathy's dataset_flickr30k.json, which alone knows splits.
+results_20130124.token (image#0, tab, text), results.csv (image| number| text), captions.txt
+(image,text) or Karpathy's dataset_flickr30k.json, the only one with splits.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
 
 FOLDERS = ("flickr30k-images", "flickr30k_images", "images", "Images", "Flicker8k_Dataset")
-Told = tuple[list[tuple[str, str]], list[str]]  # pairs of file and text, and lines not understood
+Parsed = tuple[list[tuple[str, str]], list[str]]  # pairs of file and text, malformed lines
 
 
 def load(spec: Spec, columns: Columns) -> Captions:
     """Captions: Flickr30k (shannon.cs.illinois.edu/DenotationGraph; non-commercial research).
 
-    The pictures lie in flickr30k-images or images; `?images=no` leaves them alone. `?split=test`
+    The images are in flickr30k-images or images; `?images=no` does not read them. `?split=test`
     (or train, val) needs Karpathy's dataset_flickr30k.json.
     """
     del columns  # no groups
@@ -40,14 +40,19 @@ def load(spec: Spec, columns: Columns) -> Captions:
         known = {name: read for name, read in known.items() if name.endswith(".json")}
     if not known:
         needed = "dataset_flickr30k.json, for splits" if split != "all" else ", ".join(READERS)
-        raise InputError(f"flickr30k: {directory} has no captions: expected {needed}")
+        raise InputError(
+            f"flickr30k: {directory} has no captions: expected {needed}",
+            code="not-found",
+            value=str(directory),
+        )
     name, read = next(iter(known.items()))
-    told, malformed = read(directory / name, split)
-    place = next((directory / one for one in FOLDERS if (directory / one).is_dir()), directory)
+    pairs, malformed = read(directory / name, split)
+    places = (directory / folder for folder in FOLDERS)
+    place = next((folder for folder in places if folder.is_dir()), directory)
     return captions(
         spec,
         directory / name,
-        told,
+        pairs,
         place if wanted else None,
         malformed=malformed,
         name="flickr30k" if split == "all" else f"flickr30k-{split}",
@@ -59,34 +64,34 @@ def _lines(path: Path) -> list[str]:
     return [line for line in text.split("\n") if line.strip()]
 
 
-def _sorted_out(pairs: list[tuple[str, str]], lines: list[str]) -> Told:
-    """Pairs that have both a file and a text, and the lines of the others."""
+def _separate(pairs: list[tuple[str, str]], lines: list[str]) -> Parsed:
+    """Pairs with both a file and a text, and the lines of the others."""
     good = [pair for pair in pairs if all(pair)]
     return good, [line for pair, line in zip(pairs, lines, strict=True) if not all(pair)]
 
 
-def _token(path: Path, split: str) -> Told:
+def _token(path: Path, split: str) -> Parsed:
     del split
     lines = _lines(path)
     parts = [line.partition("\t") for line in lines]
-    return _sorted_out([(name.partition("#")[0], text.strip()) for name, _, text in parts], lines)
+    return _separate([(name.partition("#")[0], text.strip()) for name, _, text in parts], lines)
 
 
-def _bars(path: Path, split: str) -> Told:
+def _bars(path: Path, split: str) -> Parsed:
     del split
     lines = _lines(path)[1:]
     parts = [(*line.split("|", 2), "", "")[:3] for line in lines]
-    return _sorted_out([(name.strip(), text.strip()) for name, _, text in parts], lines)
+    return _separate([(name.strip(), text.strip()) for name, _, text in parts], lines)
 
 
-def _commas(path: Path, split: str) -> Told:
+def _commas(path: Path, split: str) -> Parsed:
     del split
     lines = _lines(path)[1:]
     rows = [(*row, "", "") for row in csv.reader(lines)]
-    return _sorted_out([(row[0].strip(), row[1].strip()) for row in rows], lines)
+    return _separate([(row[0].strip(), row[1].strip()) for row in rows], lines)
 
 
-def _karpathy(path: Path, split: str) -> Told:
+def _karpathy(path: Path, split: str) -> Parsed:
     try:
         images: list[dict[str, Any]] = read_json(path)["images"]
         return [
@@ -96,10 +101,14 @@ def _karpathy(path: Path, split: str) -> Told:
             for sentence in image["sentences"]
         ], []
     except (KeyError, TypeError, AttributeError):
-        raise InputError(f"{path} has not Karpathy's layout") from None
+        raise InputError(
+            f"{path} does not have Karpathy's layout: images with filename, split, sentences",
+            code="bad-file",
+            value=str(path),
+        ) from None
 
 
-READERS: dict[str, Callable[[Path, str], Told]] = {
+READERS: dict[str, Callable[[Path, str], Parsed]] = {
     "results_20130124.token": _token,
     "results.csv": _bars,
     "captions.txt": _commas,

@@ -1,4 +1,4 @@
-"""`folder:DIR`: pictures in one folder for each group, such as morphs made within groups."""
+"""`folder:DIR`: images in one directory per group, such as morphs within groups."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from tiltmeter.types import Faces
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Faces: pictures in one folder for each group (your own files; your own terms).
+    """Faces: images in one directory per group (your own files; your own terms).
 
-    DIR/black_woman/1.jpg is of the group `black_woman`; with `?parts=race_gender` of race `black`
-    and gender `woman`, where all but the first part are the last words of the name.
+    DIR/black_woman/1.jpg is in the group `black_woman`; with `?parts=race_gender`, in race `black`
+    and gender `woman`. All parts but the first are one word each, from the end of the name.
     """
     spec.only("attributes", "parts", *OPTIONS)
     parts = spec.options.get("parts", "group").split("_")
     if not all(parts) or len(set(parts)) < len(parts):
         raise InputError(
-            f"folder: parts must be names with _ between, such as race_gender; got "
-            f"{spec.options['parts']!r}"
+            f"folder: parts must be names joined by _, such as race_gender; got "
+            f"{spec.options['parts']!r}",
+            code="bad-option",
+            value=spec.options["parts"],
         )
     directory = spec.directory()
     names, malformed = [], []
@@ -35,5 +37,5 @@ def load(spec: Spec, columns: Columns) -> Faces:
         names.append(name)
         for part, value in zip(parts, values, strict=True):
             labels[part].append(value)
-    looked = look(spec, directory, names, malformed=malformed)
-    return faces(looked, names, labels, columns, name=directory.resolve().name)
+    present = look(spec, directory, names, malformed=malformed)
+    return faces(present, names, labels, columns, name=directory.resolve().name)

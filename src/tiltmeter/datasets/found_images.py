@@ -1,6 +1,6 @@
-"""Which of the pictures that a data set lists are there, and what there is to say about them.
+"""The images of a dataset that exist, and a record of those that do not.
 
-One record says it, for every data set: `provenance["found"]`. `describe` puts it in words.
+The record is `provenance["found"]` of every dataset; `describe` prints it.
 """
 
 from __future__ import annotations
@@ -19,43 +19,65 @@ from tiltmeter.io.image_files import (
     GeneratedImages,
     ImageFiles,
     Unreadable,
-    all_within,
     decode,
-    within,
+    resolve_all_within,
+    resolve_within,
 )
 from tiltmeter.io.specs import Spec
 from tiltmeter.types import Groups
 
 T = TypeVar("T")
-#: Options of every loader of pictures: refuse what is not whole; decode every picture to see.
+#: Options of every loader of images: refuse incomplete data; decode every image to check it.
 OPTIONS = ("strict", "check")
-#: So many names stand for all that are missing.
-FIRST = 5
+#: How many names of missing files are recorded.
+MAX_NAMES = 5
 
 
 @dataclass(frozen=True, eq=False)
 class FoundImages:
-    """The pictures that are there, which rows of the list they are, and the record."""
+    """The images of a list that exist.
 
-    pictures: ImageFiles | GeneratedImages
+    Parameters
+    ----------
+    images
+        The images.
+    rows
+        Their rows in the list.
+    found
+        The record: counts, and what is missing.
+    """
+
+    images: ImageFiles | GeneratedImages
     rows: list[int]
     found: dict[str, Any]
 
-    def of(self, values: Sequence[T]) -> tuple[T, ...]:
-        """The values of the rows that have a picture."""
+    def select(self, values: Sequence[T]) -> tuple[T, ...]:
+        """The values of the rows that have an image.
+
+        Parameters
+        ----------
+        values
+            One per row of the list.
+        """
         return tuple(values[row] for row in self.rows)
 
 
 def listed(root: Path) -> list[str]:
-    """Names of the picture files under `root`, in order; no link leads out."""
+    """Names of the image files under a directory, sorted; links that lead out are refused.
+
+    Parameters
+    ----------
+    root
+        The directory.
+    """
     names = []
     for place, folders, files in os.walk(root):
-        # some programs leave folders such as .cache, and files such as ._face.jpg
+        # some programs leave directories such as .cache, and files such as ._face.jpg
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink():
-                within(root, path.relative_to(root).as_posix())
+                resolve_within(root, path.relative_to(root).as_posix())
         files = [name for name in files if not name.startswith(".")]
         names += [
             Path(place, name).relative_to(root).as_posix()
@@ -67,23 +89,36 @@ def listed(root: Path) -> list[str]:
 
 def _by_number(name: str) -> tuple[tuple[int, str], ...]:
     """Sorts 2.jpg before 10.jpg."""
-    parts = re.split(r"([0-9]+)", name)  # what is between numbers, a number, and so on
+    parts = re.split(r"([0-9]+)", name)  # text and numbers in turn
     return tuple((int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts))
 
 
 def look(
     spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[str] = ()
 ) -> FoundImages:
-    """Those of the files `names` under `root` that are there, and with `?check=yes` can be read.
+    """Finds the images of a list; with `?check=yes` only those that can be decoded.
 
-    `malformed` are rows or files that could not be understood; they are counted and named.
-    With `?strict=yes` anything that is left out is an error.
+    Parameters
+    ----------
+    spec
+        The spec of the dataset. With `?strict=yes` anything left out is an error.
+    root
+        The directory of the images.
+    names
+        Their paths, relative to the root.
+    malformed
+        Rows or files that could not be parsed, for the record.
+
+    Raises
+    ------
+    InputError
+        `no-images` if there are none, `unsafe-path` if a path leads out of the root.
     """
     check = flag(spec, "check")
     paths, rows = [], []
     missing: list[str] = []
     unreadable: list[str] = []
-    for row, (name, path) in enumerate(zip(names, all_within(root, names), strict=True)):
+    for row, (name, path) in enumerate(zip(names, resolve_all_within(root, names), strict=True)):
         if not path.is_file():
             missing.append(name)
         elif check and not readable(path):
@@ -92,41 +127,81 @@ def look(
             paths.append(path)
             rows.append(row)
     faults = {"missing": missing, "unreadable": unreadable if check else None}
-    found = record(spec, len(paths), **faults, malformed=malformed)
+    found = count_rows(spec, len(paths), **faults, malformed=malformed)
     if not paths:
         place = f", such as {root / names[0]}" if names else f" under {root}"
-        raise InputError("; ".join([f"{spec.scheme}: found no picture{place}", *_faults(found)]))
+        raise InputError(
+            "; ".join([f"{spec.scheme}: found no image{place}", *_faults(found)]),
+            code="no-images",
+            value=spec.rest,
+        )
     return FoundImages(ImageFiles(tuple(paths), root), rows, {**found, "images": len(paths)})
 
 
-def no_picture(spec: Spec, broken: Sequence[str]) -> InputError:
-    """What is said where files that should hold pictures hold none."""
+def no_images_error(spec: Spec, broken: Sequence[str]) -> InputError:
+    """The error for files that should contain images and do not.
+
+    Parameters
+    ----------
+    spec
+        The spec of the dataset.
+    broken
+        Files that cannot be read.
+    """
     cannot = f"; {len(broken):,} cannot be read, first {broken[0]}" if broken else ""
-    return InputError(f"{spec.scheme}: found no picture in the files of {spec.rest}{cannot}")
+    return InputError(
+        f"{spec.scheme}: found no image in the files of {spec.rest}{cannot}",
+        code="no-images",
+        value=spec.rest,
+    )
 
 
-def record(spec: Spec, kept: int, **faults: Sequence[str] | None) -> dict[str, Any]:
-    """What was found: rows that are `kept`, and the names of those left out, by what is wrong.
+def count_rows(spec: Spec, kept: int, **faults: Sequence[str] | None) -> dict[str, Any]:
+    """The record of a dataset: how many rows there are, and which were left out.
 
-    None says that nobody looked. With `?strict=yes` nothing may be left out.
+    Parameters
+    ----------
+    spec
+        The spec of the dataset. With `?strict=yes` rows left out are an error.
+    kept
+        The number of rows that are used.
+    **faults
+        Names of the rows left out, by what is wrong with them; None: not checked.
     """
     found: dict[str, Any] = {"rows": kept + sum(len(names or ()) for names in faults.values())}
     for fault, names in faults.items():
-        some = None if names is None else {"count": len(names), "first": list(names[:FIRST])}
-        found[fault] = some
+        found[fault] = None
+        if names is not None:
+            found[fault] = {"count": len(names), "first": list(names[:MAX_NAMES])}
     if flag(spec, "strict") and (wrong := _faults(found)):
-        raise InputError(f"{spec.scheme}: {'; '.join(wrong)} (?strict=yes refuses that)")
+        raise InputError(
+            f"{spec.scheme}: {'; '.join(wrong)} (?strict=yes refuses that)",
+            code="incomplete",
+            value=spec.rest,
+        )
     return found
 
 
-def counts(groups: Iterable[Groups]) -> dict[str, dict[str, int]]:
-    """How many there are of each group, by attribute."""
-    return {one.attribute: dict(zip(one.names, one.counts.tolist(), strict=True)) for one in groups}
+def group_counts(groups: Iterable[Groups]) -> dict[str, dict[str, int]]:
+    """The size of each group, by attribute."""
+    return {g.attribute: dict(zip(g.names, g.counts.tolist(), strict=True)) for g in groups}
 
 
 def describe(data: Any) -> list[str]:
-    """What a loader found, a few lines to print: rows, pictures, what was left out, groups.
+    """A summary of a dataset to print: rows, images, what was left out, groups.
 
+    Parameters
+    ----------
+    data
+        What `load_data` returned.
+
+    Returns
+    -------
+    list
+        Lines of text.
+
+    Examples
+    --------
     >>> from tiltmeter.datasets import load_data
     >>> describe(load_data("testbed:?images=28"))
     ['28 rows', 'shape: round 14, square 14', 'hue: red 4, ...']
@@ -135,30 +210,30 @@ def describe(data: Any) -> list[str]:
     first = f"{found['rows']:,} rows"
     first += "".join(f", {found[what]:,} {what}" for what in ("images", "texts") if what in found)
     if found.get("unreadable") is not None:
-        first += ", decoded to see"
-    groups = found.get("groups") or counts(getattr(data, "groups", {}).values())
+        first += ", all decoded"
+    groups = found.get("groups") or group_counts(getattr(data, "groups", {}).values())
     return [first, *_faults(found)] + [
         f"{attribute}: " + ", ".join(f"{name} {count:,}" for name, count in by.items())
         for attribute, by in groups.items()
     ]
 
 
-def readable(picture: Path | bytes) -> bool:
-    """Whether a file gives a picture."""
+def readable(image: Path | bytes) -> bool:
+    """Whether a file can be decoded as an image."""
     try:
-        decode(picture)
+        decode(image)
     except Unreadable:
         return False
     return True
 
 
 def _faults(found: dict[str, Any]) -> list[str]:
-    """What was left out, in words."""
+    """What was left out, to print."""
     lines = []
     for fault in ("missing", "unreadable", "malformed"):
-        some = found.get(fault)
-        if some and some["count"]:
-            names = ", ".join(name or "(no name)" for name in some["first"])
-            names += ", ..." if some["count"] > FIRST else ""
-            lines.append(f"{some['count']:,} {fault}: {names}")
+        left_out = found.get(fault)
+        if left_out and left_out["count"]:
+            names = ", ".join(name or "(no name)" for name in left_out["first"])
+            names += ", ..." if left_out["count"] > MAX_NAMES else ""
+            lines.append(f"{left_out['count']:,} {fault}: {names}")
     return lines

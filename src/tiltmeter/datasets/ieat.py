@@ -1,8 +1,8 @@
-"""`ieat:DIR`: pictures by category and set of stimuli, as iEAT's release has them."""
+"""`ieat:DIR`: images by category and set of stimuli, as in the release of iEAT."""
 
 from __future__ import annotations
 
-from tiltmeter.datasets.found_images import OPTIONS, counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, group_counts, listed, look
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -10,23 +10,23 @@ from tiltmeter.types import Groups
 
 
 def load(spec: Spec, columns: Columns) -> Utility:
-    """Stimuli: iEAT, sets of pictures (github.com/ryansteed/ieat; pictures of several sources).
+    """Stimuli: iEAT, sets of images (github.com/ryansteed/ieat; images of several sources).
 
-    DIR/age/young/1.jpg is of the set `age/young`. DIR is `data/experiments` of the release, or
-    your own folders laid out alike.
+    DIR/age/young/1.jpg is in the set `age/young`. DIR is `data/experiments` of the release, or
+    your own directories of the same layout.
     """
     del columns  # no groups
     spec.only(*OPTIONS)
     directory = spec.directory()
     names = listed(directory)
     inside = [name for name in names if name.count("/") >= 2]
-    looked = look(spec, directory, inside, malformed=[n for n in names if n.count("/") < 2])
-    sets = ["/".join(name.split("/")[:2]) for name in looked.of(inside)]
+    present = look(spec, directory, inside, malformed=[n for n in names if n.count("/") < 2])
+    sets = ["/".join(name.split("/")[:2]) for name in present.select(inside)]
     classes = Groups.from_labels(sets, attribute="set")
     return Utility(
-        ids=looked.of(inside),
+        ids=present.select(inside),
         classes=classes,
-        images=looked.pictures,
+        images=present.images,
         name=directory.resolve().name,
-        provenance={"found": {**looked.found, "groups": counts([classes])}},
+        provenance={"found": {**present.found, "groups": group_counts([classes])}},
     )

@@ -1,11 +1,11 @@
-"""`imagefolder:DIR`: pictures in one folder for each class, as ImageNet's are."""
+"""`imagefolder:DIR`: images in one directory per class, as in ImageNet."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from tiltmeter.datasets.found_images import OPTIONS, counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, group_counts, listed, look
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
@@ -14,38 +14,49 @@ from tiltmeter.types import Groups
 
 
 def load(spec: Spec, columns: Columns) -> Utility:
-    """Utility: pictures by class, such as ImageNet (image-net.org; non-commercial research).
+    """Utility: images by class, such as ImageNet (image-net.org; non-commercial research).
 
-    `?split=val` takes DIR/val. `?names=FILE` has a line for each folder: its name, then what to
-    call the class, as in `n01440764 tench, Tinca tinca`, of which the first name is taken.
+    `?split=val` reads DIR/val. `?names=FILE` has a line per directory: its name, then the name of
+    the class, as in `n01440764 tench, Tinca tinca`; the first class name is used.
     """
     del columns  # no groups
     spec.only("split", "names", *OPTIONS)
     directory = spec.directory()
     if split := spec.options.get("split", ""):
         if not re.fullmatch(r"[\w-]+", split) or not (directory / split).is_dir():
-            raise InputError(f"imagefolder: {directory} has no folder {split!r}")
+            raise InputError(
+                f"imagefolder: {directory} has no directory {split!r}",
+                code="not-found",
+                value=split,
+            )
         directory = directory / split
     names = listed(directory)
     inside = [name for name in names if "/" in name]
-    looked = look(spec, directory, inside, malformed=[name for name in names if "/" not in name])
-    called = _names(Path(spec.options["names"])) if "names" in spec.options else {}
-    folders = [name.partition("/")[0] for name in looked.of(inside)]
-    if unnamed := sorted(set(folders) - set(called)) if called else []:
-        raise InputError(f"{spec.options['names']} has no name for {', '.join(unnamed[:5])}")
-    classes = Groups.from_labels([called.get(one, one) for one in folders], attribute="class")
+    present = look(spec, directory, inside, malformed=[name for name in names if "/" not in name])
+    class_names = _names(Path(spec.options["names"])) if "names" in spec.options else {}
+    folders = [name.partition("/")[0] for name in present.select(inside)]
+    if unnamed := sorted(set(folders) - set(class_names)) if class_names else []:
+        raise InputError(
+            f"{spec.options['names']} has no name for {', '.join(unnamed[:5])}",
+            code="bad-file",
+            value=unnamed[0],
+        )
+    labels = [class_names.get(folder, folder) for folder in folders]
+    classes = Groups.from_labels(labels, attribute="class")
     return Utility(
-        ids=looked.of(inside),
+        ids=present.select(inside),
         classes=classes,
-        images=looked.pictures,
+        images=present.images,
         name=directory.resolve().name,
-        provenance={"found": {**looked.found, "groups": counts([classes])}},
+        provenance={"found": {**present.found, "groups": group_counts([classes])}},
     )
 
 
 def _names(path: Path) -> dict[str, str]:
     if not path.is_file():
-        raise InputError(f"imagefolder: names={path} is not a file")
+        raise InputError(
+            f"imagefolder: names={path} is not a file", code="not-found", value=str(path)
+        )
     lines = path.read_text(encoding="utf-8-sig").splitlines()
     pairs = [re.split(r"[\s,]+", line.strip(), maxsplit=1) for line in lines if line.strip()]
     named = {pair[0]: pair[-1].partition(",")[0].strip() for pair in pairs}

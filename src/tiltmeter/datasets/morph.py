@@ -1,8 +1,7 @@
-"""Simple morphs within groups: two aligned faces of the same group, one faded into the other.
+"""Simple morphs within groups: two aligned faces of the same group, blended.
 
-No landmarks are looked for, so the faces must lie alike in their pictures, as those of the Chicago
-Face Database do. A morph never joins two groups. Pictures of the same person, told by `same`, are
-not joined either.
+No landmarks are used, so the faces must be aligned, as in the Chicago Face Database. A morph never
+joins two groups, nor two images of the same person if `same` identifies persons.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tiltmeter.types import Faces, Groups
 
 @dataclass(frozen=True)
 class MorphPair:
-    """Two rows and the share of the second in their morph."""
+    """Two rows and the weight of the second in their morph."""
 
     first: int
     second: int
@@ -38,38 +37,67 @@ def morphs(
     size: int = 224,
     same: Sequence[str] | None = None,
 ) -> Faces:
-    """`each` morphs for every group of `attribute` (`race*gender` crosses), made when looked at."""
+    """Morphs of pairs of images within each group, made on access.
+
+    Parameters
+    ----------
+    faces
+        Images with groups.
+    attribute
+        The attribute, or an intersection such as `race*gender`.
+    each
+        Morphs per group.
+    rng
+        Draws the pairs and weights.
+    size
+        Width and height in pixels.
+    same
+        The person in each image; images of the same person are not joined.
+    """
     groups = faces.attribute(attribute)
     if faces.images is None:
-        raise InputError(f"{faces.name} has no pictures to morph")
+        raise InputError(f"{faces.name} has no images to morph", code="no-images", value=faces.name)
     pairs: list[MorphPair] = []
     for code, name in enumerate(groups.names):
         rows = np.flatnonzero(groups.codes == code)
         pairs += _pairs(rows, each, rng, name, same)
     rows = np.array([pair.first for pair in pairs])
     parts = attribute.split("*")
-    made = {part: faces.groups[part] for part in parts}
+    groups_of = {part: faces.groups[part] for part in parts}
     ids = faces.ids
     return Faces(
         ids=tuple(f"{ids[p.first]}+{ids[p.second]}@{p.share:.2f}" for p in pairs),
-        groups={part: Groups(g.codes[rows], g.names, part) for part, g in made.items()},
-        images=GeneratedImages(partial(_faded, faces.images, pairs, size), range(len(pairs))),
+        groups={part: Groups(g.codes[rows], g.names, part) for part, g in groups_of.items()},
+        images=GeneratedImages(partial(_blend, faces.images, pairs, size), range(len(pairs))),
         name=f"{faces.name}-morphs",
         provenance={"of": faces.name, "attribute": attribute, "each": each, "size": size},
     )
 
 
 def save(made: Faces, attribute: str, out: Path) -> None:
-    """Writes pictures as PNG, a folder for each group: `folder:OUT?parts=race_gender` reads them.
+    """Save images as PNG files, for `folder:OUT?parts=race_gender`.
 
-    `attribute` may be crossed; the parts of a group's name are joined by `_`.
+    Parameters
+    ----------
+    made
+        The morphs.
+    attribute
+        The attribute or intersection that names the directories; its parts are joined by `_`.
+    out
+        The directory, which must not exist.
     """
     groups = made.attribute(attribute)
     folders = [out / name.replace(" | ", "_") for name in groups.names]
     if odd := [name for name in groups.names if "/" in name or name.startswith(".")]:
-        raise InputError(f"groups named {', '.join(odd)} cannot name folders")
+        raise InputError(
+            f"groups named {', '.join(odd)} cannot be names of directories",
+            code="bad-labels",
+            value=odd[0],
+        )
     if out.exists():
-        raise InputError(f"{out} exists already: name another place")
+        raise InputError(
+            f"{out} exists already: choose another directory", code="exists", value=str(out)
+        )
     for folder in folders:
         folder.mkdir(parents=True)
     for row, code in enumerate(groups.codes):
@@ -79,7 +107,7 @@ def save(made: Faces, attribute: str, out: Path) -> None:
 def _pairs(
     rows: np.ndarray, each: int, rng: np.random.Generator, name: str, same: Sequence[str] | None
 ) -> list[MorphPair]:
-    """Distinct pairs of the rows, drawn at random; neither parent has less than 3 parts in 10."""
+    """Distinct random pairs of the rows; the weights are between .3 and .7."""
     first, second = np.triu_indices(len(rows), k=1)
     if same is not None:
         persons = np.asarray(same)[rows]
@@ -87,8 +115,9 @@ def _pairs(
         first, second = first[differ], second[differ]
     if len(first) < each:
         raise InputError(
-            f"group {name!r} has {len(rows)} pictures, enough for {len(first)} morphs of two; "
-            f"{each} were asked for"
+            f"group {name!r} has {len(rows)} images, enough for {len(first)} morphs; "
+            f"{each} were requested",
+            value=name,
         )
     chosen = np.sort(rng.choice(len(first), size=each, replace=False))
     shares = rng.uniform(0.3, 0.7, size=each)
@@ -98,7 +127,7 @@ def _pairs(
     ]
 
 
-def _faded(images: Any, pairs: Sequence[MorphPair], size: int, row: int) -> Any:
+def _blend(images: Any, pairs: Sequence[MorphPair], size: int, row: int) -> Any:
     from PIL import Image, ImageOps
 
     pair = pairs[row]

@@ -1,4 +1,4 @@
-"""`oasis:DIR`: OASIS, 900 pictures with how pleasant people found them, from 1 to 7."""
+"""`oasis:DIR`: OASIS, 900 images with their valence as rated by people, from 1 to 7."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LOW, HIGH = 1, 7
 
 
 def load(spec: Spec, columns: Columns) -> Valence:
-    """Valence: OASIS, pictures rated from 1 to 7 (osf.io/6pnd7; free for research).
+    """Valence: OASIS, images rated from 1 to 7 (osf.io/6pnd7; free for research).
 
-    DIR holds OASIS.csv and the pictures, named by their theme, here or in a folder.
+    DIR contains OASIS.csv and the images, named by their theme, there or in a subdirectory.
     """
     del columns  # no groups
     spec.only(*OPTIONS)
@@ -28,35 +28,39 @@ def load(spec: Spec, columns: Columns) -> Valence:
     rows, malformed = _ratings(directory / "OASIS.csv")
     on_disk = {_key(Path(name).stem): name for name in listed(directory)}
     names = [on_disk.get(_key(row["Theme"]), f"{row['Theme']}.jpg") for row in rows]
-    looked = look(spec, directory, names, malformed=malformed)
-    ratings = np.array(looked.of([float(row["Valence_mean"]) for row in rows]))
+    present = look(spec, directory, names, malformed=malformed)
+    ratings = np.array(present.select([float(row["Valence_mean"]) for row in rows]))
     return Valence(
-        ids=looked.of([row["Theme"] for row in rows]),
+        ids=present.select([row["Theme"] for row in rows]),
         valence=to_unit(ratings, LOW, HIGH),
-        images=looked.pictures,
-        categories=looked.of([row["Category"] for row in rows]),
+        images=present.images,
+        categories=present.select([row["Category"] for row in rows]),
         name="oasis",
         provenance={
             "ratings": file_hash(directory / "OASIS.csv"),
             "scale": [LOW, HIGH],
-            "found": looked.found,
+            "found": present.found,
         },
     )
 
 
 def _key(theme: str) -> str:
-    """Themes and file names differ in case and in blanks at their ends."""
+    """Themes and file names differ in case and trailing blanks."""
     return theme.strip().casefold()
 
 
 def _ratings(path: Path) -> tuple[list[dict[str, str]], list[str]]:
-    """The rows, and the names of those without a rating. The release ends its lines with CR."""
+    """The rows, and the names of those without a rating. Lines of the release end with CR."""
     if not path.is_file():
-        raise InputError(f"oasis: no such file: {path}")
+        raise InputError(f"oasis: no such file: {path}", code="not-found", value=str(path))
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.DictReader(file)
         if lacking := {"Theme", "Category", "Valence_mean"} - set(reader.fieldnames or ()):
-            raise InputError(f"{path} lacks the columns {', '.join(sorted(lacking))}")
+            raise InputError(
+                f"{path} lacks the columns {', '.join(sorted(lacking))}",
+                code="bad-file",
+                value=str(path),
+            )
         good, bad = [], []
         for row in reader:
             try:

@@ -1,4 +1,4 @@
-"""Options of data sets, read from a spec: `?strict=yes&split=val&race=B,W`."""
+"""Options of datasets in a spec: `?strict=yes&split=val&race=B,W`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from tiltmeter.io.specs import Spec
 
 
 def flag(spec: Spec, name: str) -> bool:
-    """An option of yes or no; no when it is not given."""
+    """An option that is yes or no; by default no."""
     return choice(spec, name, ("no", "yes")) == "yes"
 
 
 def choice(spec: Spec, name: str, known: Iterable[str]) -> str:
-    """One of the known values; the first when it is not given."""
+    """One of the known values; by default the first.
+
+    Parameters
+    ----------
+    spec
+        The spec.
+    name
+        The option.
+    known
+        Its values.
+    """
     known = tuple(known)
     value = spec.options.get(name, known[0])
     if value not in known:
@@ -23,8 +33,18 @@ def choice(spec: Spec, name: str, known: Iterable[str]) -> str:
     return value
 
 
-def several(spec: Spec, name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Some of the known values, with commas between; all when it is not given."""
+def choices(spec: Spec, name: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Some of the known values, separated by commas; by default all.
+
+    Parameters
+    ----------
+    spec
+        The spec.
+    name
+        The option.
+    known
+        Its values.
+    """
     known = tuple(known)
     if name not in spec.options:
         return known
@@ -36,18 +56,26 @@ def several(spec: Spec, name: str, known: Iterable[str]) -> tuple[str, ...]:
 
 
 def folder(spec: Spec, name: str) -> Path | None:
-    """A directory, if one is given."""
+    """The directory that an option names; None without the option."""
     if name not in spec.options:
         return None
     path = Path(spec.options[name])
     if not spec.options[name] or not path.is_dir():
-        raise InputError(f"{spec.scheme}: {name}={spec.options[name]} is not a directory")
+        raise InputError(
+            f"{spec.scheme}: {name}={spec.options[name]} is not a directory",
+            code="not-found",
+            value=spec.options[name],
+        )
     return path
 
 
 def file(spec: Spec) -> Path:
-    """The place named, which must be a file."""
+    """The place of a spec, which must be a file."""
     path = Path(spec.rest)
     if not path.is_file():
-        raise InputError(f"{spec.scheme}: {spec.rest or 'nothing'} is not a file")
+        raise InputError(
+            f"{spec.scheme}:{spec.rest} is not a file: expected {spec.scheme}:FILE",
+            code="not-found",
+            value=spec.rest,
+        )
     return path

@@ -1,7 +1,7 @@
-"""`pairs:DIR`: PAIRS, generated photographs that are parallel but for the person.
+"""`pairs:DIR`: PAIRS, generated images that differ only in the person.
 
-TOPIC/SCENE/RACE_GENDER.png, such as status/phone/white_man.png; a number after the gender, as one
-file of the release has it, is no part of the label.
+TOPIC/SCENE/RACE_GENDER.png, such as status/phone/white_man.png; a number after the gender, as in
+one file of the release, is not part of the label.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ NAME = re.compile(r"(?:.*/)?([^/]+)/([^/]+)/([a-z]+)_([a-z]+)\d*\.[a-z]+", re.IG
 
 
 def load(spec: Spec, columns: Columns) -> Scenes:
-    """Pairs: PAIRS, scenes parallel but for the person (github.com/katiefraser/PAIRS; CC BY 4.0).
+    """Pairs: PAIRS, scenes that differ in the person (github.com/katiefraser/PAIRS; CC BY 4.0).
 
-    The labels are those that the pictures were generated for.
+    The labels are those that the images were generated for.
     """
     spec.only("attributes", *OPTIONS)
     directory = spec.directory()
     parsed = {name: NAME.fullmatch(name) for name in listed(directory)}
     known = {name: match for name, match in parsed.items() if match}
     names = list(known)
-    looked = look(spec, directory, names, malformed=[n for n, match in parsed.items() if not match])
+    malformed = [name for name, match in parsed.items() if not match]
+    present = look(spec, directory, names, malformed=malformed)
     labels = {"race": [m[3] for m in known.values()], "gender": [m[4] for m in known.values()]}
     return Scenes(
-        **vars(faces(looked, names, labels, columns, name="pairs")),
-        scenes=looked.of([m[2] for m in known.values()]),
-        kinds=looked.of([m[1] for m in known.values()]),
+        **vars(faces(present, names, labels, columns, name="pairs")),
+        scenes=present.select([m[2] for m in known.values()]),
+        kinds=present.select([m[1] for m in known.values()]),
     )

@@ -1,8 +1,7 @@
-"""`parquet:DIR`: Parquet files that hold the pictures themselves, with what is known of them.
+"""`parquet:DIR`: Parquet files that contain the images, with their labels.
 
-As img2dataset writes them (a column `jpg` of bytes) and the Hugging Face Hub stores them (a column
-`image` of bytes and path). Pictures stay where they are: a worker reads a row group when its first
-picture's turn comes.
+As written by img2dataset (a column `jpg` of bytes) and stored on the Hugging Face Hub (a column
+`image` of bytes and path). A worker reads a row group when it needs its first image.
 """
 
 from __future__ import annotations
@@ -16,62 +15,62 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.found_images import OPTIONS, counts, no_picture, record
+from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import Unreadable
-from tiltmeter.io.places import Place, RemoteImages, find, name_of, opened, side_by_side
+from tiltmeter.io.places import Place, RemoteImages, find, map_places, name_of, opened
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
-_alone = Lock()  # threads that want one row group shall not all read it
+_lock = Lock()  # threads that need the same row group must not all read it
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Faces: Parquet files with pictures in a column of bytes (your own files; your own terms).
+    """Faces: Parquet files with images in a column of bytes (your own files; your own terms).
 
-    DIR with all below it, a file, a pattern, or one that lies elsewhere (s3://...); `?image=COLUMN`
-    where several hold bytes. A file that cannot be read is named, and the others count.
+    DIR with its subdirectories, a file, a pattern, or a URL (s3://...); `?image=COLUMN` if several
+    columns contain bytes. Files that cannot be read are recorded and skipped.
     """
     spec.only("attributes", "image", *OPTIONS)
     if not spec.rest:
-        raise InputError("parquet: names no folder or pattern of .parquet files")
+        raise InputError("expected parquet:DIR, or a pattern of .parquet files", code="bad-option")
     places: list[Place] = []
     ids: list[str] = []
     broken: list[str] = []
     tables: list[pa.Table] = []
     column = spec.options.get("image", "")
     files = find(spec.rest, ".parquet", deep=True)
-    for file, seen in zip(files, side_by_side(partial(_looked_at, column), files), strict=True):
-        if seen is None:
+    for file, content in zip(files, map_places(partial(_read, column), files), strict=True):
+        if content is None:
             broken.append(file)
             continue
-        column, sizes, table = seen
+        column, sizes, table = content
         tables.append(table)
         groups = np.repeat(np.arange(len(sizes)), sizes)
         places += [(file, row, int(group)) for row, group in enumerate(groups)]
         ids += [f"{name_of(file).stem}/{row}" for row in range(len(groups))]
     if not places:
-        raise no_picture(spec, broken)
-    found = record(spec, len(places), malformed=broken)
+        raise no_images_error(spec, broken)
+    found = count_rows(spec, len(places), malformed=broken)
     table = pa.concat_tables(tables, promote_options="permissive")
     labels = groups_if_any(table, spec.rest, columns)
-    told = {name: [one.names[code] for code in one.codes] for name, one in labels.items()}
+    by_name = {name: [g.names[code] for code in g.codes] for name, g in labels.items()}
     return Faces(
         ids=tuple(ids),
         groups=labels,
         images=RemoteImages.at(places, partial(_cell, column), "row"),
         name=PurePosixPath(spec.rest).name,
         provenance={
-            "labels": label_hash(ids, told),
-            "found": {**found, "images": len(ids), "groups": counts(labels.values())},
+            "labels": label_hash(ids, by_name),
+            "found": {**found, "images": len(ids), "groups": group_counts(labels.values())},
         },
     )
 
 
-def _looked_at(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
-    """The column of pictures, the rows of each row group, and all other columns."""
+def _read(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
+    """The column of images, the size of each row group, and all other columns."""
     try:
         with opened(file) as source:
             whole = pq.ParquetFile(source)
@@ -83,12 +82,12 @@ def _looked_at(column: str, file: str) -> tuple[str, list[int], pa.Table] | None
 
 
 def _image_column(schema: pa.Schema, wanted: str, file: str) -> str:
-    """The column that holds bytes, or bytes and a path; which must be told if there are several."""
-    held: list[str] = [field.name for field in schema if _bytes_of(field.type) is not None]
-    if not wanted and len(held) == 1:
-        return held[0]
-    if wanted not in held:
-        raise UnknownNameError(f"column of pictures in {file} (?image=...)", wanted, held)
+    """The column of bytes, or of bytes and a path; ?image is needed if there are several."""
+    candidates: list[str] = [field.name for field in schema if _bytes_of(field.type) is not None]
+    if not wanted and len(candidates) == 1:
+        return candidates[0]
+    if wanted not in candidates:
+        raise UnknownNameError(f"column of images in {file} (?image=...)", wanted, candidates)
     return wanted
 
 
@@ -107,7 +106,7 @@ def _cell(column: str, place: Place) -> bytes:
     """The bytes in a row of a file."""
     file, row, group = place
     try:
-        with _alone:
+        with _lock:
             first, cells = _row_group(file, column, group)
     except (pa.ArrowException, OSError, InputError) as error:
         raise Unreadable(f"{file}: {str(error).partition(chr(10))[0]}") from None

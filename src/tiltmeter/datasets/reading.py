@@ -1,4 +1,4 @@
-"""JSON and pickles that a user brings: read without running anything that they hold."""
+"""JSON files and pickles of users, read without running their code."""
 
 from __future__ import annotations
 
@@ -11,43 +11,54 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.places import content
+from tiltmeter.io.places import read_bytes
 
 
 def read_json(path: Path | str) -> Any:
-    """What a JSON file holds, here or at a URL."""
+    """Reads a JSON file, local or at a URL.
+
+    Parameters
+    ----------
+    path
+        A path or a URL.
+    """
     try:
-        return json.loads(path.read_bytes() if isinstance(path, Path) else content(path))
+        return json.loads(path.read_bytes() if isinstance(path, Path) else read_bytes(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
+        raise InputError(f"{path} is not JSON: {error}", code="bad-file", value=str(path)) from None
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of plain data and arrays holds, Python 2's too; any other is refused.
+    """Reads a pickle of plain data and arrays, also of Python 2; any other is refused.
 
-    Arrays may be values of a dictionary, not deeper.
+    Parameters
+    ----------
+    path
+        The file. Arrays may be values of a dictionary, not deeper.
     """
     if not path.is_file():
-        raise InputError(f"no such file: {path}")
+        raise InputError(f"no such file: {path}", code="not-found", value=str(path))
     with path.open("rb") as file:
         try:
-            held = _Plain(file, encoding="latin1").load()
-            if isinstance(held, dict):
-                held = {
+            content = _Plain(file, encoding="latin1").load()
+            if isinstance(content, dict):
+                content = {
                     key: value.array() if isinstance(value, _Array) else value
-                    for key, value in held.items()
+                    for key, value in content.items()
                 }
-        except Exception as error:  # a spoilt pickle raises whatever it likes
-            raise InputError(f"{path} is no pickle of plain data: {error}") from None
-    return held
+        except Exception as error:  # a damaged pickle raises anything
+            raise InputError(
+                f"{path} is not a pickle of plain data: {error}", code="bad-file", value=str(path)
+            ) from None
+    return content
 
 
 class _Dtype:
-    """Stands for a NumPy dtype of plain numbers; a real one can be told to lie about pointers."""
+    """In place of a NumPy dtype of plain numbers: a real one could be given pointers."""
 
     def __init__(self, code: str = "", *_: object) -> None:
         if not re.fullmatch(r"[biuf][1248]", code):
-            raise pickle.UnpicklingError(f"it holds an array of {code!r}, which is refused")
+            raise pickle.UnpicklingError(f"it has an array of {code!r}, which is refused")
         self.code, self.order = code, "="
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
@@ -55,7 +66,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands for an array until all is read."""
+    """In place of an array until everything is read."""
 
     state: tuple[Any, ...] = ()
 
@@ -73,7 +84,7 @@ def _new_array(*_: object) -> _Array:
     return _Array()
 
 
-#: All that a pickle of arrays asks for, under the names of old and new NumPy, and what it gets.
+#: What a pickle of arrays refers to, by the names of old and new NumPy, and what it gets.
 ALLOWED: dict[tuple[str, str], Any] = {
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
@@ -83,9 +94,9 @@ ALLOWED: dict[tuple[str, str], Any] = {
 
 
 class _Plain(pickle.Unpickler):
-    """Makes arrays, bytes, text, numbers, lists and dictionaries, and calls nothing else."""
+    """Creates arrays, bytes, text, numbers, lists and dictionaries, and calls nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is refused")
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which is refused")
         return ALLOWED[module, name]

@@ -1,7 +1,7 @@
-"""What data are for, beside faces: one small shape a role.
+"""Roles of data other than faces: one small class each.
 
-Every role has `name` and `provenance`, whose `found` says what the loader found (see looking.py).
-Where there are pictures, `images` is what a model's encode_images takes; else it is None.
+All have `name` and `provenance`, with the record of the loader as `provenance["found"]` (see
+found_images.py). `images` is what a model's encode_images takes; None without images.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ from tiltmeter.types import Faces, Floats, Groups, Ints
 
 @dataclass(frozen=True, eq=False)
 class Scenes(Faces):
-    """People in scenes: what each picture shows beside the person, and of what kind that is.
+    """People in scenes.
 
-    In `parallel` images the same scene is there for every group; in others a scene is the concept
-    (an activity, an occupation) that the person is seen in.
+    Parameters
+    ----------
+    scenes
+        What each image shows besides the person.
+    kinds
+        The kind of each scene.
+    parallel
+        Whether every scene exists for every group. If not, a scene is the concept (an activity,
+        an occupation) that the person is shown in.
     """
 
     scenes: tuple[str, ...] = ()
@@ -28,15 +35,24 @@ class Scenes(Faces):
     parallel: bool = True
 
     def only(self, rows: Sequence[int]) -> Scenes:
+        """The given rows."""
         kept = {
             name: tuple(getattr(self, name)[row] for row in rows) for name in ("scenes", "kinds")
         }
         return replace(self, **vars(super().only(rows)) | kept)
 
     def counterparts(self, attribute: str) -> Iterator[tuple[int, int]]:
-        """Rows of the same scene that differ in `attribute` and in no other: true counterfactuals.
+        """Pairs of rows of the same scene that differ in one attribute only: true counterfactuals.
 
-        Each pair comes once; its first row is of the group that is named first.
+        Parameters
+        ----------
+        attribute
+            The attribute.
+
+        Yields
+        ------
+        tuple
+            Two rows, the first one in the group that comes first; each pair once.
         """
         changed = self.attribute(attribute).codes
         same: dict[tuple[Any, ...], list[int]] = {}
@@ -50,7 +66,7 @@ class Scenes(Faces):
 
 @dataclass(frozen=True, eq=False)
 class Valence:
-    """Pictures, each with how pleasant people found it, from 0 to 1."""
+    """Images with their valence, from 0 (unpleasant) to 1 (pleasant)."""
 
     ids: tuple[str, ...]
     valence: Floats
@@ -65,7 +81,7 @@ class Valence:
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """Words, each with how pleasant people found it, from 0 to 1."""
+    """Words with their valence, from 0 (unpleasant) to 1 (pleasant)."""
 
     words: tuple[str, ...]
     valence: Floats
@@ -78,17 +94,16 @@ class Lexicon:
 
 @dataclass(frozen=True, eq=False)
 class Triplets:
-    """Three captions each: one stereotypical, one against the stereotype, one beside the point.
+    """Triplets of captions: stereotypical, anti-stereotypical and irrelevant.
 
-    `against` says whether the picture shows what goes against the stereotype; None without
-    pictures.
+    `against` is whether the image shows the anti-stereotype; None without images.
     """
 
     ids: tuple[str, ...]
     stereotypical: tuple[str, ...]
     anti: tuple[str, ...]
     irrelevant: tuple[str, ...]
-    targets: tuple[str, ...]  # whom the captions are about: "Ethiopian", "nurse"
+    targets: tuple[str, ...]  # the group of the captions: "Ethiopian", "nurse"
     categories: Groups  # race, profession, gender, religion
     contexts: tuple[str, ...] = ()
     against: Ints | None = None
@@ -102,9 +117,9 @@ class Triplets:
 
 @dataclass(frozen=True, eq=False)
 class Captions:
-    """Texts that describe pictures: `texts[i]` is of the picture `ids[of[i]]`."""
+    """Captions of images: `texts[i]` describes the image `ids[of[i]]`."""
 
-    ids: tuple[str, ...]  # pictures, each once
+    ids: tuple[str, ...]  # images, each once
     texts: tuple[str, ...]
     of: Ints
     images: Any = None
@@ -117,7 +132,7 @@ class Captions:
 
 @dataclass(frozen=True, eq=False)
 class Utility:
-    """Pictures of labelled classes, to see what a model is still good for."""
+    """Images with classes, to measure the utility of a model."""
 
     ids: tuple[str, ...]
     classes: Groups
@@ -129,7 +144,7 @@ class Utility:
         return len(self.ids)
 
 
-#: What a loader gives for each role. Scenes are faces too.
+#: The type of each role. Scenes are faces too.
 ROLES: dict[str, type] = {
     "faces": Faces,
     "pairs": Scenes,
@@ -143,8 +158,10 @@ ROLES: dict[str, type] = {
 
 
 def to_unit(ratings: Floats, low: float, high: float) -> Floats:
-    """Ratings from a scale of low to high, moved to one of 0 to 1.
+    """Ratings on a scale from low to high, rescaled to 0 to 1.
 
+    Examples
+    --------
     >>> to_unit(np.array([1.0, 4.0, 7.0]), 1, 7)
     array([0. , 0.5, 1. ])
     """

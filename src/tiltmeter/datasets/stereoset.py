@@ -1,10 +1,10 @@
-"""`stereoset:JSON`: StereoSet, three sentences each, without pictures."""
+"""`stereoset:JSON`: StereoSet, triplets of sentences without images."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tiltmeter.datasets.found_images import counts, record
+from tiltmeter.datasets.found_images import count_rows, group_counts
 from tiltmeter.datasets.options import choice, file
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Triplets
@@ -18,7 +18,7 @@ LABELS = ("stereotype", "anti-stereotype", "unrelated")
 
 
 def load(spec: Spec, columns: Columns) -> Triplets:
-    """Triplets: StereoSet, without pictures (github.com/moinnadeem/StereoSet; CC BY-SA 4.0).
+    """Triplets: StereoSet, without images (github.com/moinnadeem/StereoSet; CC BY-SA 4.0).
 
     `?part=intrasentence` (or intersentence, whose sentences follow a context).
     """
@@ -30,7 +30,11 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     try:
         entries = content["data"][part]
     except (KeyError, TypeError):
-        raise InputError(f"{path} is not StereoSet's: it has no data.{part}") from None
+        raise InputError(
+            f"{path} does not have StereoSet's layout: no data.{part}",
+            code="bad-file",
+            value=str(path),
+        ) from None
     good, malformed = [], []
     for at, entry in enumerate(entries):
         sentences = _sentences(entry)
@@ -38,9 +42,11 @@ def load(spec: Spec, columns: Columns) -> Triplets:
             malformed.append(str(entry.get("id", at)) if isinstance(entry, dict) else str(at))
         else:
             good.append((entry, sentences))
-    found = record(spec, len(good), malformed=malformed)
+    found = count_rows(spec, len(good), malformed=malformed)
     if not good:
-        raise InputError(f"stereoset: {path} has no three sentences that belong together")
+        raise InputError(
+            f"stereoset: {path} has no complete triplet", code="bad-file", value=str(path)
+        )
     categories = Groups.from_labels([e["bias_type"] for e, _ in good], attribute="category")
     return Triplets(
         ids=tuple(str(entry["id"]) for entry, _ in good),
@@ -53,15 +59,15 @@ def load(spec: Spec, columns: Columns) -> Triplets:
         name=f"stereoset-{part}",
         provenance={
             "captions": file_hash(path),
-            "found": {**found, "groups": counts([categories])},
+            "found": {**found, "groups": group_counts([categories])},
         },
     )
 
 
 def _sentences(entry: Any) -> dict[str, str] | None:
-    """The three sentences by their label, if the entry has each of them once."""
+    """The three sentences by label; None if the entry does not have each of them once."""
     try:
-        by_label = {one["gold_label"]: str(one["sentence"]) for one in entry["sentences"]}
+        by_label = {item["gold_label"]: str(item["sentence"]) for item in entry["sentences"]}
         whole = len(entry["sentences"]) == 3 and entry["id"] and entry["bias_type"]
     except (KeyError, TypeError):
         return None

@@ -1,4 +1,4 @@
-"""`table:FILE`: any CSV, TSV, Parquet or JSONL of labels, one row an image."""
+"""`table:FILE`: a CSV, TSV, Parquet or JSONL file of labels, one row per image."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from tiltmeter.datasets.found_images import OPTIONS, FoundImages, counts, look, record
+from tiltmeter.datasets.found_images import OPTIONS, FoundImages, count_rows, group_counts, look
 from tiltmeter.datasets.options import flag, folder
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import RemoteImages, content, elsewhere, name_of, under
+from tiltmeter.io.places import RemoteImages, elsewhere, name_of, places_under, read_bytes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
@@ -20,47 +20,54 @@ from tiltmeter.types import Faces
 def load(spec: Spec, columns: Columns) -> Faces:
     """Faces: a table of labels, CSV, TSV, Parquet or JSONL (your own files; your own terms).
 
-    `?attributes=gender,race` names the label columns; `?path=COLUMN` the column that names each
-    row's picture under `?root=DIR`, by default the table's own folder. Both may be URLs; whether a
-    picture is there is then seen when it is embedded.
+    `?attributes=gender,race` are the label columns. `?path=COLUMN` is the column of image files,
+    relative to `?root=DIR`, by default the directory of the table. Table and root may be URLs:
+    missing images are then noticed when they are embedded.
     """
     spec.only("attributes", "path", "root", *OPTIONS)
     path = spec.rest if elsewhere(spec.rest) else Path(spec.rest)
     table = read_table(path)
     ids = item_ids(table, path)
-    labels_hash = file_hash(path) if isinstance(path, Path) else sha256(content(path)).hexdigest()
+    labels_hash = (
+        file_hash(path) if isinstance(path, Path) else sha256(read_bytes(path)).hexdigest()
+    )
     data = Faces(ids, {}, name=name_of(path).stem, provenance={"labels": labels_hash})
     if "path" not in spec.options:
         if unused := [name for name in ("root", *OPTIONS) if name in spec.options]:
-            raise InputError(f"table: ?{unused[0]} is about pictures: name their column, ?path=...")
+            raise InputError(
+                f"table: ?{unused[0]} needs the column of image files, ?path=COLUMN",
+                code="bad-option",
+                value=unused[0],
+            )
         groups = label_groups(table, path, columns)
-        found = {"rows": len(ids), "groups": counts(groups.values())}
+        found = {"rows": len(ids), "groups": group_counts(groups.values())}
         return replace(data, groups=groups, provenance={**data.provenance, "found": found})
     column = spec.options["path"]
     if column not in table.column_names:
         raise UnknownNameError(f"path column of {path}:", column, table.column_names)
     names = [str(name or "") for name in table[column].to_pylist()]
-    looked = _looked(spec, path, names)
+    present = _find(spec, path, names)
     labels = table.drop_columns([column]) if column not in (columns.names or ()) else table
-    wanted = list(label_groups(labels, path, columns))  # whatever pictures are missing
-    groups = label_groups(labels.take(looked.rows), path, Columns(wanted))
-    found = {**looked.found, "groups": counts(groups.values())}
+    # the same columns whichever images are missing
+    wanted = list(label_groups(labels, path, columns))
+    groups = label_groups(labels.take(present.rows), path, Columns(wanted))
+    found = {**present.found, "groups": group_counts(groups.values())}
     return replace(
         data,
-        ids=looked.of(ids),
+        ids=present.select(ids),
         groups=groups,
-        images=looked.pictures,
+        images=present.images,
         provenance={**data.provenance, "found": found},
     )
 
 
-def _looked(spec: Spec, path: Path | str, names: Sequence[str]) -> FoundImages:
-    """The pictures under the root; at a URL nobody looks: to ask for each would take as long."""
+def _find(spec: Spec, path: Path | str, names: Sequence[str]) -> FoundImages:
+    """The images under the root; at a URL they are not checked, which would take too long."""
     root = spec.options.get("root", "")
     if not elsewhere(root or path):
         return look(spec, folder(spec, "root") or Path(path).parent, names)
-    places = under(root or str(path).rpartition("/")[0], names)
+    places = places_under(root or str(path).rpartition("/")[0], names)
     if flag(spec, "check"):
-        raise InputError("table: ?check=yes takes pictures on this machine's disks")
-    found = {**record(spec, len(names), missing=None, unreadable=None), "images": len(names)}
+        raise InputError("table: ?check=yes works for local images only", code="bad-option")
+    found = {**count_rows(spec, len(names), missing=None, unreadable=None), "images": len(names)}
     return FoundImages(RemoteImages.at(places), list(range(len(names))), found)

@@ -1,7 +1,7 @@
-"""`utkface:DIR`: UTKFace, whose file names hold labels: age_gender_race_date.jpg.chip.jpg.
+"""`utkface:DIR`: UTKFace; labels are in file names: age_gender_race_date.jpg.chip.jpg.
 
-The labels were estimated by a program and checked by people who looked at the pictures. Some files
-of the release lack one: they are counted and named, not guessed.
+The labels were estimated by a program and checked by annotators. Some files of the release lack
+one: they are recorded as malformed, not guessed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tiltmeter.types import Faces
 
 GENDERS = ("Male", "Female")
 RACES = ("White", "Black", "Asian", "Indian", "Other")
-#: Where FairFace's bands of age begin.
+#: The youngest ages of FairFace's age bands.
 BANDS = (0, 3, 10, 20, 30, 40, 50, 60, 70)
 NAME = re.compile(r"(\d{1,3})_([01])_([0-4])_\d+\.jpg(\.chip\.jpg)?")
 
@@ -27,7 +27,7 @@ NAME = re.compile(r"(\d{1,3})_([01])_([0-4])_\d+\.jpg(\.chip\.jpg)?")
 def load(spec: Spec, columns: Columns) -> Faces:
     """Faces: UTKFace, perceived labels (susanqq.github.io/UTKFace; non-commercial research).
 
-    `?bands=0,18,65` makes bands of age that begin there; by default they are FairFace's.
+    `?bands=0,18,65` are the youngest ages of the age bands; by default FairFace's.
     """
     spec.only("attributes", "bands", *OPTIONS)
     starts = _starts(spec)
@@ -43,13 +43,24 @@ def load(spec: Spec, columns: Columns) -> Faces:
         labels["gender"].append(GENDERS[int(parsed[2])])
         labels["race"].append(RACES[int(parsed[3])])
         labels["age"].append(band(int(parsed[1]), starts))
-    looked = look(spec, directory, names, malformed=malformed)
-    return faces(looked, names, labels, columns, name="utkface", provenance={"bands": list(starts)})
+    present = look(spec, directory, names, malformed=malformed)
+    return faces(
+        present, names, labels, columns, name="utkface", provenance={"bands": list(starts)}
+    )
 
 
 def band(age: int, starts: Sequence[int] = BANDS) -> str:
-    """The name of the band that an age falls in, FairFace's names by default.
+    """The age band of an age, by default FairFace's.
 
+    Parameters
+    ----------
+    age
+        In years.
+    starts
+        The youngest age of each band.
+
+    Examples
+    --------
     >>> band(2), band(69), band(70), band(20, [0, 18, 65]), band(65, [0, 18, 65])
     ('0-2', '60-69', 'more than 70', '18-64', '65+')
     """
@@ -67,7 +78,9 @@ def _starts(spec: Spec) -> tuple[int, ...]:
         starts = ()
     if not starts or list(starts) != sorted(set(starts)):
         raise InputError(
-            f"utkface: bands must be the ages at which bands begin, upwards, such as 0,18,65; got "
-            f"{spec.options['bands']!r}"
+            f"utkface: bands must be increasing ages, such as 0,18,65; got "
+            f"{spec.options['bands']!r}",
+            code="bad-option",
+            value=spec.options["bands"],
         )
     return starts

@@ -1,7 +1,7 @@
 """`vlbias:DIR`: VL-Bias, people at an activity or in an occupation, by perceived gender.
 
-The release gives no layout that could be followed (its link is dead), so ours is one folder for
-each concept and gender: cooking/female/1.jpg, or activities/cooking/female/1.jpg.
+The release is not available (its link is dead), so the layout is our own: one directory per
+concept and gender, cooking/female/1.jpg or activities/cooking/female/1.jpg.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def load(spec: Spec, columns: Columns) -> Scenes:
         genders.append(GENDERS[folders[-1].lower()])
         concepts.append(folders[-2])
         kinds.append(folders[0] if len(folders) == 3 else "")
-    looked = look(spec, directory, names, malformed=malformed)
+    present = look(spec, directory, names, malformed=malformed)
     return Scenes(
-        **vars(faces(looked, names, {"gender": genders}, columns, name="vlbias")),
-        scenes=looked.of(concepts),
-        kinds=looked.of(kinds),
+        **vars(faces(present, names, {"gender": genders}, columns, name="vlbias")),
+        scenes=present.select(concepts),
+        kinds=present.select(kinds),
         parallel=False,
     )

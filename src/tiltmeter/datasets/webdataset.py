@@ -1,8 +1,7 @@
-"""`webdataset:DIR`: tar shards of pictures with what is known of them, as img2dataset writes them.
+"""`webdataset:DIR`: tar shards of images with their labels, as written by img2dataset.
 
-00000.tar holds 000000001.jpg beside 000000001.json (and .txt); 00000.parquet beside it, where there
-is one, holds the same fields by `key`. Pictures stay where they are: a worker reads the bytes of
-one when its turn comes.
+00000.tar contains 000000001.jpg and 000000001.json (and .txt); an optional 00000.parquet next to it
+has the same fields by `key`. A worker reads the bytes of an image when it needs them.
 """
 
 from __future__ import annotations
@@ -15,48 +14,49 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.datasets.found_images import OPTIONS, counts, no_picture, record
+from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import SUFFIXES
-from tiltmeter.io.places import Place, RemoteImages, exists, find, name_of, opened, side_by_side
+from tiltmeter.io.places import Place, RemoteImages, exists, find, map_places, name_of, opened
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
-END = 1024  # bytes
-Fields = dict[str, dict[str, Any]]  # of pictures, by their keys
+END = 1024  # bytes of zeros at the end of an archive
+Fields = dict[str, dict[str, Any]]  # by the keys of images
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
-    """Faces: tar shards of pictures with JSON beside them (your own files; your own terms).
+    """Faces: tar shards of images with JSON files (your own files; your own terms).
 
-    DIR, a pattern such as DIR/000*.tar, or one that lies elsewhere (s3://...). Fields of the JSON
-    files, and columns of a Parquet file beside a shard, are the label columns. A shard that is cut
-    off gives the pictures before the cut; one that cannot be read is named, and the others count.
+    DIR, a pattern such as DIR/000*.tar, or a URL (s3://...). Fields of the JSON files, and columns
+    of a Parquet file next to a shard, are the label columns. A truncated shard gives its complete
+    images; shards that cannot be read are recorded and skipped.
     """
     spec.only("attributes", *OPTIONS)
     if not spec.rest:
-        raise InputError("webdataset: names no folder or pattern of .tar files")
+        raise InputError("expected webdataset:DIR, or a pattern of .tar files", code="bad-option")
     places: list[Place] = []
-    told: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     ids: list[str] = []
     broken: list[str] = []
     shards = find(spec.rest, ".tar")
-    looked = side_by_side(lambda shard: (_index(shard), *_beside(shard)), shards)
-    for shard, ((pictures, fields, whole), beside, known) in zip(shards, looked, strict=True):
-        broken += [shard] * (not whole) + [beside] * (known is None)
-        for key, place in pictures.items():
+    present = map_places(lambda shard: (_index(shard), *_metadata(shard)), shards)
+    for shard, ((images, fields, complete), parquet, known) in zip(shards, present, strict=True):
+        broken += [shard] * (not complete) + [parquet] * (known is None)
+        for key, place in images.items():
             ids.append(f"{name_of(shard).stem}/{key}")
             places.append(place)
-            told.append({**(known or {}).get(key, {}), **fields.get(key, {})})
+            records.append({**(known or {}).get(key, {}), **fields.get(key, {})})
     if not places:
-        raise no_picture(spec, broken)
-    found = record(spec, len(places), malformed=broken)
-    names = sorted({name for one in told for name in one})
-    table = pa.table({name: pa.array([_text(one.get(name)) for one in told]) for name in names})
+        raise no_images_error(spec, broken)
+    found = count_rows(spec, len(places), malformed=broken)
+    names = sorted({name for fields in records for name in fields})
+    cells = {name: [_text(fields.get(name)) for fields in records] for name in names}
+    table = pa.table({name: pa.array(texts) for name, texts in cells.items()})
     groups = groups_if_any(table, spec.rest, columns) if names else {}
-    labels = {name: [one.names[code] for code in one.codes] for name, one in groups.items()}
+    labels = {name: [g.names[code] for code in g.codes] for name, g in groups.items()}
     return Faces(
         ids=tuple(ids),
         groups=groups,
@@ -64,14 +64,14 @@ def load(spec: Spec, columns: Columns) -> Faces:
         name=PurePosixPath(spec.rest).name,
         provenance={
             "labels": label_hash(ids, labels),
-            "found": {**found, "images": len(ids), "groups": counts(groups.values())},
+            "found": {**found, "images": len(ids), "groups": group_counts(groups.values())},
         },
     )
 
 
 def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
-    """The pictures of a shard, the fields beside them, and whether it could be read to its end."""
-    pictures: dict[str, Place] = {}
+    """The images of a shard, their fields, and whether it could be read to its end."""
+    images: dict[str, Place] = {}
     fields: Fields = {}
     try:
         with opened(shard) as file:
@@ -81,21 +81,21 @@ def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
                     if not member.isfile():
                         continue
                     if member.offset_data + member.size > size:
-                        return pictures, fields, False
+                        return images, fields, False
                     key, _, ending = member.name.partition(".")
                     if f".{ending.lower()}" in SUFFIXES:
-                        pictures[key] = (shard, member.offset_data, member.size)
+                        images[key] = (shard, member.offset_data, member.size)
                     elif ending == "json":
                         fields[key] = _fields(tar, member)
-            # tarfile takes half a header for the end; a whole archive ends with blocks of zeros
+            # tarfile takes half a header for the end; a complete archive ends with zeros
             end = bytes(file.read_at(END, max(size - END, 0)))
     except (tarfile.TarError, OSError, InputError):
-        return pictures, fields, False
-    return pictures, fields, end == bytes(END)
+        return images, fields, False
+    return images, fields, end == bytes(END)
 
 
-def _beside(shard: str) -> tuple[str, Fields | None]:
-    """The Parquet file beside a shard, and its fields by key; None where it cannot be read."""
+def _metadata(shard: str) -> tuple[str, Fields | None]:
+    """The Parquet file next to a shard, and its fields by key; None if it cannot be read."""
     place = ".parquet".join(shard.rsplit(".tar", 1))
     if not exists(place):
         return place, {}
@@ -112,10 +112,10 @@ def _beside(shard: str) -> tuple[str, Fields | None]:
 def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
     inside = tar.extractfile(member)
     try:
-        found = json.loads(inside.read()) if inside else {}
+        fields = json.loads(inside.read()) if inside else {}
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return fields if isinstance(fields, dict) else {}
 
 
 def _text(value: Any) -> str | None:

@@ -1,8 +1,7 @@
-"""Photographs on disk: found, decoded with care, and told apart by what they hold.
+"""Image files: decoded safely, and identified by a hash of their content.
 
-Whatever a file holds, one of two things comes of it: an upright RGB picture, or `Unreadable` with
-the reason. Nothing outside the root is read, and no picture is decoded that claims more pixels than
-any photograph has.
+Every file gives either an upright RGB image or `Unreadable` with the reason. Nothing outside the
+root directory is read, and images with an implausible number of pixels are not decoded.
 """
 
 from __future__ import annotations
@@ -18,27 +17,38 @@ from typing import Any, overload
 
 import numpy as np
 
-from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.errors import Code, InputError, TiltmeterError
 
-#: More pixels than this are taken for a decompression bomb.
-MOST_PIXELS = 150_000_000
-#: A side more than so many times the other is a strip: scaled up for a model it would fill memory.
-LONGEST = 50
+#: An image with more pixels is taken for a decompression bomb.
+MAX_PIXELS = 150_000_000
+#: The largest ratio of the sides: a longer strip, scaled up for a model, would fill the memory.
+MAX_ASPECT_RATIO = 50
+#: Begins the message about bytes without a file; the embedding loader puts the row's name there.
+UNNAMED = "picture"
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
-#: What Pillow may take a file for, whatever its name says. Left to itself it would try dozens of
-#: formats, and hand PostScript to an interpreter.
+#: Formats that Pillow may recognise, whatever the file name says. By default it tries dozens, and
+#: passes PostScript to an interpreter.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
 
 class Unreadable(TiltmeterError):
-    """A file that gives no picture."""
+    """A file that cannot be decoded as an image."""
+
+    code: Code = "unreadable-image"
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles(Sequence[Any]):
-    """Picture files under a root, decoded when asked for: pictures[3] is a PIL image.
+    """Image files under a root directory, decoded on access: `images[3]` is a PIL image.
 
-    A slice, or an array of rows or of yes and no, gives the Pictures of those rows.
+    A slice, an array of row numbers or a boolean array selects rows.
+
+    Parameters
+    ----------
+    paths
+        The files, in the order of the rows.
+    root
+        The directory that they are in.
     """
 
     paths: tuple[Path, ...]
@@ -52,7 +62,7 @@ class ImageFiles(Sequence[Any]):
     @overload
     def __getitem__(self, at: slice) -> ImageFiles: ...
     def __getitem__(self, at: Any) -> Any:
-        if is_one(at):
+        if is_row(at):
             return decode(self.paths[at])
         return ImageFiles(tuple(self.paths[row] for row in rows_of(at, len(self))), self.root)
 
@@ -60,20 +70,29 @@ class ImageFiles(Sequence[Any]):
         return (decode(path) for path in self.paths)
 
     def read(self, at: int) -> bytes:
-        """The bytes of a picture's file."""
+        """The bytes of a file."""
         return self.paths[at].read_bytes()
 
     def hash(self, at: int) -> str:
-        """A hash of a file's bytes: a changed picture is another picture."""
+        """The SHA-256 of a file: a changed image is another image."""
         return hashlib.sha256(self.read(at)).hexdigest()
 
     def name(self, at: int) -> str:
+        """The path of a file."""
         return str(self.paths[at])
 
 
 @dataclass(frozen=True, eq=False)
 class GeneratedImages(Sequence[Any]):
-    """Pictures that lie in no files of their own: `make` gives that of a row when asked for."""
+    """Images that are not files of their own, made on access.
+
+    Parameters
+    ----------
+    make
+        Gives the image of a row.
+    rows
+        The rows, in order.
+    """
 
     make: Callable[[int], Any]
     rows: Sequence[int]
@@ -86,7 +105,7 @@ class GeneratedImages(Sequence[Any]):
     @overload
     def __getitem__(self, at: slice) -> GeneratedImages: ...
     def __getitem__(self, at: Any) -> Any:
-        if is_one(at):
+        if is_row(at):
             return self.make(self.rows[at])
         return GeneratedImages(self.make, [self.rows[row] for row in rows_of(at, len(self))])
 
@@ -94,38 +113,58 @@ class GeneratedImages(Sequence[Any]):
         return (self.make(row) for row in self.rows)
 
     def hash(self, at: int) -> str:
-        """A hash of the pixels."""
-        picture = self[at]
-        return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
+        """The SHA-256 of the pixels."""
+        image = self[at]
+        return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).hexdigest()
 
 
 def unreadable_rows(images: ImageFiles | GeneratedImages) -> dict[int, str]:
-    """The rows whose pictures cannot be read, each with the reason; all are read for it."""
-    found: dict[int, str] = {}
+    """Decodes all images and gives the rows that fail, each with the reason.
+
+    Parameters
+    ----------
+    images
+        The images.
+    """
+    reasons: dict[int, str] = {}
     for row in range(len(images)):
         try:
             images[row]
         except Unreadable as error:
-            found[row] = str(error)
-    return found
+            reasons[row] = str(error)
+    return reasons
 
 
-def is_one(at: Any) -> bool:
-    """Whether an index asks for one row, not for several."""
+def is_row(at: Any) -> bool:
+    """Whether an index selects one row, not several."""
     return not isinstance(at, slice) and np.ndim(at) == 0
 
 
 def rows_of(at: Any, count: int) -> list[int]:
-    """The rows that a slice, or an array of rows or of yes and no, asks for."""
-    if isinstance(at, slice):  # of a thousand million, a part
+    """The rows that a slice, an array of row numbers or a boolean array selects."""
+    if isinstance(at, slice):  # without an array of a billion rows
         return list(range(count)[at])
     return [int(row) for row in np.arange(count)[at]]
 
 
-def within(root: Path, name: str) -> Path:
-    """The file `name` under `root`; neither `..`, nor an absolute path, nor a link leads out.
+def resolve_within(root: Path, name: str) -> Path:
+    """The file `name` under `root`, which neither `..`, an absolute path nor a link may leave.
 
-    >>> within(Path("/data"), "../etc/passwd")
+    Parameters
+    ----------
+    root
+        The directory.
+    name
+        A path relative to it.
+
+    Raises
+    ------
+    InputError
+        With the code `unsafe-path`.
+
+    Examples
+    --------
+    >>> resolve_within(Path("/data"), "../etc/passwd")
     Traceback (most recent call last):
     ...
     tiltmeter.errors.InputError: '../etc/passwd' leads out of /data: ...
@@ -135,70 +174,90 @@ def within(root: Path, name: str) -> Path:
     real = os.path.realpath(root)
     path = real if bad else os.path.realpath(os.path.join(real, name))  # noqa: PTH118
     if bad or not Path(path).is_relative_to(real):
-        raise InputError(
-            f"{name!r} leads out of {root}: images must lie under their root, and be named from "
-            "there, without `..`"
-        )
+        raise outside_root(name, root)
     return Path(path)
 
 
-def all_within(root: Path, names: Sequence[str]) -> Iterator[Path]:
-    """`within` for many names: quicker, since each folder is resolved once."""
+def outside_root(name: str, root: object) -> InputError:
+    """The error for a file that is not under its root directory."""
+    return InputError(
+        f"{name!r} leads out of {root}: image paths must be relative to their root directory, "
+        "without `..`",
+        code="unsafe-path",
+        value=name,
+    )
+
+
+def resolve_all_within(root: Path, names: Sequence[str]) -> Iterator[Path]:
+    """`resolve_within` for many names: faster, since each directory is resolved once."""
     folders: dict[str, Path] = {}
     for name in names:
         folder, _, last = name.rpartition("/")
         if not folder or last in ("", ".", "..") or "\0" in name:
-            yield within(root, name)
+            yield resolve_within(root, name)
             continue
         if folder not in folders:
-            folders[folder] = within(root, folder)
+            folders[folder] = resolve_within(root, folder)
         path = folders[folder] / last
-        yield within(root, name) if path.is_symlink() else path
+        yield resolve_within(root, name) if path.is_symlink() else path
 
 
 def decode(source: Path | bytes) -> Any:
-    """The picture of a file, or of its bytes: upright and RGB.
+    """Decodes an image file, or its bytes, to an upright RGB image.
 
-    Of an animation it is the first frame; what is transparent lies on white; deep grey is scaled
-    to 8 bits. Half a picture is none.
+    An animation gives its first frame, transparency becomes white, and grey levels of more than 8
+    bits are scaled. A truncated file is an error.
+
+    Parameters
+    ----------
+    source
+        A file, or the content of one.
+
+    Raises
+    ------
+    Unreadable
+        With the reason.
     """
     from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-    name = "picture" if isinstance(source, bytes) else str(source)
-    if isinstance(source, Path) and not source.is_file():  # nor a pipe, on which one would wait
-        raise Unreadable(f"{name}: no such file")
-    # some libraries turn this on for the whole process, and half a picture would pass for one
+    name = UNNAMED if isinstance(source, bytes) else str(source)
+    if isinstance(source, Path) and not source.is_file():  # a pipe would block
+        raise _unreadable(name, "no such file")
+    # some libraries turn this on for the whole process, and truncated files would pass
     ImageFile.LOAD_TRUNCATED_IMAGES = False
-    Image.init()  # Pillow knows only some formats before
+    Image.init()  # without it Pillow knows only some formats
     opened = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what matters is raised or reported by us
+            warnings.simplefilter("ignore")  # we raise what matters
             with Image.open(opened, formats=FORMATS) as image:
-                if image.width * image.height > MOST_PIXELS:
-                    raise Unreadable(_too_many(name, f"{image.width:,} x {image.height:,}"))
-                if max(image.size) > LONGEST * max(min(image.size), 1):
-                    raise Unreadable(
-                        f"{name}: a strip of {image.width:,} x {image.height:,} pixels"
-                    )
+                if image.width * image.height > MAX_PIXELS:
+                    raise _too_large(name, f"{image.width:,} x {image.height:,}")
+                if max(image.size) > MAX_ASPECT_RATIO * max(min(image.size), 1):
+                    strip = f"a strip of {image.width:,} x {image.height:,} pixels"
+                    raise _unreadable(name, strip)
                 upright: Any = ImageOps.exif_transpose(image)
                 return _on_white(_eight_bits(upright)).convert("RGB")
     except Unreadable:
         raise
-    except Image.DecompressionBombError:  # Pillow's own limit, which a bomb meets first
-        raise Unreadable(_too_many(name, "far too many")) from None
+    except Image.DecompressionBombError:  # Pillow's own limit comes first
+        raise _too_large(name, "far too many") from None
     except UnidentifiedImageError:
-        raise Unreadable(f"{name}: not a picture ({', '.join(FORMATS)})") from None
-    except Exception as error:  # Pillow's decoders raise whatever they like
-        raise Unreadable(f"{name}: {type(error).__name__}: {error}") from error
+        raise _unreadable(name, f"not an image ({', '.join(FORMATS)})") from None
+    except Exception as error:  # Pillow's decoders raise anything
+        raise _unreadable(name, f"{type(error).__name__}: {error}") from error
 
 
-def _too_many(name: str, size: str) -> str:
-    return f"{name}: {size} pixels, more than the {MOST_PIXELS:,} that are read"
+def _unreadable(name: str, why: str) -> Unreadable:
+    return Unreadable(f"{name}: {why}", value=name)
+
+
+def _too_large(name: str, size: str) -> Unreadable:
+    return _unreadable(name, f"{size} pixels, more than the limit of {MAX_PIXELS:,}")
 
 
 def _eight_bits(image: Any) -> Any:
-    """Deep grey pictures scaled to 8 bits: Pillow alone would cut off what is brighter."""
+    """Deep grey images scaled to 8 bits: Pillow alone would clip the brighter levels."""
     if image.mode not in ("I", "I;16", "I;16B", "I;16L", "F"):
         return image
     from PIL import Image
@@ -210,7 +269,7 @@ def _eight_bits(image: Any) -> Any:
 
 
 def _on_white(image: Any) -> Any:
-    """Without its transparency: the colours that hide behind it are anything, often black."""
+    """Without transparency: the colours hidden behind it are arbitrary, often black."""
     if not image.has_transparency_data:
         return image
     from PIL import Image

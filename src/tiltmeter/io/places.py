@@ -1,6 +1,6 @@
-"""Files here or elsewhere: s3://, gs://, hdfs:// and file:// through pyarrow, others by fsspec.
+"""Local and remote files: s3://, gs://, hdfs:// and file:// by pyarrow, others by fsspec.
 
-A place is a path or a URL. Only its name travels to a worker, which opens the file itself.
+A place is a path or a URL. Only its name is sent to a worker, which opens the file itself.
 """
 
 from __future__ import annotations
@@ -21,17 +21,31 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import GeneratedImages, Unreadable, decode, is_one, rows_of
+from tiltmeter.io.image_files import (
+    GeneratedImages,
+    Unreadable,
+    decode,
+    is_row,
+    outside_root,
+    rows_of,
+)
 
-#: A picture's file, where its bytes begin there, and how many they are; -1: all of the file.
+#: Of an image: the file, the offset of its bytes, and their number; -1: the whole file.
 Place = tuple[str, int, int]
-READERS = 16  # files looked at side by side: far away, an answer takes longer than reading it
-Found = TypeVar("Found")
+READERS = 16  # files read at a time: for remote files the latency is longer than the transfer
+T = TypeVar("T")
 
 
 def elsewhere(place: object) -> bool:
     """Whether a place is a URL.
 
+    Parameters
+    ----------
+    place
+        A path or a URL.
+
+    Examples
+    --------
     >>> elsewhere("s3://bucket/labels.parquet"), elsewhere("labels.parquet")
     (True, False)
     """
@@ -39,10 +53,21 @@ def elsewhere(place: object) -> bool:
 
 
 def filesystem(place: str) -> tuple[Any, str]:
-    """The file system that a place is on, and the path there."""
+    """The file system of a place, and the path on it.
+
+    Parameters
+    ----------
+    place
+        A path or a URL; `?region=...` behind a URL configures the client.
+
+    Raises
+    ------
+    InputError
+        If there is no such file system.
+    """
     if not elsewhere(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
-    url, _, settings = _parted(place)
+    url, _, settings = _split_url(place)
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}"
     try:
@@ -53,24 +78,24 @@ def filesystem(place: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise InputError(f"{place} cannot be reached: {reason}") from None
+        raise _unreachable(place, reason) from None
     try:
         other, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
-        raise InputError(f"{place} cannot be reached: {error}") from None
+        raise _unreachable(place, str(error)) from None
     return fs.PyFileSystem(fs.FSSpecHandler(other)), path
 
 
 @lru_cache(maxsize=64)
 def _system(root: str, settings: str, process: int) -> tuple[Any, str]:
-    """One client for each bucket and process: its connections do not outlive a fork."""
+    """One client per bucket and process: connections do not survive a fork."""
     del process
-    found: tuple[Any, str] = fs.FileSystem.from_uri(f"{root}?{settings}" if settings else root)
-    return found
+    system: tuple[Any, str] = fs.FileSystem.from_uri(f"{root}?{settings}" if settings else root)
+    return system
 
 
-def _parted(place: str) -> tuple[str, str, str]:
-    """The URL, and the settings behind it (?region=...), if there are any; else `?` is a sign."""
+def _split_url(place: str) -> tuple[str, str, str]:
+    """The URL, `?` and the settings behind it; a `?` without `=` is part of a pattern."""
     url, mark, settings = place.partition("?")
     if "=" not in settings:
         url, mark, settings = place, "", ""
@@ -78,12 +103,24 @@ def _parted(place: str) -> tuple[str, str, str]:
 
 
 def find(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> list[str]:
-    """Files of some endings in a folder, or that fit a pattern such as shards/00*.tar; in order.
+    """Files in a directory, or that match a pattern such as `shards/00*.tar`, sorted.
 
-    With `deep` those in folders within it too. Each is named as the place was.
+    Parameters
+    ----------
+    place
+        A directory, a pattern, or a file; a path or a URL.
+    endings
+        What their names must end with, in lower case.
+    deep
+        Include subdirectories.
+
+    Returns
+    -------
+    list
+        The files, as URLs if the place is one.
     """
     system, path = filesystem(place)
-    url, mark, settings = _parted(place) if elsewhere(place) else ("", "", "")
+    url, mark, settings = _split_url(place) if elsewhere(place) else ("", "", "")
     head = url[: len(url) - len(path)] if url.endswith(path) else ""
     pattern = any(sign in path for sign in "*?[")
     folder = path.rpartition("/")[0] if pattern else path
@@ -94,63 +131,74 @@ def find(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> l
         chosen = fs.FileSelector(folder, allow_not_found=False, recursive=deep and not pattern)
         inside = system.get_file_info(chosen)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{place} cannot be reached: {_first_line(error)}") from error
-    fitting = [
-        one.path
-        for one in inside
-        if one.type == fs.FileType.File
-        and one.path.lower().endswith(endings)
-        and (not pattern or fnmatch.fnmatch(one.path, path))
+        raise _unreachable(place, _first_line(error)) from error
+    matches = [
+        file.path
+        for file in inside
+        if file.type == fs.FileType.File
+        and file.path.lower().endswith(endings)
+        and (not pattern or fnmatch.fnmatch(file.path, path))
     ]
-    if not fitting:
+    if not matches:
         kinds = endings if isinstance(endings, str) else ", ".join(endings)
-        raise InputError(f"{place} holds no {kinds} file")
-    return [head + name + mark + settings for name in sorted(fitting)]
+        raise InputError(f"{place} has no {kinds} file", code="not-found", value=place)
+    return [head + name + mark + settings for name in sorted(matches)]
 
 
-def side_by_side(look: Callable[[str], Found], places: Sequence[str]) -> Iterator[Found]:
-    """What comes of looking at each of many files, in order; several are waited for at a time."""
+def map_places(function: Callable[[str], T], places: Sequence[str]) -> Iterator[T]:
+    """Applies a function to each file, several at a time; results are in order."""
     with ThreadPoolExecutor(READERS) as pool:
-        yield from pool.map(look, places)
+        yield from pool.map(function, places)
 
 
 def opened(place: object) -> Any:
-    """A file to read from anywhere in it."""
+    """Opens a file for random access.
+
+    Parameters
+    ----------
+    place
+        A path or a URL.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
     system, path = filesystem(str(place))
     try:
         return system.open_input_file(path)
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{place} cannot be read: {_first_line(error)}") from error
+        raise _cannot_read(place, error) from error
 
 
 def stream(place: object) -> Any:
-    """A file to read from its start, unpacked where its name ends in .gz, .bz2 or .zst."""
+    """Opens a file for sequential reading; .gz, .bz2 and .zst are decompressed."""
     system, path = filesystem(str(place))
     return system.open_input_stream(path, compression="detect")
 
 
-def content(place: object) -> bytes:
-    """All that a file holds."""
+def read_bytes(place: object) -> bytes:
+    """The content of a file."""
     with opened(place) as file:
         try:
             return bytes(file.read())
         except (OSError, pa.ArrowException) as error:
-            raise InputError(f"{place} cannot be read: {_first_line(error)}") from error
+            raise _cannot_read(place, error) from error
 
 
-def reader(place: object) -> Any:
-    """The bytes of a whole file to read: from the disk, or fetched."""
-    return io.BytesIO(content(place)) if elsewhere(place) else Path(str(place)).open("rb")
+def open_bytes(place: object) -> Any:
+    """Opens a local file, or fetches a remote one as a whole."""
+    return io.BytesIO(read_bytes(place)) if elsewhere(place) else Path(str(place)).open("rb")
 
 
 def size(place: object) -> int:
-    """Bytes of a file."""
+    """The size of a file in bytes."""
     system, path = filesystem(str(place))
     return int(system.get_file_info(path).size or 0)
 
 
 def exists(place: str) -> bool:
-    """Whether there is such a file; one that cannot be asked for is not there."""
+    """Whether a file exists; False if its file system cannot be reached."""
     system, path = filesystem(place)
     try:
         return bool(system.get_file_info(path).type == fs.FileType.File)
@@ -159,72 +207,112 @@ def exists(place: str) -> bool:
 
 
 def name_of(place: object) -> PurePath:
-    """The place as a path, for its name and endings."""
-    return PurePosixPath(_parted(str(place))[0]) if elsewhere(place) else PurePath(str(place))
+    """A place as a path, for its name, stem and suffix."""
+    return PurePosixPath(_split_url(str(place))[0]) if elsewhere(place) else PurePath(str(place))
 
 
-def picture_bytes(place: Place) -> bytes:
-    """What is at a place; Unreadable where it cannot be fetched, so that others go on."""
+def image_bytes(place: Place) -> bytes:
+    """The bytes of an image; Unreadable if they cannot be fetched."""
     file, offset, count = place
     try:
         if count < 0:
-            return content(file)
+            return read_bytes(file)
         with opened(file) as source:
             data = bytes(source.read_at(count, offset))
     except (InputError, OSError, pa.ArrowException) as error:
-        raise Unreadable(_first_line(error)) from None
+        raise Unreadable(_first_line(error), value=file) from None
     if len(data) < count:
-        raise Unreadable(f"{file} ends too soon")
+        raise Unreadable(f"{file} is truncated", value=file)
     return data
 
 
 @dataclass(frozen=True, eq=False)
 class RemoteImages(GeneratedImages):
-    """Pictures that lie elsewhere, or within other files: a worker fetches one in its turn."""
+    """Images that are remote, or inside other files: each is fetched when it is needed.
 
-    fetch: Callable[[Place], bytes] = picture_bytes
-    within: str = "byte"  # what the second part of a place counts
+    Parameters
+    ----------
+    make, rows
+        As for `GeneratedImages`.
+    fetch
+        Gives the bytes of an image.
+    within
+        What the offset of a place counts.
+    """
+
+    fetch: Callable[[Place], bytes] = image_bytes
+    within: str = "byte"
 
     @classmethod
     def at(
         cls,
         places: Sequence[Place],
-        fetch: Callable[[Place], bytes] = picture_bytes,
+        fetch: Callable[[Place], bytes] = image_bytes,
         within: str = "byte",
     ) -> RemoteImages:
-        return cls(partial(_picture, fetch), places, fetch, within)  # type: ignore[arg-type]
+        """Images by their places.
+
+        Parameters
+        ----------
+        places
+            One per row.
+        fetch, within
+            As for the class.
+        """
+        return cls(partial(_image, fetch), places, fetch, within)  # type: ignore[arg-type]
 
     def __getitem__(self, at: Any) -> Any:
-        if is_one(at):
+        if is_row(at):
             return decode(self.read(at))
         return replace(self, rows=[self.rows[row] for row in rows_of(at, len(self))])
 
     def read(self, at: int) -> bytes:
-        """The bytes of a picture's file."""
+        """The bytes of an image."""
         return self.fetch(self.rows[at])  # type: ignore[arg-type]
 
     def hash(self, at: int) -> str:
-        """A hash of the bytes: that of the same picture in a file of its own."""
+        """The SHA-256 of the bytes, as for the same image in a file of its own."""
         return hashlib.sha256(self.read(at)).hexdigest()
 
     def name(self, at: int) -> str:
+        """The file of an image, and where in it."""
         place: Any = self.rows[at]
         return str(place[0]) + (f", at {self.within} {place[1]:,}" if place[2] >= 0 else "")
 
 
-def under(root: str, names: Sequence[str]) -> list[Place]:
-    """Whole files by their names under a URL; no name leads out of it."""
+def places_under(root: str, names: Sequence[str]) -> list[Place]:
+    """Whole files by their names under a URL.
+
+    Parameters
+    ----------
+    root
+        The URL.
+    names
+        Paths relative to it.
+
+    Raises
+    ------
+    InputError
+        With the code `unsafe-path`, if a name leads out of the root.
+    """
     for name in names:
         if name.startswith("/") or ".." in PurePosixPath(name).parts or elsewhere(name):
-            raise InputError(
-                f"{name!r} leads out of {root}: images must lie under their root, and be named "
-                "from there, without `..`"
-            )
-    url, mark, settings = _parted(root)
+            raise outside_root(name, root)
+    url, mark, settings = _split_url(root)
     return [(f"{url}/{name}{mark}{settings}", 0, -1) for name in names]
 
 
-def _picture(fetch: Callable[[Place], bytes], place: Place) -> Any:
+def _unreachable(place: str, why: str) -> InputError:
+    return InputError(f"{place} cannot be reached: {why}", code="not-found", value=place)
+
+
+def _cannot_read(place: object, error: BaseException) -> InputError:
+    return InputError(
+        f"{place} cannot be read: {_first_line(error)}", code="bad-file", value=str(place)
+    )
+
+
+def _image(fetch: Callable[[Place], bytes], place: Place) -> Any:
     return decode(fetch(place))
 
 

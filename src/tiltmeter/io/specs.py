@@ -1,8 +1,10 @@
-"""`scheme:rest?option=value`: how models and data sets are named on the command line."""
+"""Specs, `scheme:place?option=value`: how models and datasets are named."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -11,8 +13,19 @@ from tiltmeter.errors import InputError, UnknownNameError
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed name.
+    """A parsed spec.
 
+    Parameters
+    ----------
+    scheme
+        The kind of model or dataset.
+    rest
+        Where it is, or its name.
+    options
+        What follows the question mark.
+
+    Examples
+    --------
     >>> Spec.parse("fairface:/data/fairface?split=val")
     Spec(scheme='fairface', rest='/data/fairface', options={'split': 'val'})
     """
@@ -22,25 +35,77 @@ class Spec:
     options: dict[str, str]
 
     @classmethod
-    def parse(cls, text: str) -> Spec:
+    def parse(cls, text: str, *, kind: str = "model", known: Iterable[str] = ()) -> Spec:
+        """Parses a spec.
+
+        Parameters
+        ----------
+        text
+            What was typed.
+        kind
+            What it should name, `model` or `dataset`.
+        known
+            Schemes of this kind, for suggestions.
+
+        Raises
+        ------
+        UnknownNameError
+            If there is no scheme.
+
+        Examples
+        --------
+        >>> Spec.parse("openai/clip-vit-base-patch32")
+        Traceback (most recent call last):
+        ...
+        tiltmeter.errors.UnknownNameError: unknown model 'openai/clip-vit-base-patch32'; did you \
+mean 'hf:openai/clip-vit-base-patch32'?
+        """
         scheme, colon, rest = text.partition(":")
         if not colon:
-            raise InputError(
-                f"{text!r} names no kind: write SCHEME:PLACE, such as embeddings:DIR "
-                "(tiltmeter list models, tiltmeter list datasets)"
-            )
+            schemes = [f"{name}:" for name in known]
+            near = _suggest(text, kind) or get_close_matches(text, schemes)
+            usual = ("hf", "embeddings") if kind == "model" else ("table", "folder")
+            suggestions = near or [f"{scheme}:{text}" for scheme in usual]
+            raise UnknownNameError(kind, text, schemes, suggestions=suggestions)
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
 
     def only(self, *known: str) -> None:
-        """Refuses options that nothing would read."""
+        """Refuses options that would be ignored.
+
+        Parameters
+        ----------
+        *known
+            The options that are used.
+        """
         for name in self.options:
             if name not in known:
                 raise UnknownNameError(f"option of {self.scheme}:", name, known)
 
     def directory(self) -> Path:
-        """The place named, which must be a directory."""
+        """The place as a path, which must be a directory."""
         path = Path(self.rest)
         if not self.rest or not path.is_dir():
-            raise InputError(f"{self.scheme}: {self.rest or 'nothing'} is not a directory")
+            raise InputError(
+                f"{self.scheme}:{self.rest} is not a directory: expected {self.scheme}:DIR",
+                code="not-found",
+                value=self.rest,
+            )
         return path
+
+
+def _suggest(text: str, kind: str) -> list[str]:
+    """Specs that somebody who typed a path or a name may have meant."""
+    path = Path(text)
+    if kind == "model":
+        if path.is_dir():
+            vectors = any((path / name).exists() for name in ("images.npy", "texts.npy"))
+            return [f"{'embeddings' if vectors else 'hf'}:{text}"]
+        if path.suffix == ".py":
+            return [f"python:{text}:FACTORY"]
+        return [f"hf:{text}"] if text.count("/") == 1 else []
+    if path.is_file():
+        return [f"table:{text}"]
+    if path.is_dir():
+        return [f"{'embeddings' if (path / 'images.npy').exists() else 'folder'}:{text}"]
+    return [f"hfds:{text}?download=yes"] if text.count("/") == 1 else []

@@ -1,1 +1,1 @@
-"""Before an audit: the smallest effect it could find, and what it costs."""
+"""Before an audit: its power and its cost, and whether the installation works."""

@@ -1,7 +1,7 @@
-"""What an audit of N images or captions takes: hours and bytes, from speeds measured here.
+"""Cost estimate of an audit of N images or captions: hours and bytes.
 
-Speeds are those of one worker on this machine, unless they are given. What is made of them is
-arithmetic: no cluster was asked, and whatever its network and disks cannot deliver comes on top.
+Speeds are those of one worker, measured on this machine or given. The rest is arithmetic: limits of
+a cluster's network and disks are not included.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tiltmeter.metrics.histogram import BINS, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.stimuli import load
 
-PICTURE = 30_000  # bytes: a JPEG of 256 x 256, as img2dataset writes them
-CAPTION = 60  # bytes
-VECTORS, TEXTS, CAPTIONS, PICTURES = 32_768, 400, 50_000, 64  # that are measured
-ITEM = 66  # bytes of a picture's hash in a store
+IMAGE_BYTES = 30_000  # a JPEG of 256 x 256, as written by img2dataset
+CAPTION_BYTES = 60
+VECTORS, TEXTS, CAPTIONS, IMAGES = 32_768, 400, 50_000, 64  # to measure the speed with
+HASH_BYTES = 66  # of an image in a store
 LOOPS = "measured here (1 core; the product where OMP_NUM_THREADS says)"
 
 
 @dataclass(frozen=True)
 class CostStep:
-    """One job over all of N: what a worker does in a second, and what all of it comes to."""
+    """The cost of one step: its speed, and its hours and bytes for all items."""
 
     job: str
     unit: str
@@ -42,10 +42,10 @@ class CostStep:
     wall: float  # hours, with all workers
     read: float  # bytes
     stored: float  # bytes
-    driver: str  # what the cost hangs on
+    driver: str  # what the cost depends on
 
 
-def scale(
+def estimate_cost(
     total: int,
     *,
     workers: int = 1,
@@ -54,44 +54,93 @@ def scale(
     dimensions: int = 512,
     texts: int = TEXTS,
     groups: int = 14,
-    picture: float = PICTURE,
+    image_bytes: float = IMAGE_BYTES,
     seed: int = 0,
 ) -> list[CostStep]:
-    """The steps for `total` images and as many captions.
+    """Estimate the cost of an audit of many images and as many captions.
 
-    Without a `model` or its `rate` (images a second of one worker) embedding is left out.
+    Parameters
+    ----------
+    total
+        The number of images.
+    workers
+        The number of workers.
+    model
+        A model whose speed is measured. Without `model` and `rate`, embedding is left out.
+    rate
+        Images per second of one worker.
+    dimensions
+        Of an embedding.
+    texts
+        The number of prompts.
+    groups
+        The number of groups.
+    image_bytes
+        The size of an image file.
+    seed
+        For the data that the speeds are measured with.
+
+    Returns
+    -------
+    list of CostStep
     """
     if total < 1 or workers < 1:
-        raise InputError(f"--scale and --workers are at least 1; got {total} and {workers}")
+        raise InputError(
+            f"--scale and --workers must be at least 1; got {total} and {workers}",
+            code="bad-option",
+            value=(total, workers),
+        )
     if rate is not None and rate <= 0:
-        raise InputError(f"--rate must be more than 0 images a second; got {rate}")
+        raise InputError(
+            f"--rate must be more than 0 images per second; got {rate}",
+            code="bad-option",
+            value=rate,
+        )
     steps = []
     vector = 4 * dimensions
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    here = f"measured here ({cores} core{'s' * (cores != 1)})"
+    measured = f"measured here ({cores} core{'s' * (cores != 1)})"
 
     def add(
-        job: str, unit: str, speed: float, source: str, read: float, stored: float, driver: str
+        job: str, unit: str, speed: float, source: str, driver: str, *, read: float, stored: float
     ) -> None:
         hours = total / speed / 3600
-        steps.append(
-            CostStep(job, unit, speed, source, hours, hours / workers, read, stored, driver)
-        )  # fmt: skip
+        wall = hours / workers
+        steps.append(CostStep(job, unit, speed, source, hours, wall, read, stored, driver))
 
     if rate is not None or model is not None:
-        speed = rate or embedding_rate(model, seed)
-        add("embed", "images", speed, "given" if rate else here, picture * total,
-            (vector + ITEM) * total, "the model; decoding, where a GPU waits for it")  # fmt: skip
-    summary = texts * BINS * groups * 8
-    add("audit", "vectors", vector_rate(dimensions, texts, groups, seed), LOOPS,
-        vector * total, summary, f"{texts} texts x {dimensions} dimensions; the top k")  # fmt: skip
-    add("captions", "captions", caption_rate(seed), "measured here (1 core)", CAPTION * total, 0.0,
-        "bytes of text: disks, then cores")  # fmt: skip
+        add(
+            "embed",
+            "images",
+            rate or embedding_rate(model, seed),
+            "given" if rate else measured,
+            "the model; decoding, if a GPU waits for it",
+            read=image_bytes * total,
+            stored=(vector + HASH_BYTES) * total,
+        )
+    add(
+        "audit",
+        "vectors",
+        vector_rate(dimensions, texts, groups, seed),
+        LOOPS,
+        f"{texts} texts x {dimensions} dimensions; the top k",
+        read=vector * total,
+        stored=texts * BINS * groups * 8,
+    )
+    add(
+        "captions",
+        "captions",
+        caption_rate(seed),
+        "measured here (1 core)",
+        "bytes of text: disks, then cores",
+        read=CAPTION_BYTES * total,
+        stored=0.0,
+    )
     return steps
 
 
 def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> float:
-    """Vectors a second that a worker with one core takes into a digest."""
+    """Embeddings per second that a worker with one core summarises."""
     rng = np.random.default_rng(seed)
     images, words = (
         rng.normal(size=(n, dimensions)).astype(np.float32) for n in (VECTORS, texts)
@@ -110,7 +159,7 @@ def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> floa
 
 
 def caption_rate(seed: int = 0) -> float:
-    """Captions a second that one thread counts."""
+    """Captions per second that one thread counts."""
     rng = np.random.default_rng(seed)
     known = ["a", "the", "of", "photo", "nurse", "doctor", "his", "her", "woman", "kind", "street"]
     rows = pa.array([" ".join(rng.choice(known, 10)) for _ in range(CAPTIONS)])
@@ -119,20 +168,20 @@ def caption_rate(seed: int = 0) -> float:
 
 
 def embedding_rate(model: Any, seed: int = 0) -> float:
-    """Pictures a second that the model takes where it is now, made and decoded pixels included."""
+    """Images per second that a model embeds on its device, including preprocessing."""
     from PIL import Image
 
     from tiltmeter.engine.embedding.loader import LoaderConfig, embed
     from tiltmeter.io.image_files import GeneratedImages
 
     rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 256, (PICTURES, 256, 256, 3), dtype=np.uint8)
-    pictures = GeneratedImages(lambda row: Image.fromarray(pixels[row]), range(PICTURES))
-    return PICTURES / seconds(lambda: list(embed(model, pictures, pace=LoaderConfig(workers=0))))
+    pixels = rng.integers(0, 256, (IMAGES, 256, 256, 3), dtype=np.uint8)
+    images = GeneratedImages(lambda row: Image.fromarray(pixels[row]), range(IMAGES))
+    return IMAGES / seconds(lambda: list(embed(model, images, pace=LoaderConfig(workers=0))))
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The best of three, after one that only warms up."""
+    """The best time of three runs, after one to warm up."""
     work()
     taken = []
     for _ in range(3):

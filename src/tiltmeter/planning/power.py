@@ -1,4 +1,4 @@
-"""What an audit could see, group by group, before it is made."""
+"""Power analysis before an audit: the smallest detectable effect of each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NDKL_DRAWS = 200
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group: its size, and the smallest C-ASC that would be found in 80 of 100 audits."""
+    """One group: its size, and the smallest C-ASC that an audit detects with the given power."""
 
     name: str
     n: int
@@ -32,7 +32,7 @@ class GroupPlan:
 
 @dataclass(frozen=True)
 class MetricNull:
-    """What a ranking metric reads without any tilt: the mean, and where the upper 2.5% begin."""
+    """A ranking metric without any bias: its mean and its upper 2.5% quantile."""
 
     metric: str
     k: int | None
@@ -42,6 +42,8 @@ class MetricNull:
 
 @dataclass(frozen=True)
 class AttributePlan:
+    """The power analysis of one attribute."""
+
     attribute: str
     groups: list[GroupPlan]
     floors: list[MetricNull]
@@ -56,7 +58,27 @@ def plan(
     power: float = 0.8,
     seed: int = 0,
 ) -> list[AttributePlan]:
-    """The smallest effects and the noise floors of an audit of `words` words on these labels."""
+    """The smallest detectable effects and the null values of an audit.
+
+    Parameters
+    ----------
+    faces
+        Labels; images are not needed.
+    attributes
+        Attributes and intersections.
+    convention
+        How metrics are computed.
+    words
+        The number of words in the audit.
+    power
+        The probability of detecting the effect.
+    seed
+        For random rankings.
+
+    Returns
+    -------
+    list of AttributePlan
+    """
     rng = np.random.default_rng(seed)
     convention = convention.on(faces.name, faces.groups)
     by = {name: checked(faces.attribute(name)) for name in attributes}
@@ -73,22 +95,22 @@ def _plan(
     sizes = groups.counts
     for k in convention.k:
         check_k(k, int(sizes.sum()))
-    one = smallest_effect(sizes, power=power)
+    single = smallest_effect(sizes, power=power)
     many = smallest_effect(sizes, power=power, tests=association_count(words, len(sizes)))
-    found = [
+    group_plans = [
         GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
-        for name, n, a, b in zip(groups.names, sizes, one, many, strict=True)
+        for name, n, a, b in zip(groups.names, sizes, single, many, strict=True)
     ]
     q = target_shares(convention.target, groups)
     floors = []
     for k in convention.k:
         drawn = draw_top_counts(sizes, k, DRAWS, rng) / k
         skew = max_skew_of_shares(drawn, q, k=k, empty=convention.empty, skew=convention.skew)
-        floors.append(_floor("max_skew", k, skew))
-    floors.append(_floor("ndkl", None, ndkl_null(sizes, q, NDKL_DRAWS, rng)))
-    return AttributePlan(groups.attribute, found, floors)
+        floors.append(_null("max_skew", k, skew))
+    floors.append(_null("ndkl", None, ndkl_null(sizes, q, NDKL_DRAWS, rng)))
+    return AttributePlan(groups.attribute, group_plans, floors)
 
 
-def _floor(metric: str, k: int | None, draws: np.ndarray) -> MetricNull:
+def _null(metric: str, k: int | None, draws: np.ndarray) -> MetricNull:
     band = band_of(draws)
     return MetricNull(metric, k, float(band.mean), float(band.hi))

@@ -1,0 +1,214 @@
+"""The command `audit`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tiltmeter.cli import options as common
+from tiltmeter.cli.completion import completion_of
+from tiltmeter.cli.help import DATA, OUTPUT, PROBES, WORDS
+from tiltmeter.cli.options import flag, option
+from tiltmeter.cli.parsing import check_new, data_roles, next_run, probe_options
+from tiltmeter.cli.progress import progress_bar
+from tiltmeter.errors import EXPECTED, TiltmeterError, reason
+
+if TYPE_CHECKING:
+    from tiltmeter.auditing.options import AuditKeywords
+    from tiltmeter.results import Run
+    from tiltmeter.types import Progress
+
+
+def audit(
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="hf:NAME, embeddings:DIR, ... (tiltmeter list models)",
+            show_default="testbed:fusion with --cross shape*hue",
+            autocompletion=completion_of("models"),
+        ),
+    ] = None,
+    images: Annotated[
+        list[str] | None,
+        option(
+            "--images",
+            "SPEC",
+            "Images with group labels: fairface:DIR, ...; repeatable",
+            DATA,
+            complete="datasets",
+        ),
+    ] = None,
+    data: Annotated[
+        list[str] | None,
+        option("--data", "ROLE=SPEC", "Other data: captions=..., utility=...; repeatable", DATA),
+    ] = None,
+    attribute: common.Attributes = None,
+    cross: common.Cross = None,
+    strict: common.Strict = False,
+    words: common.WordList = None,
+    placebo: Annotated[
+        str | None,
+        option(
+            "--placebo", "NAME|FILE", "Neutral words to compare with", WORDS, complete="stimuli"
+        ),
+    ] = None,
+    template: Annotated[
+        list[str] | None,
+        option("--template", "TEXT", "Such as 'a photo of a {}'; repeatable", WORDS),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        option("--classes", "NAME|FILE", "Classes for the probe harms", WORDS),
+    ] = None,
+    probe: Annotated[
+        list[str] | None,
+        option(
+            "--probe -p",
+            "NAME",
+            "Probe to run; repeatable",
+            PROBES,
+            default="all that can run",
+            complete="probes",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        option("--option", "PROBE.NAME=VALUE", "Option of a probe; repeatable", PROBES),
+    ] = None,
+    convention: common.ConventionName = "tiltmeter",
+    k: common.TopK = None,
+    permutations: common.Permutations = 1000,
+    bootstraps: common.Bootstraps = 400,
+    seed: common.Seed = 0,
+    store: common.StorePlace = None,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
+    engine: common.EngineName = "local",
+    trust_remote_code: common.TrustRemoteCode = False,
+    out: Annotated[
+        Path | None,
+        option(
+            "--out -o",
+            "DIR",
+            "Directory to save the run in",
+            OUTPUT,
+            default="tiltmeter-runs/001, ...",
+        ),
+    ] = None,
+    force: common.Force = False,
+    with_report: Annotated[
+        bool, flag("--report/--no-report", "Write report.html into the run", OUTPUT)
+    ] = True,
+    keep_vectors: Annotated[
+        bool,
+        flag("--vectors/--no-vectors", "Keep embeddings, for compare and explore", OUTPUT),
+    ] = True,
+    as_json: common.Json = False,
+) -> None:
+    """Measure the social bias of one or more models."""
+    from tiltmeter.judge.panel import panel
+
+    place = out or next_run()
+    check_new(place, force=force)
+    if not models and not images:
+        cross = cross or ["shape*hue"]
+    keywords: AuditKeywords = {
+        "data": data_roles(data or ()),
+        "attributes": attribute,
+        "cross": cross or (),
+        "strict": strict,
+        "words": words,
+        "placebo": placebo,
+        "templates": template,
+        "classes": classes,
+        "probes": probe,
+        "options": probe_options(option or ()),
+        "convention": convention,
+        "k": k,
+        "permutations": permutations,
+        "bootstraps": bootstraps,
+        "seed": seed,
+        "engine": engine,
+        "store": store,
+        "device": device,
+        "precision": precision,
+        "trust_remote_code": trust_remote_code,
+        "keep_vectors": keep_vectors,
+    }
+    with progress_bar(quiet=as_json) as progress:
+        outcome = _audit_all(models or ["testbed:fusion"], images or [None], keywords, progress)
+    run = outcome.runs[0] if len(outcome.runs) == 1 else panel(outcome.runs, seed=seed)
+    if outcome.failed:
+        run.meta["failed"] = {**run.meta.get("failed", {}), **outcome.failed}
+    run.save(place, replace=force)
+    _show(run, outcome.runs, place, with_report=with_report, as_json=as_json)
+    if outcome.bugs:
+        raise outcome.bugs[0]
+    if failed := run.meta.get("failed"):
+        reasons = "; ".join(f"{name} failed: {why}" for name, why in failed.items())
+        raise TiltmeterError(
+            f"{reasons} (the other results are kept in {place})",
+            code="probe-failed",
+            value=list(failed),
+        )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """Audits of all models on all images: one that fails does not lose the others."""
+
+    runs: list[Run] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)  # audits without any result: the reason
+    bugs: list[BaseException] = field(default_factory=list)
+
+
+def _audit_all(
+    models: list[str],
+    images: list[str] | list[None],
+    keywords: AuditKeywords,
+    progress: Progress,
+) -> _Outcome:
+    from tiltmeter.auditing.audit import audit as run_audit
+    from tiltmeter.results import ProbeFailedError
+
+    outcome = _Outcome()
+    for model, faces in product(models, images):
+        try:
+            outcome.runs.append(run_audit(model, faces, progress=progress, **keywords))
+            continue
+        except ProbeFailedError as error:
+            outcome.runs.append(error.run)
+            cause = error.__cause__ or error
+        except Exception as error:
+            if not outcome.runs:  # nothing to keep
+                raise
+            name = f"the audit of {model}" + (f" on {faces}" if faces else "")
+            outcome.failed[name] = reason(error)
+            cause = error
+        if not isinstance(cause, EXPECTED):
+            outcome.bugs.append(cause)
+    return outcome
+
+
+def _show(run: Run, runs: list[Run], place: Path, *, with_report: bool, as_json: bool) -> None:
+    from tiltmeter.cli.report import report_beside
+    from tiltmeter.pages import terminal
+    from tiltmeter.pages.terminal.audit_summary import closing
+
+    page, why_not = report_beside(run, place) if with_report else (None, "")
+    if as_json:
+        files = {"out": str(place), "report": page and str(page)}
+        print(json.dumps({**files, **terminal.summary(run)}, indent=2))
+        return
+    for single in runs:
+        terminal.run(single)
+    if len(runs) > 1:
+        terminal.panel(run)
+    terminal.saved(place)
+    closing(run, page, why_not)

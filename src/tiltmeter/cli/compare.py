@@ -1,0 +1,95 @@
+"""The command `compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tiltmeter.cli import options as common
+from tiltmeter.cli.help import COMPUTE, GATE, OUTPUT, STATISTICS
+from tiltmeter.cli.options import option
+from tiltmeter.errors import UnknownNameError
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(metavar="BEFORE", help="Directory of a saved audit")],
+    after: Annotated[Path, typer.Argument(metavar="AFTER", help="Saved audit on the same images")],
+    fail_on: Annotated[
+        str | None,
+        option("--fail-on", "worse", "Exit with code 1 if anything got significantly worse", GATE),
+    ] = None,
+    limits: Annotated[
+        list[str] | None,
+        option(
+            "--max",
+            "LIMIT",
+            "Exit with code 1 if AFTER exceeds it, such as "
+            r"'max_skew@1000\[gender] < 0.15'; repeatable",
+            GATE,
+        ),
+    ] = None,
+    margin: Annotated[
+        float | None,
+        option("--margin", "X", "Changes within the margin do not matter", GATE),
+    ] = None,
+    swaps: Annotated[
+        int,
+        option(
+            "--swaps", "N", "Permutations (swaps of images between runs) for p-values", STATISTICS
+        ),
+    ] = 999,
+    bootstraps: Annotated[
+        int,
+        option("--bootstraps", "N", "Bootstrap resamples for intervals", STATISTICS),
+    ] = 400,
+    seed: common.Seed = 0,
+    store: Annotated[
+        Path | None,
+        option("--store", "DIR", "Where the embeddings are, if they were moved", COMPUTE),
+    ] = None,
+    markdown: Annotated[
+        str | None,
+        option("--markdown", "FILE", "Also write Markdown; - prints only that", OUTPUT),
+    ] = None,
+    as_json: common.Json = False,
+) -> None:
+    """Compare two runs; fail a build that got worse.
+
+    Exit codes: 0 passed, 1 worse or a limit exceeded, 2 usage error, 3 nothing was tested.
+    """
+    from tiltmeter.judge.gate import Limit, gate
+    from tiltmeter.judge.gate import compare as run_compare
+    from tiltmeter.pages.terminal import gate as terminal
+    from tiltmeter.results import Run
+
+    parsed = [Limit.parse(limit) for limit in limits or ()]  # a typo fails before the work
+    if fail_on not in (None, "worse"):
+        raise UnknownNameError("reason to fail (--fail-on)", str(fail_on), ("worse",))
+    run = Run.load(after)
+    comparison = run_compare(
+        Run.load(before),
+        run,
+        margin=margin,
+        swaps=swaps,
+        bootstraps=bootstraps,
+        seed=seed,
+        store=store,
+    )
+    decision = None
+    if parsed or fail_on or not comparison.tested:
+        decision = gate(run, comparison, fail_on=fail_on or "never", max=parsed)
+    if markdown is not None:
+        page = terminal.markdown(comparison, decision)
+        if markdown == "-":
+            print(page, end="")
+        else:
+            Path(markdown).write_text(page, encoding="utf-8")
+    if as_json:
+        print(json.dumps(terminal.summary(comparison, decision), indent=2))
+    elif markdown != "-":
+        terminal.comparison(comparison, decision)
+    if decision is not None and not decision:
+        raise typer.Exit(3 if decision.untested else 1)
