@@ -61,7 +61,7 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "recall@1, text to image" in said
     assert not Path(f"{place}.training").exists()
     model = tm.load_model(str(place))
-    assert model.debiaser.settings["epsilon"] == 32 / 255
+    assert model.debiaser.epsilon == 32 / 255
     assert len(model.debiaser.log_) == 2
     told = json.loads((place / "debiased.json").read_text())
     assert {one["metric"] for one in told["record"]["price"]} >= {"masked accuracy"}

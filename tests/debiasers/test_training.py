@@ -132,9 +132,8 @@ def test_progress_tells_losses_and_time_left() -> None:
 
 WORKER = """
 import os, sys, torch
-from tests.debiasers.test_training import CONFIG, Course, trained
-course = Course(30, 16, 1, 1e-2, checkpoint=4, precision="float32")
-weights, log = trained(config, noise=0.0)
+from tests.debiasers.test_training import CONFIG, trained
+weights, log = trained(CONFIG, noise=0.0)
 torch.save(weights, f"{sys.argv[1]}/{os.environ['RANK']}.pt")
 """
 
