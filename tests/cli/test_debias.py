@@ -46,7 +46,7 @@ def test_a_vector_map(tmp_path: Path, embeddings: Path) -> None:
 
 
 def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiltmeter.debiasers.fitting.OWN_CAPTIONS", 200)
+    monkeypatch.setattr("tiltmeter.debiasers.fitting.DEFAULT_CAPTIONS", 200)
     place = tmp_path / "fair"
     options = ["steps=2", "batch=8", "attack_steps=1", "epsilon=32/255", "variant=vision"]
     said = debias(
@@ -70,7 +70,7 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 TRAIN = """
 import sys, tiltmeter.debiasers.fitting as d
-d.OWN_CAPTIONS = 200
+d.DEFAULT_CAPTIONS = 200
 options = {"steps": 12, "batch": 8, "attack_steps": 2, "checkpoint": 1}
 d.debias("fairvlp", "testbed:fusion", settings=options, out=sys.argv[1], device="cpu")
 """
@@ -106,7 +106,7 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(tmp_path: Path) -
         (["leace", "testbed:fusion", "--data", "faces=x:y"], "known: captions"),
         (["fairvlp", "testbed:fusion", "--option", "pairs=ball"], "man:woman"),
         (["fairvlp", "testbed:fusion", "--option", "variant=edited", "--edited", "nowhere"],
-         "no edited picture of"),
+         "no edited image of"),
     ],
 )  # fmt: skip
 def test_what_it_refuses(given: list[str], says: str, tmp_path: Path) -> None:
