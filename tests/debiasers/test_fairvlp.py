@@ -281,15 +281,15 @@ def test_what_it_refuses(fusion: Any) -> None:
         FairVLP(**few).fit(tm.load_model("testbed:dual"), captions)
     with pytest.raises(InputError, match="--data captions=SPEC"):
         FairVLP(**few).fit(fusion, replace(captions, images=None))
-    with pytest.raises(InputError, match="alpha lies between 0 and 1"):
+    with pytest.raises(InputError, match="alpha and mask must be between 0 and 1"):
         FairVLP(alpha=1.5, **few).fit(fusion, captions)
-    with pytest.raises(InputError, match="an edited picture for each of 16"):
+    with pytest.raises(InputError, match="an edited image for each of 16"):
         FairVLP("edited", **few).fit(fusion, captions)
     with pytest.raises(InputError, match="'woman' is not in the vocabulary"):
         FairVLP(steps=1, batch=8).fit(fusion, captions)
     with pytest.raises(InputError, match="nothing to swap"):
         FairVLP(**few).fit(fusion, replace(captions, texts=("a photo of a nurse",) * 16))
-    with pytest.raises(InputError, match="cannot be parted evenly"):
+    with pytest.raises(InputError, match="cannot be divided"):
         FairVLP(accumulate=3, **few).fit(fusion, captions)
     assert set(VARIANTS) >= {"both", "vision", "language", "vanilla", "swapping", "dropout"}
 

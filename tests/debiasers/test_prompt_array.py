@@ -118,7 +118,7 @@ def test_tokens_stand_where_they_should(name: str, place: str, request) -> None:
     found = method.apply(model).encode_texts(texts)
     assert np.abs(found - wanted.numpy()).max() < 2e-6
     assert np.abs(found - model.encode_texts(texts)).max() > 0.01
-    assert len(tower_of(model, place, 2).lay(texts).ids[0]) <= (16 if name == "dual" else 77)
+    assert len(tower_of(model, place, 2).tokenize(texts).ids[0]) <= (16 if name == "dual" else 77)
 
 
 @pytest.mark.parametrize("kind", ["clip", "metaclip", "siglip2"])
@@ -197,7 +197,7 @@ def test_parts_of_clip_by_name(clip) -> None:
     }  # fmt: skip
     with pytest.raises(UnknownNameError, match="did you mean 'text'"):
         tuned_parts(clip.network, "texts")
-    with pytest.raises(InputError, match="give 1 to 4"):
+    with pytest.raises(InputError, match="use 1 to 4"):
         tuned_parts(clip.network, "text:9")
 
 

@@ -221,7 +221,7 @@ class PromptArray(ModelEdit):
         shown = encode_each_time(learner, images) if learner.tunes_images else lookup(x, device)
         with torch.no_grad():
             bare = tower_of(model, self.place, 0)
-            before = bare.vectors(bare.lay(prompts).to(device), learner.tokens)
+            before = bare.vectors(bare.tokenize(prompts).to(device), learner.tokens)
         used: Ints = np.empty(0, np.int64)
         caption_images: RowEncoder | None = None
         judge, original = None, 0.0
@@ -335,6 +335,6 @@ class PromptArrayModel:
         block, vectors = self.model.block, []
         with torch.inference_mode():
             for at in range(0, len(texts), block):
-                laid = tower.lay(texts[at : at + block]).to(device)
-                vectors.append(tower.vectors(laid, tokens))
+                batch = tower.tokenize(texts[at : at + block]).to(device)
+                vectors.append(tower.vectors(batch, tokens))
         return torch.cat(vectors).cpu().numpy()

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tiltmeter.debiasers.adversary import NO_PAIRS, AdversaryData, RowEncoder
-from tiltmeter.debiasers.text_tower import TextTower, joined
+from tiltmeter.debiasers.text_tower import TextTower, concatenate
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Array, Floats, Ints
 
@@ -40,17 +40,17 @@ class Learner:
 
         It takes rows of captions and returns vectors of the prompts, and of those captions.
         """
-        laid = self.tower.lay(prompts).to(self.device)
-        count = len(laid)
+        prompt_batch = self.tower.tokenize(prompts).to(self.device)
+        count = len(prompt_batch)
         if len(captions):
-            others = self.tower.lay(captions)
+            others = self.tower.tokenize(captions)
             lengths, others = others.lengths(), others.to(self.device)
 
         def encode(rows: Ints) -> tuple[Tensor, Tensor]:
-            both = laid
+            both = prompt_batch
             if len(rows):
                 at = torch.as_tensor(rows, device=self.device)
-                both = joined([laid, others.rows(at, int(lengths[rows].max()))])
+                both = concatenate([prompt_batch, others.rows(at, int(lengths[rows].max()))])
             vectors = self.tower.vectors(both, self.tokens)
             return vectors[:count], vectors[count:]
 
@@ -111,7 +111,7 @@ def recall_judge(
     if len(rows) <= RECALL_K:
         return None, 0.0
     held_out, of = [captions.texts[row] for row in rows], np.asarray(captions.of)[rows]
-    laid = learner.tower.lay(held_out).to(learner.device)
+    batch = learner.tower.tokenize(held_out).to(learner.device)
     before = torch.as_tensor(embed_rows(model, captions.images, of), dtype=torch.float32)
 
     def recall(texts: Tensor, images: Tensor) -> float:
@@ -123,7 +123,7 @@ def recall_judge(
         with torch.no_grad():
             now = embed_rows(learner.model, captions.images, of) if learner.tunes_images else before
             images = torch.as_tensor(now, dtype=torch.float32, device=learner.device)
-            return recall(learner.tower.vectors(laid, learner.tokens), images)
+            return recall(learner.tower.vectors(batch, learner.tokens), images)
 
     original = torch.as_tensor(to_numpy(model.encode_texts(held_out)), dtype=torch.float32)
     return measure, recall(original, before)
