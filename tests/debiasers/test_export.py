@@ -176,7 +176,7 @@ def test_on_the_command_line(clip, tmp_path: Path) -> None:
     call[1] = "leace"
     done = CliRunner().invoke(app, [*call, str(tmp_path / "affine")])
     assert isinstance(done.exception, InputError)
-    assert "is kept: tiltmeter audit" in str(done.exception)
+    assert "is saved: tiltmeter audit" in str(done.exception)
     assert tm.load_model(str(tmp_path / "affine")).name.endswith("+leace")
     done = CliRunner().invoke(
         app, ["debias", "leace", "testbed:dual", "--export", "hf", "--out", "x"]
