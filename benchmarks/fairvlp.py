@@ -245,7 +245,7 @@ def main() -> None:
                 hide_bias=False, epsilon=how.epsilon, step=STEP, attack_steps=STEPS, steps=steps,
                 batch=batch, learning_rate=given.learning_rate, seed=given.seed,
             )  # fmt: skip
-            model = method.fit(model, data, edited=edited).edited(model)
+            model = method.fit(model, data, edited=edited).apply(model)
         one: dict[str, Any] = {"seconds": time.perf_counter() - started}
         one["redrawn"] = bias(model, world, each)
         one["attacked"] = None if given.no_attack else bias(model, world, each, settings=how)

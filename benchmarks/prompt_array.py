@@ -22,15 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryConfig, AdversaryData
-from tiltmeter.debiasers.prompt_array_data import (
-    least_ndkl,
-    made_once,
-    of_rows,
-    prompts_alone,
-    prompts_and_captions,
-)
+from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryData, alternate
+from tiltmeter.debiasers.prompt_array_data import Learner, lookup, mean_ndkl
 from tiltmeter.debiasers.text_tower import tower_of
+from tiltmeter.debiasers.training import TrainingConfig, train
 
 IMAGES, DIMENSIONS, PAIRS, PROMPTS = 86_744, 512, 29_000, 10
 BEGIN, END = 49_406, 49_407
@@ -96,37 +91,43 @@ def run(given: argparse.Namespace) -> dict[str, Any]:
     started = time.perf_counter()
     tower = tower_of(model, "after_sos", 2)
     tokens = nn.Parameter(tower.start("token0", torch.Generator()).to(device))
-    laid = tower.lay(prompts).to(device)
     both = given.variant == "both"
-    texts = prompts_alone(tower, laid, tokens)
-    if both:
-        texts = prompts_and_captions(tower, laid, tower.lay(said), tokens)
-    images = made_once(vectors, device)
-    sides = AdversaryData(
+    texts = Learner(model, tower, tokens, device).text_encoder(prompts, said if both else ())
+    images = lookup(vectors, device)
+    data = AdversaryData(
         torch.as_tensor(codes, device=device), 2, images, texts,
-        of_rows(made_once(pictures, device)) if both else None, given.pairs if both else 0,
+        lookup(pictures, device) if both else None, given.pairs if both else 0,
         model.logit_scale, [tokens],
     )  # fmt: skip
-    contest = AdversarialObjective(
-        AdversaryConfig(given.epochs, given.warmup, batch=given.batch, seed=given.seed,
-               learning_rate=given.learning_rate),
-        itc=0.05 if both else 0.0, half=device.type == "cuda",
+    turns = alternate(
+        given.images, epochs=given.epochs, warmup=given.warmup, block=10, batch=given.batch,
+        seed=given.seed, adversarial=True,
+    )  # fmt: skip
+    objective = AdversarialObjective(
+        data, turns, itc=0.05 if both else 0.0, batch=given.batch, seed=given.seed,
+        bias=mean_ndkl(data) if find_spec("numba") else None,
+    )  # fmt: skip
+    config = TrainingConfig(
+        len(turns), given.batch, learning_rate=given.learning_rate, weight_decay=0.0,
+        seed=given.seed, clip=None, distributed=False,
     )  # fmt: skip
     everything = images(torch.arange(given.images, device=device))
     none = np.empty(0, np.int64)
     with torch.no_grad():
-        before = gap(everything, sides.codes, texts(none)[0])
-    contest.run(sides, bias=least_ndkl(sides) if find_spec("numba") else None)
+        before = gap(everything, data.codes, texts(none)[0])
+    train(objective, config, key="benchmark")
+    objective.restore_best()
     _wait(device)
     seconds = time.perf_counter() - started
     with torch.no_grad():
-        after = gap(everything, sides.codes, texts(none)[0])
+        after = gap(everything, data.codes, texts(none)[0])
     steps = [0, 0]
-    for _, _, models in contest.course.turns(given.images, adversarial=True):
-        steps[models] += 1
+    for turn in turns:
+        steps[turn.model] += 1
     return {
         "seconds": seconds, "adversary": steps[0], "model": steps[1], "before": before,
-        "after": after, "kept": contest.kept, "first": contest.log[0], "last": contest.log[-1],
+        "after": after, "kept": objective.kept, "first": objective.log[0],
+        "last": objective.log[-1],
     }  # fmt: skip
 
 

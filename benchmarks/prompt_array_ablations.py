@@ -164,7 +164,9 @@ def table(number: int, given: argparse.Namespace, judge: Judge, world: World) ->
         for keep in (0.95, 0.78, 0.5):  # the paper's 490, 400 and 256 of 512
             made = Debiased(model, ClipClip(keep=keep).fit(vectors, groups))
             name = f"CLIP-clip, m = {len(made.debiaser.kept_)} of {vectors.shape[1]}"
-            lines.append(line(name, [judge.of(made, [made.debiaser.map(x) for x in seen])], before))
+            lines.append(
+                line(name, [judge.of(made, [made.debiaser.transform(x) for x in seen])], before)
+            )
     pairs = captioned(world, given.captions, np.random.default_rng(3))
     for name, settings in ROWS[number].items():
         if given.rows and name not in given.rows:
@@ -175,7 +177,7 @@ def table(number: int, given: argparse.Namespace, judge: Judge, world: World) ->
             method = PromptArray(**{**COURSE, **settings}, seed=seed)
             method.fit(model, pairs, vectors=vectors, groups=groups, images=faces.images)
             took = time.perf_counter() - started
-            made = method.edited(model)
+            made = method.apply(model)
             anew = settings.get("tune", "tokens") not in ("tokens", "text", "text:1")
             runs.append(judge.of(made, judge.vectors(made) if anew else seen))
             epochs = "" if method.kept_ is None else str(method.kept_)

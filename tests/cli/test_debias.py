@@ -47,7 +47,7 @@ def test_a_vector_map(tmp_path: Path, embeddings: Path) -> None:
 
 
 def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiltmeter.debiasers.fitting.OWN_CAPTIONS", 200)
+    monkeypatch.setattr("tiltmeter.debiasers.fitting.DEFAULT_CAPTIONS", 200)
     place = tmp_path / "fair"
     options = ["steps=2", "batch=8", "attack_steps=1", "epsilon=32/255", "variant=vision"]
     said = debias(
@@ -62,7 +62,7 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "recall@1, text to image" in said
     assert not Path(f"{place}.training").exists()
     model = tm.load_model(str(place))
-    assert model.debiaser.settings["epsilon"] == 32 / 255
+    assert model.debiaser.epsilon == 32 / 255
     assert len(model.debiaser.log_) == 2
     told = json.loads((place / "debiased.json").read_text())
     assert {one["metric"] for one in told["record"]["price"]} >= {"masked accuracy"}
@@ -71,7 +71,7 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 TRAIN = """
 import sys, tiltmeter.debiasers.fitting as d
-d.OWN_CAPTIONS = 200
+d.DEFAULT_CAPTIONS = 200
 options = {"steps": 12, "batch": 8, "attack_steps": 2, "checkpoint": 1}
 d.debias("fairvlp", "testbed:fusion", settings=options, out=sys.argv[1], device="cpu")
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tiltmeter.debiasers.debiaser import GroupTexts, Reranker, VectorMap
@@ -20,64 +22,67 @@ def planted(
     return x / np.linalg.norm(x, axis=1, keepdims=True), Groups(codes, names, "kind")
 
 
+@dataclass(eq=False)
 class Nothing(VectorMap):
     """Does nothing."""
 
-    def fit(self, vectors, groups, *, texts=None):
-        self.seen_ = len(vectors)
+    def fit(self, X=None, groups=None, *, texts=None):
+        self.seen_ = len(X)
         return self
 
-    def map(self, vectors):
-        return vectors
+    def _transform(self, X):
+        return X
 
 
+@dataclass(eq=False)
 class OffPrompts(VectorMap):
     """Texts lose the directions of the group prompts (Orth-Proj): learns from texts alone."""
 
     needs = ("prompts",)
 
-    def fit(self, vectors, groups, *, texts: GroupTexts | None = None):
+    def fit(self, X=None, groups=None, *, texts: GroupTexts | None = None):
         assert texts is not None
         said = [one for some in texts.naming.values() for one in some]
         basis, _ = np.linalg.qr(np.asarray(texts.encode(said), np.float64).T)
         self.basis_ = basis
         return self
 
-    def map_images(self, vectors):
-        return vectors
+    def map_images(self, X):
+        return X
 
-    def map_texts(self, vectors, texts, encode):
-        off = vectors - vectors @ self.basis_ @ self.basis_.T
+    def map_texts(self, X, texts, encode):
+        off = X - X @ self.basis_ @ self.basis_.T
         return off / np.linalg.norm(off, axis=1, keepdims=True)
 
 
+@dataclass(eq=False)
 class QueryForms(VectorMap):
     """Each query is projected off the differences of its own forms (BEND-VLM's first step)."""
 
-    def __init__(self, words=("round", "square")):
-        self.words = words
+    words: tuple[str, ...] = ("round", "square")
 
-    def fit(self, vectors, groups, *, texts=None):
-        self.seen_ = len(vectors)
+    def fit(self, X=None, groups=None, *, texts=None):
+        self.seen_ = len(X)
         return self
 
-    def map_images(self, vectors):
-        return vectors
+    def map_images(self, X):
+        return X
 
-    def map_texts(self, vectors, texts, encode):
+    def map_texts(self, X, texts, encode):
         found = []
-        for vector, text in zip(vectors, texts, strict=True):
+        for vector, text in zip(X, texts, strict=True):
             forms = np.asarray(encode([f"{text} {word}" for word in self.words]), np.float64)
             basis, _ = np.linalg.qr((forms[1:] - forms[:1]).T)
             found.append(vector - basis @ (basis.T @ vector))
         return np.stack(found)
 
 
+@dataclass(eq=False)
 class InTurns(Reranker):
     """One item of each group in turn, the best of it that is left."""
 
-    def fit(self, vectors, groups, *, texts=None):
-        self.seen_ = len(vectors)
+    def fit(self, X=None, groups=None, *, texts=None):
+        self.seen_ = len(X)
         return self
 
     def order(self, scores, groups, k, *, vectors=None):

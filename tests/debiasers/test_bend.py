@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 from tests.debiasers.making import planted
 from tests.debiasers.speaking import NAMING, D, random_unit, said, texts_of
-from tiltmeter.debiasers.bend import BLOCK, Bend, orthogonal
+from tiltmeter.debiasers.bend import BLOCK, Bend, project_out_each
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Groups
 
@@ -114,8 +114,8 @@ def test_torch_and_numpy_agree() -> None:
 def test_rows_that_others_span_are_harmless() -> None:
     x, rows = random_unit(4), np.stack([random_unit(2, seed=at) for at in range(4)])
     more = np.concatenate([rows, rows[:, :1] + rows[:, 1:], 0 * rows[:, :1]], axis=1)
-    assert np.abs(orthogonal(x, more) - orthogonal(x, rows)).max() < 1e-10
-    assert np.array_equal(orthogonal(x, 0 * rows), x)
+    assert np.abs(project_out_each(x, more) - project_out_each(x, rows)).max() < 1e-10
+    assert np.array_equal(project_out_each(x, 0 * rows), x)
 
 
 def test_forms_come_from_the_table_where_it_has_them() -> None:

@@ -56,7 +56,7 @@ def test_a_label_that_occurs_once_is_left_out() -> None:
 
 def test_keeping_all_changes_nothing() -> None:
     x, groups = planted()
-    assert ClipClip(keep=24).fit(x, groups).map(x) is x
+    assert ClipClip(keep=24).fit(x, groups).transform(x) is x
 
 
 def test_the_dimension_that_tells_goes_first() -> None:
@@ -66,12 +66,12 @@ def test_the_dimension_that_tells_goes_first() -> None:
     x[:, 5] += 0.3 * groups.codes + 0.01 * rng.normal(size=len(x))
     fitted = ClipClip(keep=23).fit(x, groups)
     assert set(range(24)) - set(fitted.kept_.tolist()) == {5}
-    assert fitted.map(x).shape == (600, 23)
-    assert np.allclose(np.linalg.norm(fitted.map(x), axis=1), 1)
+    assert fitted.transform(x).shape == (600, 23)
+    assert np.allclose(np.linalg.norm(fitted.transform(x), axis=1), 1)
     # one map for both towers, so that scores are products of what both kept
     texts = rng.normal(size=(3, 24))
     assert np.allclose(
-        fitted.map_texts(texts, ["a", "b", "c"], lambda some: texts), fitted.map(texts)
+        fitted.map_texts(texts, ["a", "b", "c"], lambda some: texts), fitted.transform(texts)
     )
 
 
@@ -81,5 +81,5 @@ def test_keep_is_a_number_or_a_share() -> None:
     for wrong in (0, 25, -1):
         with pytest.raises(InputError, match="a number from 1 to 24"):
             ClipClip(keep=wrong).fit(x, groups)
-    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 3"):
-        ClipClip(keep=12).fit(x, groups).map(x[:, :3])
+    with pytest.raises(InputError, match="fitted on 24 dimensions; X has 3"):
+        ClipClip(keep=12).fit(x, groups).transform(x[:, :3])

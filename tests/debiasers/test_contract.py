@@ -1,10 +1,12 @@
-"""What every debiaser does, and what a corrected model is."""
+"""The contract of every debiaser, and of a corrected model."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 import json
+import re
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ import tiltmeter as tm  # noqa: E402
 from tests.debiasers.making import InTurns, Nothing, OffPrompts, QueryForms, planted  # noqa: E402
 from tests.debiasers.speaking import texts_of  # noqa: E402
 from tiltmeter.debiasers import DEBIASERS  # noqa: E402
-from tiltmeter.debiasers.debiased import Debiased, lasting  # noqa: E402
+from tiltmeter.debiasers.debiased import Debiased, absolute_spec  # noqa: E402
 from tiltmeter.debiasers.debiaser import Debiaser, GroupTexts, VectorMap  # noqa: E402
 from tiltmeter.debiasers.fitted_rows import FittedRows  # noqa: E402
 from tiltmeter.debiasers.fitting import debias, made_from  # noqa: E402
@@ -41,17 +43,73 @@ def made(request, fusion) -> Debiased:
 
 
 @pytest.mark.parametrize("name", DEBIASERS)
-def test_manners(name: str) -> None:
+def test_a_debiaser_is_a_dataclass_of_its_hyperparameters(name: str) -> None:
     kind = DEBIASERS[name]
     assert kind.kind in ("vectors", "model", "ranking")
-    assert kind.__doc__
+    assert is_dataclass(kind)
+    assert "__init__" not in inspect.getsource(kind)
+    documented = inspect.getdoc(kind).split("Attributes\n---")[0]
+    for parameter in fields(kind):
+        assert re.search(rf"^([\w, ]+, )?{parameter.name}\b", documented, re.MULTILINE)
     bare = kind()
-    if name != "pipeline":  # which calls its settings by another name
-        assert vars(bare) == {k: p.default for k, p in inspect.signature(kind).parameters.items()}
-    assert bare.learned == {}
-    json.dumps(bare.settings)
+    defaults = {k: p.default for k, p in inspect.signature(kind).parameters.items()}
+    assert vars(bare) == bare.get_params() == defaults
+    json.dumps(bare.get_params())
     with pytest.raises(InputError, match="call fit first"):
         bare.check_fitted()
+
+
+@pytest.mark.parametrize("name", DEBIASERS)
+def test_parameters_are_read_and_set_by_name(name: str) -> None:
+    kind = DEBIASERS[name]
+    debiaser = kind()
+    for parameter in kind.param_names():
+        value = object()  # stored as it is: fit checks it, not the constructor
+        assert kind(**{parameter: value}).get_params()[parameter] is value
+        assert debiaser.set_params(**{parameter: value}) is debiaser
+    assert kind(**debiaser.get_params()).get_params() == debiaser.get_params()
+    with pytest.raises(UnknownNameError):
+        debiaser.set_params(no_such_parameter=1)
+
+
+@pytest.mark.parametrize("name", [*MAPS, "pipeline"])
+def test_scikit_learn_can_clone_check_and_chain_it(name: str) -> None:
+    base = pytest.importorskip("sklearn.base")
+    chain = pytest.importorskip("sklearn.pipeline")
+    validation = pytest.importorskip("sklearn.utils.validation")
+    x, groups = planted()
+    methods = (("clip-clip", "leace"),) if name == "pipeline" else ()
+    debiaser = DEBIASERS[name](*methods)
+    fitted = base.clone(debiaser)
+    with pytest.raises(validation.NotFittedError):
+        validation.check_is_fitted(fitted)
+    fitted.fit(x, groups, texts=texts_of())
+    validation.check_is_fitted(fitted)
+    again = base.clone(fitted)
+    assert again.learned == {}
+    assert again.get_params() == fitted.get_params()
+    both = again.fit_transform(x, groups, texts=texts_of())
+    assert np.array_equal(both, fitted.transform(x))
+    if "prompts" not in fitted.needs:
+        steps = chain.make_pipeline(base.clone(fitted))
+        assert np.array_equal(steps.fit(x, groups.codes).transform(x), fitted.transform(x))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_transform_is_refused_before_fit_and_for_other_dimensions(name: str) -> None:
+    x, groups = planted()
+    debiaser = DEBIASERS[name]()
+    for call in (debiaser.transform, debiaser.map_images):
+        with pytest.raises(InputError, match="call fit first"):
+            call(x)
+    with pytest.raises(InputError, match="call fit first"):
+        debiaser.map_texts(x, [""] * len(x), None)
+    debiaser.fit(x, groups, texts=texts_of())
+    with pytest.raises(InputError, match="fitted on 24 dimensions"):
+        debiaser.transform(x[:, :5])
+    assert all(
+        attribute.endswith("_") for attribute in set(vars(debiaser)) - set(debiaser.get_params())
+    )
 
 
 @pytest.mark.parametrize("name", MAPS)
@@ -92,6 +150,10 @@ def test_a_corrected_model_has_the_protocols_of_the_other(made: Debiased, fusion
     assert copy.deepcopy(made).name == made.name
 
 
+def as_json(params: dict) -> dict:
+    return json.loads(json.dumps(params))
+
+
 def scenes():
     return tm.load_data(OTHERS).images[:32]
 
@@ -118,7 +180,7 @@ def test_saved_and_loaded_it_is_the_same_model(made: Debiased, tmp_path: Path) -
     for spec in (str(place), f"debias:{place}"):
         again = tm.load_model(spec)
         assert again.name == made.name
-        assert again.debiaser.settings == made.debiaser.settings
+        assert again.debiaser.get_params() == as_json(made.debiaser.get_params())
         for name, value in made.debiaser.learned.items():
             assert np.array_equal(again.debiaser.learned[name], value), name
         assert np.array_equal(again.encode_images(scenes()), made.encode_images(scenes()))
@@ -229,10 +291,10 @@ def test_a_pipeline_fits_each_part_on_what_the_others_leave() -> None:
     second = DEBIASERS["leace"]().fit(first.map_images(x), groups)
     assert np.array_equal(made.map_images(x), second.map_images(first.map_images(x)))
     texts = x[:3]
-    assert np.array_equal(made.map_texts(texts, ["a"] * 3, None), first.map(texts))
+    assert np.array_equal(made.map_texts(texts, ["a"] * 3, None), first.transform(texts))
     with pytest.raises(UnknownNameError, match="unknown setting"):
         made_from("clip-clip+leace", {"keep": "20"})
-    with pytest.raises(InputError, match="only maps stand in a pipeline"):
+    with pytest.raises(InputError, match="fairvlp is not a vector map"):
         made_from("leace+fairvlp", {}).fit(x, groups)
     with pytest.raises(InputError, match="two methods or more"):
         DEBIASERS["pipeline"](["leace"]).fit(x, groups)
@@ -249,9 +311,9 @@ def test_what_debias_refuses(tmp_path: Path, made: Debiased) -> None:
         debias("leace", "testbed:fusion", device="cpu")
     with pytest.raises(UnknownNameError, match="shape"):
         debias("leace", "testbed:fusion", attribute="shap", device="cpu")
-    with pytest.raises(InputError, match="does not know the spec"):
+    with pytest.raises(InputError, match="spec of the model"):
         Debiased(made.model, made.debiaser).save(tmp_path / "x")
-    with pytest.raises(InputError, match="not among the debiasers"):
+    with pytest.raises(InputError, match="not registered"):
         Debiased(made.model, Nothing(), spec="testbed:fusion").save(tmp_path / "x")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/letter.txt").write_text("dear")
@@ -282,10 +344,10 @@ def test_a_spec_is_kept_so_that_it_means_the_same_elsewhere(
     (tmp_path / "weights").mkdir()
     (tmp_path / "mine.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert lasting("hf:weights?revision=x") == f"hf:{tmp_path / 'weights'}?revision=x"
-    assert lasting("python:mine.py:make") == f"python:{tmp_path / 'mine.py'}:make"
-    assert lasting("testbed:fusion") == "testbed:fusion"
-    assert lasting("hf:openai/clip") == "hf:openai/clip"
+    assert absolute_spec("hf:weights?revision=x") == f"hf:{tmp_path / 'weights'}?revision=x"
+    assert absolute_spec("python:mine.py:make") == f"python:{tmp_path / 'mine.py'}:make"
+    assert absolute_spec("testbed:fusion") == "testbed:fusion"
+    assert absolute_spec("hf:openai/clip") == "hf:openai/clip"
 
 
 def test_the_function_has_a_name_of_its_own(embeddings: Path) -> None:

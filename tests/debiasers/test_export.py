@@ -75,7 +75,7 @@ def test_dropped_dimensions(clip, tmp_path: Path) -> None:
     assert network.text_projection.weight.shape == (40, 64)
     assert network.config.projection_dim == 40
     again = tm.load_model(str(place))  # still the corrected model, which remembers
-    assert again.debiaser.settings == made.debiaser.settings
+    assert again.debiaser.get_params() == made.debiaser.get_params()
 
 
 def test_a_projection_of_texts_alone(clip, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_on_the_command_line(clip, tmp_path: Path) -> None:
     call[1] = "leace"
     done = CliRunner().invoke(app, [*call, str(tmp_path / "affine")])
     assert isinstance(done.exception, InputError)
-    assert "is kept: tiltmeter audit" in str(done.exception)
+    assert "is saved: tiltmeter audit" in str(done.exception)
     assert tm.load_model(str(tmp_path / "affine")).name.endswith("+leace")
     done = CliRunner().invoke(
         app, ["debias", "leace", "testbed:dual", "--export", "hf", "--out", "x"]

@@ -18,7 +18,7 @@ from tests.models import test_albef, tiny, tiny_fused  # noqa: E402
 from tiltmeter.datasets.roles import Captions  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fairvlp import VARIANTS, FairVLP  # noqa: E402
-from tiltmeter.debiasers.utility_cost import masked_hits, prices, recall  # noqa: E402
+from tiltmeter.debiasers.utility_cost import masked_hits, recall, utility_changes  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.models.trainable import hidden_logprobs, network_of  # noqa: E402
 from tiltmeter.models.weights import weights_hash  # noqa: E402
@@ -58,7 +58,7 @@ def test_losses_are_those_of_the_slow_way(kind: str, variant: str) -> None:
     model, captions = tm.load_model(f"testbed:{kind}"), data(40)
     method = FairVLP(variant, images="edited", mask=0.3, **OWN)
     work = objective(model, method, captions)
-    drawn = work.draw(np.arange(40), np.random.default_rng(1))
+    drawn = work.mask_rows(np.arange(40), np.random.default_rng(1))
     found = work.losses(drawn, slice(0, 40))
     pixels, others = model.pixels(captions.images), model.pixels(redrawn(captions))
     mlm, mlm_cf, kl, masks, compared = 0.0, 0.0, 0.0, 0, 0
@@ -66,11 +66,11 @@ def test_losses_are_those_of_the_slow_way(kind: str, variant: str) -> None:
         answer = torch.tensor(drawn.answers[row])
         if not len(answer):
             continue
-        p = model.mask_logprobs(pixels[row : row + 1], [drawn.hidden[row]])[0]
+        p = model.mask_logprobs(pixels[row : row + 1], [drawn.masked[row]])[0]
         p = p.detach()
         mlm -= float(p[torch.arange(len(answer)), answer].sum())
         masks += len(answer)
-        text = drawn.others[row]
+        text = drawn.counterfactual[row]
         if text is not None:
             shown = others if variant != "language" else pixels
             q = model.mask_logprobs(shown[row : row + 1], [text])[0].detach()
@@ -78,8 +78,8 @@ def test_losses_are_those_of_the_slow_way(kind: str, variant: str) -> None:
             kl += float((p.exp() * (p - q)).sum())
             compared += len(answer)
             swapped = [PAIRS[0][1 - PAIRS[0].index(w)] if w in PAIRS[0] else w
-                       for w in drawn.hidden[row].split()]  # fmt: skip
-            assert text.split() == (drawn.hidden[row].split() if variant == "vision" else swapped)
+                       for w in drawn.masked[row].split()]  # fmt: skip
+            assert text.split() == (drawn.masked[row].split() if variant == "vision" else swapped)
     assert compared > 5
     found = {name: loss.detach() for name, loss in found.items()}
     assert float(found["mask"]) == pytest.approx(mlm / masks, rel=1e-4)
@@ -94,7 +94,7 @@ def test_losses_are_those_of_the_slow_way(kind: str, variant: str) -> None:
 def test_parts_of_a_batch_add_up(fusion: Any) -> None:
     captions = data(32)
     work = objective(fusion, FairVLP("both", images="edited", **OWN), captions)
-    drawn = work.draw(np.arange(32), np.random.default_rng(1))
+    drawn = work.mask_rows(np.arange(32), np.random.default_rng(1))
     whole = work.losses(drawn, slice(0, 32))
     parts = [work.losses(drawn, slice(at, at + 8)) for at in range(0, 32, 8)]
     for name in ("mask", "mask, counterfactual", "divergence"):
@@ -106,7 +106,7 @@ def test_captions_without_a_word_to_hide_are_left_to_the_other_losses(fusion: An
     captions = data(16)
     texts = tuple("a photo of a person" if at < 8 else one for at, one in enumerate(captions.texts))
     work = objective(fusion, FairVLP("both", **OWN), replace(captions, texts=texts))
-    drawn = work.draw(np.arange(16), np.random.default_rng(0))
+    drawn = work.mask_rows(np.arange(16), np.random.default_rng(0))
     assert set(work.losses(drawn, slice(0, 8))) == {"match", "contrast"}
     assert "mask" in work.losses(drawn, slice(8, 16))
 
@@ -114,10 +114,10 @@ def test_captions_without_a_word_to_hide_are_left_to_the_other_losses(fusion: An
 def test_the_bias_word_is_never_hidden_where_predictions_are_compared(fusion: Any) -> None:
     method = FairVLP("both", mask=0.3, **{**OWN, "hide_bias": True})
     work = objective(fusion, method, data(300))
-    drawn = work.draw(np.arange(300), np.random.default_rng(0))
+    drawn = work.mask_rows(np.arange(300), np.random.default_rng(0))
     nouns = {fusion.pieces(word)[0] for word in PAIRS[0]}
     hidden = [bool(nouns & set(answer)) for answer in drawn.answers]
-    compared = [other is not None for other in drawn.others]
+    compared = [other is not None for other in drawn.counterfactual]
     assert sum(hidden) > 20
     assert sum(compared) > 20
     assert not any(a and b for a, b in zip(hidden, compared, strict=True))
@@ -148,8 +148,8 @@ def test_baselines_change_what_they_say(fusion: Any) -> None:
     rows, plain = np.arange(200), None
     for variant in ("vanilla", "swapping", "edited"):
         work = objective(fusion, FairVLP(variant, **OWN), captions)
-        drawn = work.draw(rows, np.random.default_rng(0))
-        assert all(other is None for other in drawn.others)
+        drawn = work.mask_rows(rows, np.random.default_rng(0))
+        assert all(other is None for other in drawn.counterfactual)
         plain = plain or drawn
         sided = [row for row in rows if drawn.sides[row] is not None]
         changed = [row for row in rows if drawn.texts[row] != plain.texts[row]]
@@ -164,7 +164,7 @@ def test_dropout_is_put_in_and_taken_out(fusion: Any) -> None:
     method = FairVLP("dropout", dropout=0.5, steps=1, batch=8, **OWN).fit(fusion, captions)
     plain = FairVLP("vanilla", steps=1, batch=8, **OWN).fit(fusion, captions)
     assert method.log_[0]["mask"] != plain.log_[0]["mask"]
-    made = method.edited(fusion)
+    made = method.apply(fusion)
     texts, shown = ["The ball is [MASK]"] * 4, captions.images[np.arange(4)]
     assert np.array_equal(made.mask_logprobs(shown, texts), made.mask_logprobs(shown, texts))
     assert not made.network._forward_hooks
@@ -193,17 +193,17 @@ def test_a_killed_training_reaches_the_same_weights(fusion: Any, tmp_path: Path)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        FairVLP("both", **settings).fit(fusion, data(), place=tmp_path, progress=killed)
+        FairVLP("both", **settings).fit(fusion, data(), checkpoints=tmp_path, progress=killed)
     begun: list[float] = []
     again = FairVLP("both", **settings).fit(
-        fusion, data(), place=tmp_path, progress=lambda what, share: begun.append(share)
+        fusion, data(), checkpoints=tmp_path, progress=lambda what, share: begun.append(share)
     )
     assert begun == [0.6, 0.8, 1.0]  # two steps were kept
     assert again.log_ == whole.log_
     for name, weight in whole.weights_.items():
         assert torch.equal(weight, again.weights_[name]), name
     with pytest.raises(InputError, match="another training"):
-        FairVLP("vision", **settings).fit(fusion, data(), place=tmp_path)
+        FairVLP("vision", **settings).fit(fusion, data(), checkpoints=tmp_path)
 
 
 WORDS = ["a photo of the man", "the woman is smart", "a woman in the picture", "the man is a nurse",
@@ -281,23 +281,23 @@ def test_what_it_refuses(fusion: Any) -> None:
         FairVLP(**few).fit(tm.load_model("testbed:dual"), captions)
     with pytest.raises(InputError, match="--data captions=SPEC"):
         FairVLP(**few).fit(fusion, replace(captions, images=None))
-    with pytest.raises(InputError, match="alpha lies between 0 and 1"):
+    with pytest.raises(InputError, match="alpha and mask must be between 0 and 1"):
         FairVLP(alpha=1.5, **few).fit(fusion, captions)
-    with pytest.raises(InputError, match="an edited picture for each of 16"):
+    with pytest.raises(InputError, match="an edited image for each of 16"):
         FairVLP("edited", **few).fit(fusion, captions)
     with pytest.raises(InputError, match="'woman' is not in the vocabulary"):
         FairVLP(steps=1, batch=8).fit(fusion, captions)
     with pytest.raises(InputError, match="nothing to swap"):
         FairVLP(**few).fit(fusion, replace(captions, texts=("a photo of a nurse",) * 16))
-    with pytest.raises(InputError, match="cannot be parted evenly"):
+    with pytest.raises(InputError, match="cannot be divided"):
         FairVLP(accumulate=3, **few).fit(fusion, captions)
     assert set(VARIANTS) >= {"both", "vision", "language", "vanilla", "swapping", "dropout"}
 
 
 def test_the_price_of_nothing_is_nothing(fusion: Any) -> None:
     held = data(100, seed=5, targets=0.0)
-    found = {one.metric: one for one in prices(fusion, fusion, held, pairs=PAIRS,
-                                               spared=frame_words())}  # fmt: skip
+    found = {one.metric: one for one in utility_changes(fusion, fusion, held, pairs=PAIRS,
+                                                        spared=frame_words())}  # fmt: skip
     assert found["masked accuracy"].n == 100
     for one in found.values():
         assert one.change == 0
@@ -358,7 +358,7 @@ def test_a_short_training_lowers_the_bias_that_vanilla_training_keeps(fusion: An
     before = mean_bias(fusion, shown, others)
     found = {
         variant: mean_bias(
-            FairVLP(variant, **short).fit(fusion, captions).edited(fusion), shown, others
+            FairVLP(variant, **short).fit(fusion, captions).apply(fusion), shown, others
         )
         for variant in ("vanilla", "both")
     }

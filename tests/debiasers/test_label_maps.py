@@ -11,9 +11,9 @@ pytest.importorskip("sklearn")
 
 from tests.debiasers.making import planted
 from tiltmeter.debiasers.debiaser import GroupTexts
-from tiltmeter.debiasers.fairerclip import FairerClip, _centred, _dependence, lifted
+from tiltmeter.debiasers.fairerclip import FairerClip, _centred, _dependence, fourier_features
 from tiltmeter.debiasers.inlp import Inlp, Spd
-from tiltmeter.debiasers.learners import doubtful, two_parts
+from tiltmeter.debiasers.learners import low_confidence, split_rows
 from tiltmeter.debiasers.sfid import Sfid
 from tiltmeter.errors import InputError, UnknownNameError
 
@@ -45,7 +45,7 @@ def on_axes(n: int = 2000, d: int = 24, seed: int = 0) -> tuple[np.ndarray, np.n
 
 def test_sfid_without_dimensions_changes_nothing_to_the_bit() -> None:
     x, groups = planted()
-    assert Sfid(dims=0).fit(x, groups).map(x) is x
+    assert Sfid(dims=0).fit(x, groups).transform(x) is x
 
 
 def test_sfid_is_that_of_the_slow_way() -> None:
@@ -62,10 +62,10 @@ def test_sfid_is_that_of_the_slow_way() -> None:
     sure = (votes / votes.sum(axis=1, keepdims=True)).max(axis=1)
     low = x[sure < 0.7]
     assert 10 < len(low) < 290
-    assert made.doubtful_ == len(low)
+    assert made.n_low_confidence_ == len(low)
     dims = np.sort(np.argsort(forest.feature_importances_)[-4:])
     assert made.replaced_.tolist() == dims.tolist()
-    for before, after in zip(x[:5], made.map(x[:5]), strict=True):
+    for before, after in zip(x[:5], made.transform(x[:5]), strict=True):
         whole = [low[:, at].mean() if at in dims else before[at] for at in range(10)]
         assert np.allclose(after, np.array(whole) / np.linalg.norm(whole), atol=1e-12)
 
@@ -81,7 +81,7 @@ def test_sfid_works_where_an_attribute_lies_on_axes_and_not_where_it_does_not() 
         made = Sfid(dims=3).fit(fit, codes[:1000])
         if name == "axes":
             assert made.replaced_.tolist() == [3, 7, 11]
-        for what, of in (("", made.map), (", imputed only", made.impute)):
+        for what, of in (("", made.transform), (", imputed only", made.impute)):
             left[name + what] = readable(of(fit), codes[:1000], of(test), codes[1000:])
     assert left["axes, imputed only"] < 0.55
     assert left["turned, imputed only"] > 0.65
@@ -93,23 +93,23 @@ def test_sfid_refuses() -> None:
     for wrong in (25, -1):
         with pytest.raises(InputError, match="a number from 0 to 24"):
             Sfid(dims=wrong, trees=5).fit(x, groups)
-    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 3"):
-        Sfid(trees=20).fit(x, groups).map(x[:, :3])
+    with pytest.raises(InputError, match="fitted on 24 dimensions; X has 3"):
+        Sfid(trees=20).fit(x, groups).transform(x[:, :3])
     with pytest.raises(UnknownNameError, match="did you mean 'images'"):
         Sfid(towers="image").fit(x, groups)
 
 
 def test_where_nobody_is_in_doubt_the_bar_is_raised() -> None:
     sure = np.linspace(0.8, 1.0, 50)
-    rows, bar = doubtful(sure, 0.7)
+    rows, bar = low_confidence(sure, 0.7)
     assert rows.tolist() == list(range(10))
     assert bar == sure[9]
-    assert doubtful(np.r_[np.full(20, 0.6), sure], 0.7)[1] == 0.7
+    assert low_confidence(np.r_[np.full(20, 0.6), sure], 0.7)[1] == 0.7
 
 
 def test_parts_keep_every_group_and_share_no_row() -> None:
     labels = np.r_[np.zeros(40, int), np.ones(8, int), 2]
-    learn, judge = two_parts(labels, 0.25, seed=1)
+    learn, judge = split_rows(labels, 0.25, seed=1)
     assert sorted([*learn, *judge]) == list(range(49))
     assert np.bincount(labels[judge], minlength=3).tolist() == [10, 2, 0]
 
@@ -126,7 +126,7 @@ def test_inlp_is_a_projection_whose_last_probe_is_at_chance() -> None:
     assert np.abs(made.project(once) - once).max() < 1e-12
     assert readable(fit, groups.codes, test, others.codes) > 0.95
     assert readable(once, groups.codes, made.project(test), others.codes) < 0.56
-    mapped = made.map(fit), made.map(test)
+    mapped = made.transform(fit), made.transform(test)
     assert readable(mapped[0], groups.codes, mapped[1], others.codes) < 0.58
     judged = round(0.25 * len(fit))
     assert made.accuracy_[0] > 0.95
@@ -141,7 +141,7 @@ def test_inlp_of_one_round_after_the_other() -> None:
 
     x, groups = planted(400, 8, groups=2)
     made = Inlp(rounds=3, seed=2).fit(x, groups)
-    learn, _ = two_parts(groups.codes, 0.25, 2)
+    learn, _ = split_rows(groups.codes, 0.25, 2)
     rest = x[learn] - x[learn].mean(axis=0)
     rest = rest / np.sqrt((rest**2).mean())
     whole = np.eye(8)
@@ -159,13 +159,13 @@ def test_inlp_of_many_groups_takes_one_direction_less_than_groups_a_round() -> N
     assert Inlp(rounds=1).fit(fit, groups).basis_.shape[1] == 3
     made = Inlp().fit(fit, groups)
     assert readable(fit, groups.codes, test, others.codes) > 0.9
-    assert readable(made.map(fit), groups.codes, made.map(test), others.codes) < 0.35
+    assert readable(made.transform(fit), groups.codes, made.transform(test), others.codes) < 0.35
 
 
 def test_nothing_taken_away_changes_nothing_to_the_bit() -> None:
     x, groups = planted()
-    assert Inlp(rounds=0).fit(x, groups).map(x) is x
-    assert Spd(rank=0).fit(x, groups).map(x) is x
+    assert Inlp(rounds=0).fit(x, groups).transform(x) is x
+    assert Spd(rank=0).fit(x, groups).transform(x) is x
     for wrong in (Inlp(rounds=-1), Spd(rank=-1)):
         with pytest.raises(InputError, match="must be 0 or more; got -1"):
             wrong.fit(x, groups)
@@ -184,12 +184,12 @@ def test_spd_puts_one_value_on_the_directions_and_leaves_the_rest() -> None:
     rest = np.eye(24) - basis @ basis.T
     assert np.abs((after - x) @ rest).max() < 1e-12
     # the value: the mean of held-out samples that the first probe is not sure of
-    learn, judge = two_parts(groups.codes, 0.25, 1)
+    learn, judge = split_rows(groups.codes, 0.25, 1)
     middle = x[learn].mean(axis=0)
     scale = np.sqrt(((x[learn] - middle) ** 2).mean())
     probe = LogisticRegression(max_iter=2000).fit((x[learn] - middle) / scale, groups.codes[learn])
     sure = probe.predict_proba((x[judge] - middle) / scale).max(axis=1)
-    assert made.doubtful_ == (sure < 0.7).sum() > 10
+    assert made.n_low_confidence_ == (sure < 0.7).sum() > 10
     assert np.allclose(on[0], x[judge][sure < 0.7].mean(axis=0) @ basis, atol=1e-9)
 
 
@@ -197,7 +197,7 @@ def test_spd_takes_what_can_be_read_on_other_rows() -> None:
     fit, groups, test, others = halves(groups=2, lean=0.4)
     made = Spd().fit(fit, groups)
     before = readable(fit, groups.codes, test, others.codes)
-    after = readable(made.map(fit), groups.codes, made.map(test), others.codes)
+    after = readable(made.transform(fit), groups.codes, made.transform(test), others.codes)
     assert before > 0.85
     assert after < before - 0.2
 
@@ -208,7 +208,7 @@ def test_texts_stay_unless_both_towers_are_asked_for(kind: type) -> None:
     texts = x[:3]
     assert kind().fit(x, groups).map_texts(texts, ["a", "b", "c"], None) is texts
     both = kind(towers="both").fit(x, groups)
-    assert np.array_equal(both.map_texts(texts, ["a", "b", "c"], None), both.map(texts))
+    assert np.array_equal(both.map_texts(texts, ["a", "b", "c"], None), both.transform(texts))
 
 
 @pytest.mark.parametrize("kind", [Sfid, Inlp, Spd])
@@ -274,7 +274,7 @@ def test_fairerclip_solves_its_eigenproblem() -> None:
     x, y, s = spurious(500, 2)
     method = FairerClip(TARGETS, tau=0.3, gamma=1e-3, kernel="linear")
     ys, ss = _centred(np.eye(2)[y]), _centred(np.eye(2)[s])
-    mean, u = method._tower(x, ys, ss, None, 1)
+    mean, u = method._solve_tower(x, ys, ss, None, 1)
     centred = x - x.mean(axis=0)
     gain = _dependence(centred, ys) - 0.3 / 0.7 * _dependence(centred, ss)
     spread = centred.T @ centred / len(x) + 1e-3 * np.eye(D)
@@ -313,7 +313,7 @@ def test_random_features_make_the_gaussian_kernel() -> None:
     apart = ((x[:, None] - x[None]) ** 2).sum(axis=2)
     sigma2 = 0.5 * np.median(apart[np.triu_indices(30, 1)])
     assert np.abs(see(x) @ see(x).T - np.exp(-apart / (2 * sigma2))).max() < 0.05
-    assert np.array_equal(see(x), lifted(x, width, phase))
+    assert np.array_equal(see(x), fourier_features(x, width, phase))
 
 
 def test_fairerclip_without_targets_is_one_projection() -> None:
@@ -323,11 +323,14 @@ def test_fairerclip_without_targets_is_one_projection() -> None:
     assert basis.shape[1] < 24
     assert np.abs(basis.T @ basis - np.eye(basis.shape[1])).max() < 1e-12
     before = np.abs(fit[groups.codes == 1].mean(0) - fit[groups.codes == 0].mean(0))
-    mapped = made.map(test)
+    mapped = made.transform(test)
     after = np.abs(mapped[others.codes == 1].mean(0) - mapped[others.codes == 0].mean(0))
     assert np.linalg.norm(after) < 0.5 * np.linalg.norm(before)
     whole = FairerClip(tau=0.0).fit(fit, groups)  # nothing to pay for: all is kept
-    assert np.abs(whole.map(test) @ whole.map(test[:3]).T - test @ test[:3].T).max() < 1e-12
+    assert (
+        np.abs(whole.transform(test) @ whole.transform(test[:3]).T - test @ test[:3].T).max()
+        < 1e-12
+    )
 
 
 def test_fairerclip_refuses() -> None:
@@ -336,7 +339,7 @@ def test_fairerclip_refuses() -> None:
         FairerClip(("class 0",)).fit(x, s, texts=CLASSES)
     with pytest.raises(InputError, match="two targets or more"):
         FairerClip(TARGETS).fit(x, s)
-    with pytest.raises(InputError, match="tau lies from 0 to below 1; got 1"):
+    with pytest.raises(InputError, match="tau must be from 0 to below 1; got 1"):
         FairerClip(tau=1).fit(x, s)
     with pytest.raises(InputError, match="no image is nearer to another"):
         FairerClip(("class 1", "again class 1"), kernel="linear").fit(x, s, texts=CLASSES)

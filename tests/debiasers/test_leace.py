@@ -62,7 +62,7 @@ def test_it_is_idempotent_and_of_full_rank_less_groups() -> None:
     leace = Leace().fit(x, labels)
     once = leace.erase(x)
     assert np.abs(leace.erase(once) - once).max() < 1e-10
-    assert leace.read_.shape[0] == 2
+    assert leace.proj_right_.shape[0] == 2
     assert np.linalg.matrix_rank(once - once.mean(0), tol=1e-8) == x.shape[1] - 2
 
 
@@ -115,9 +115,9 @@ def test_what_it_refuses() -> None:
     with pytest.raises(UnknownNameError, match="images"):
         Leace(towers="image").fit(x, labels)
     with pytest.raises(InputError, match="call fit first"):
-        Leace().map(x)
-    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 5"):
-        Leace().fit(x, labels).map(x[:, :5])
+        Leace().transform(x)
+    with pytest.raises(InputError, match="fitted on 24 dimensions; X has 5"):
+        Leace().fit(x, labels).transform(x[:, :5])
 
 
 @pytest.mark.parametrize("shrink", [0.01, 0.3, 1.0])

@@ -15,7 +15,7 @@ from tests.debiasers.making import planted  # noqa: E402
 from tests.models import tiny_dual  # noqa: E402
 from tests.random_clip import random_clip  # noqa: E402
 from tiltmeter import stimuli  # noqa: E402
-from tiltmeter.debiasers.adversary import Adversary, AdversaryConfig  # noqa: E402
+from tiltmeter.debiasers.adversary import Adversary, alternate  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fitting import debias  # noqa: E402
 from tiltmeter.debiasers.prompt_array import PromptArray  # noqa: E402
@@ -115,10 +115,10 @@ def test_tokens_stand_where_they_should(name: str, place: str, request) -> None:
     texts = [*TEXTS, LONG if name == "dual" else "good person " * 40]
     with torch.no_grad():
         wanted = torch.stack([by_hand(model, text, tokens, place) for text in texts])
-    found = method.edited(model).encode_texts(texts)
+    found = method.apply(model).encode_texts(texts)
     assert np.abs(found - wanted.numpy()).max() < 2e-6
     assert np.abs(found - model.encode_texts(texts)).max() > 0.01
-    assert len(tower_of(model, place, 2).lay(texts).ids[0]) <= (16 if name == "dual" else 77)
+    assert len(tower_of(model, place, 2).tokenize(texts).ids[0]) <= (16 if name == "dual" else 77)
 
 
 @pytest.mark.parametrize("kind", ["clip", "metaclip", "siglip2"])
@@ -136,7 +136,7 @@ def test_a_token_that_is_a_word_is_that_word(kind: str, tmp_path: Path) -> None:
         ("appended", f"{{}}{2 * word}"),
     ):
         method = PromptArray(place=place, start="a", variant="adversarial", epochs=0).fit(model)
-        found = method.edited(model).encode_texts(["a man", "a woman or a man"])
+        found = method.apply(model).encode_texts(["a man", "a woman or a man"])
         wanted = model.encode_texts([written.format(x) for x in ("a man", "a woman or a man")])
         assert np.abs(found - wanted).max() < 2e-6
 
@@ -147,7 +147,7 @@ def test_no_tokens_change_nothing_to_the_bit(name: str, place: str, request) -> 
     model = request.getfixturevalue(name)
     x, groups = planted(64, 96 if name == "dual" else 64, groups=2)
     method = PromptArray(tokens=0, place=place, variant="adversarial", **QUICK)
-    same = method.fit(model, vectors=x, groups=groups).edited(model)
+    same = method.fit(model, vectors=x, groups=groups).apply(model)
     assert np.array_equal(same.encode_texts(TEXTS), model.encode_texts(TEXTS))
     assert method.tokens_.shape[0] == 0
 
@@ -173,7 +173,7 @@ def test_only_what_should_learn_learns(tune: str, expected: set[str], dual, pair
     )  # fmt: skip
     assert weights_hash(dual.network) == before
     assert np.abs(method.tokens_ - first).max() > 1e-3
-    made = method.edited(dual)
+    made = method.apply(dual)
     was = dict(dual.network.named_parameters())
     moved = {n for n, w in made.network.named_parameters() if not torch.equal(w, was[n])}
     chosen = {n for n in was if any(n == one or n.startswith(f"{one}.") for one in expected)}
@@ -197,7 +197,7 @@ def test_parts_of_clip_by_name(clip) -> None:
     }  # fmt: skip
     with pytest.raises(UnknownNameError, match="did you mean 'text'"):
         tuned_parts(clip.network, "texts")
-    with pytest.raises(InputError, match="give 1 to 4"):
+    with pytest.raises(InputError, match="use 1 to 4"):
         tuned_parts(clip.network, "text:9")
 
 
@@ -242,8 +242,8 @@ def test_the_adversary_is_the_papers() -> None:
 
 
 def test_turns() -> None:
-    course = AdversaryConfig(epochs=3, warmup=2, block=4, batch=10, seed=1)
-    turns = list(course.turns(95, adversarial=True))
+    config = {"epochs": 3, "warmup": 2, "block": 4, "batch": 10, "seed": 1}
+    turns = alternate(95, **config, adversarial=True)
     assert [epoch for epoch, _, _ in turns] == [e for e in range(-2, 3) for _ in range(10)]
     for epoch in range(-2, 3):
         rows = np.concatenate([rows for e, rows, _ in turns if e == epoch])
@@ -251,7 +251,7 @@ def test_turns() -> None:
     models = [one for e, _, one in turns if e >= 0]
     assert not any(one for e, _, one in turns if e < 0)
     assert models == [at // 4 % 2 == 0 for at in range(30)]
-    alone = list(course.turns(95, adversarial=False))
+    alone = alternate(95, **config, adversarial=False)
     assert all(one for _, _, one in alone)
     assert len(alone) == sum(models)  # as many steps of the model in every variant
 
@@ -267,6 +267,31 @@ def test_same_seed_same_bytes(dual, figures, pairs) -> None:
     assert first.tokens_.tobytes() == again.tokens_.tobytes()
     assert first.log_ == again.log_
     assert first.tokens_.tobytes() != other.tokens_.tobytes()
+
+
+def test_a_killed_training_reaches_the_same_tokens(dual, figures, pairs, tmp_path: Path) -> None:
+    x, groups, _ = figures[0]
+    data = {"vectors": x[:256], "groups": groups[:256]}
+    settings = {**QUICK, "epochs": 3, "batch": 64, "checkpoint": 3}
+    whole = PromptArray(**settings).fit(dual, pairs, **data)
+
+    def killed(what: str, share: float) -> None:
+        if share > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        PromptArray(**settings).fit(dual, pairs, **data, checkpoints=tmp_path, progress=killed)
+    shares: list[float] = []
+    for _ in range(2):  # resumed, and then nothing is left to train
+        shares.clear()
+        again = PromptArray(**settings).fit(
+            dual, pairs, **data, checkpoints=tmp_path, progress=lambda what, s: shares.append(s)
+        )
+        assert again.tokens_.tobytes() == whole.tokens_.tobytes()
+        assert (again.log_, again.kept_) == (whole.log_, whole.kept_)
+    assert shares == [0.0]
+    with pytest.raises(InputError, match="another training"):
+        PromptArray(**settings, seed=1).fit(dual, pairs, **data, checkpoints=tmp_path)
 
 
 def bias(model, images, groups) -> float:
@@ -291,14 +316,14 @@ def test_bias_was_there_and_falls_on_other_figures(dual, figures, trained) -> No
     before = bias(dual, x, groups)
     assert before > 0.7
     for method in trained.values():
-        assert bias(method.edited(dual), x, groups) < 0.75 * before
+        assert bias(method.apply(dual), x, groups) < 0.75 * before
 
 
 def test_itc_keeps_more_utility(dual, trained) -> None:
     """The paper's finding, on captions that nobody has seen."""
     held = captioned(World.plant(), 400, np.random.default_rng(11))
     found = {
-        name: recall(method.edited(dual), held, k=(5,))["text to image"].mean()
+        name: recall(method.apply(dual), held, k=(5,))["text to image"].mean()
         for name, method in trained.items()
     }
     before = recall(dual, held, k=(5,))["text to image"].mean()
@@ -326,7 +351,7 @@ def test_the_epoch_of_the_least_bias_is_kept(trained, dual, figures) -> None:
     for method in trained.values():
         by_epoch = {one["epoch"]: one["bias"] for one in method.log_ if "bias" in one}
         assert by_epoch[method.kept_] == min(by_epoch.values()) < max(by_epoch.values())
-        scores = method.edited(dual).encode_texts(texts) @ x.T
+        scores = method.apply(dual).encode_texts(texts) @ x.T
         found = METRICS["ndkl"](scores, groups, target="prior").mean()
         assert found == pytest.approx(by_epoch[method.kept_], abs=1e-3)
 
@@ -338,7 +363,7 @@ def test_l2_pulls_to_the_texts_as_they_were(dual, figures) -> None:
     for l2 in (0.0, 100.0):
         course = {"variant": "adversarial", "epochs": 4, "warmup": 2, "l2": l2, "batch": 64}
         method = PromptArray(**course, learning_rate=5e-3).fit(dual, vectors=x, groups=groups)
-        moved = method.edited(dual).encode_texts(texts) - dual.encode_texts(texts)
+        moved = method.apply(dual).encode_texts(texts) - dual.encode_texts(texts)
         away[l2] = float((moved**2).sum())
     assert away[100.0] < 0.7 * away[0.0]
 
@@ -371,7 +396,7 @@ def test_on_a_clip_of_transformers(clip, tmp_path: Path) -> None:
     assert method.log_[-1]["adversary's loss"] > method.log_[19]["adversary's loss"]
     place = Debiased(clip, method, spec=f"hf:{clip.name}").save(tmp_path / "fair")
     again = tm.load_model(str(place))
-    assert np.array_equal(again.encode_texts(TEXTS), method.edited(clip).encode_texts(TEXTS))
+    assert np.array_equal(again.encode_texts(TEXTS), method.apply(clip).encode_texts(TEXTS))
 
 
 def test_mixed_precision_learns_nearly_the_same(clip) -> None:

@@ -11,7 +11,7 @@ import pytest
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
 from tiltmeter.debiasers.debiased import Debiased
-from tiltmeter.debiasers.mpr import Mpr, by_counts
+from tiltmeter.debiasers.mpr import Mpr, solve_by_counts
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics import METRICS
@@ -136,8 +136,8 @@ def test_mpr_never_beats_its_bound(seed: int) -> None:
     scores = rng.normal(size=13) + codes
     rho = float(rng.choice([0.2, 0.4, 0.7]))
     made = Mpr(rho=rho).fit(np.ones((90, 2)), Groups(np.arange(90) % 3, groups.names))
-    x = made.seen(groups, None, 13)
-    chosen = made.chosen(scores, x, 5)
+    x = made.item_features(groups, None, 13)
+    chosen = made.select(scores, x, 5)
     assert len(set(chosen.items.tolist())) == 5
     assert scores[chosen.items].sum() <= chosen.bound + 1e-9
     assert chosen.bound <= np.sort(scores)[-5:].sum() + 1e-9
@@ -157,12 +157,12 @@ def test_two_multipliers_solve_the_same_programme_as_cuts(
     monkeypatch.setattr("tiltmeter.debiasers.mpr.SLACK", 1e-5)
     scores, labels = tilted(200, groups)
     made = Mpr(rho=rho, cuts=300).fit(np.ones((200, 2)), labels)
-    x = made.seen(labels, None, 200)
+    x = made.item_features(labels, None, 200)
     for row in scores[:2]:
         top = np.zeros(200)
         top[np.argsort(-row)[:30]] = 1
-        weights, bound, _, _ = by_counts(row, labels.codes, made.mean_, top, rho)
-        slow = made.by_cuts(row, x, top)
+        weights, bound, _, _ = solve_by_counts(row, labels.codes, made.mean_, top, rho)
+        slow = made.solve_by_cuts(row, x, top)
         assert weights.sum() == pytest.approx(30, abs=1e-8)
         assert bound == pytest.approx(slow[1], abs=1e-5)
         assert bound < row @ top - 0.01  # it does bind
@@ -188,11 +188,13 @@ def test_where_nothing_is_near_enough_the_nearest_is_shown() -> None:
     scores, _ = tilted(60)
     groups = Groups(np.r_[np.zeros(55, int), np.ones(5, int)], ("a", "b"))
     made = Mpr(rho=0.01).fit(np.ones((40, 2)), Groups(np.arange(40) % 2, ("a", "b")))
-    chosen = made.chosen(scores[0], made.seen(groups, None, 60), 20)
+    chosen = made.select(scores[0], made.item_features(groups, None, 60), 20)
     assert groups.codes[chosen.items].sum() == 5  # all there are, of the 10 that it takes
     assert chosen.rho == pytest.approx(0.5, abs=1e-4) == chosen.mpr
     slow = Mpr(rho=0.01, ridge=1e-12).fit(np.ones((40, 2)), Groups(np.arange(40) % 2, ("a", "b")))
-    assert slow.chosen(scores[0], slow.seen(groups, None, 60), 20).mpr == pytest.approx(0.5)
+    assert slow.select(scores[0], slow.item_features(groups, None, 60), 20).mpr == pytest.approx(
+        0.5
+    )
 
 
 @pytest.mark.parametrize("functions", ["linear", "trees"])
@@ -211,7 +213,7 @@ def test_mpr_on_vectors_asks_for_no_labels_of_the_items(functions: str) -> None:
     after = codes[:300][made.order(scores, None, 60, vectors=x[:300])[0]].mean()
     assert before > 0.95
     assert after < 0.75
-    chosen = made.chosen(scores[0], x[:300], 60)
+    chosen = made.select(scores[0], x[:300], 60)
     assert scores[0][chosen.items].sum() <= chosen.bound + 1e-9
 
 
@@ -222,9 +224,9 @@ def test_mpr_refuses() -> None:
         made.order(scores, None, 5)
     with pytest.raises(InputError, match="reference set has no group 'z'"):
         made.order(scores, Groups(groups.codes, ("a", "z")), 5)
-    with pytest.raises(InputError, match="pass them"):
+    with pytest.raises(InputError, match="needs the vectors"):
         Mpr(features="vectors").fit(np.eye(50), groups).order(scores, None, 5)
-    with pytest.raises(InputError, match="rho and ridge are 0 or more"):
+    with pytest.raises(InputError, match="must be 0 or more"):
         Mpr(rho=-1).fit(np.eye(50), groups)
     with pytest.raises(UnknownNameError, match="features"):
         Mpr(features="label").fit(np.eye(50), groups)

@@ -12,7 +12,7 @@ from tiltmeter.debiasers.difference import Difference
 from tiltmeter.debiasers.orth_cali import OrthCali
 from tiltmeter.debiasers.orth_proj import OrthProj
 from tiltmeter.debiasers.roboshot import RoboShot
-from tiltmeter.debiasers.subspace import without
+from tiltmeter.debiasers.subspace import project_out
 from tiltmeter.errors import InputError, UnknownNameError
 
 ALL = [OrthProj, OrthCali, Difference, ClosedForm, RoboShot]
@@ -21,7 +21,7 @@ X = random_unit(40)
 
 
 def mapped(debiaser, x=X, texts=None):
-    return debiaser.fit(None, None, texts=texts or texts_of()).map(x)
+    return debiaser.fit(None, None, texts=texts or texts_of()).transform(x)
 
 
 def group_means() -> np.ndarray:
@@ -35,9 +35,9 @@ def group_means() -> np.ndarray:
 @pytest.mark.parametrize("kind", [OrthProj, Difference])
 def test_a_projection_is_idempotent(kind) -> None:
     made = kind().fit(None, None, texts=texts_of())
-    once = without(X, made.basis_)
-    assert np.abs(without(once, made.basis_) - once).max() < 1e-12
-    assert np.abs(made.map(made.map(X)) - made.map(X)).max() < 1e-12
+    once = project_out(X, made.basis_)
+    assert np.abs(project_out(once, made.basis_) - once).max() < 1e-12
+    assert np.abs(made.transform(made.transform(X)) - made.transform(X)).max() < 1e-12
     assert np.linalg.matrix_rank(once, tol=1e-8) == D - len(made.basis_)
 
 
@@ -55,14 +55,14 @@ def test_the_difference_subspace_leaves_shared_content_alone() -> None:
     """Every vector keeps as much of what the groups share, and all groups become alike to it."""
     named = group_means()
     made = Difference().fit(None, None, texts=texts_of())
-    left = without(X, made.basis_)
+    left = project_out(X, made.basis_)
     shared = named.mean(axis=0)
     shared -= made.basis_.T @ (made.basis_ @ shared)  # what no difference of groups can tell
     assert np.linalg.norm(shared) > 0.3
     assert np.abs(left @ shared - X @ shared).max() < 1e-12
     assert np.ptp(X @ named.T, axis=1).max() > 0.3
     assert np.ptp(left @ named.T, axis=1).max() < 1e-12
-    off = without(X, OrthProj().fit(None, None, texts=texts_of()).basis_)
+    off = project_out(X, OrthProj().fit(None, None, texts=texts_of()).basis_)
     assert np.abs(off @ shared).max() < 1e-12  # and Orth-Proj takes that away too
     assert len(made.basis_) == 2
 
@@ -94,14 +94,14 @@ def test_the_control_of_orth_cali_has_its_calibration() -> None:
         kind(weight=1000).fit(None, None, texts=texts_of()) for kind in (Difference, OrthCali)
     )
     assert np.array_equal(control.calibration_, other.calibration_)
-    assert np.abs(control.map(X) - mapped(Difference())).max() > 0.01
+    assert np.abs(control.transform(X) - mapped(Difference())).max() > 0.01
 
 
 def test_the_closed_form_solves_its_equation() -> None:
     made = ClosedForm().fit(None, None, texts=texts_of())
     vectors = np.concatenate([X, group_means() + 1e-3 * X[:3]])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    for e, u in zip(vectors, made.map(vectors), strict=True):
+    for e, u in zip(vectors, made.transform(vectors), strict=True):
         inside = made.basis_.T @ (made.basis_ @ e)
         outside = e - inside
         a, o = np.linalg.norm(inside), np.linalg.norm(outside)
@@ -123,15 +123,15 @@ def test_the_closed_form_solves_its_equation() -> None:
 
 def test_the_closed_form_leaves_what_has_nothing_to_lose_or_nothing_else() -> None:
     made = ClosedForm().fit(None, None, texts=texts_of())
-    pure = without(X[:3], made.basis_)
+    pure = project_out(X[:3], made.basis_)
     pure /= np.linalg.norm(pure, axis=1, keepdims=True)
-    assert np.abs(made.map(pure) - pure).max() < 1e-12
+    assert np.abs(made.transform(pure) - pure).max() < 1e-12
     made.basis_ = np.eye(D)[:2]
     exact = np.eye(D)[[3, 0, 1]]  # a = 0; o = 0, twice
-    assert np.array_equal(made.map(exact), exact)
+    assert np.array_equal(made.transform(exact), exact)
     # near a = 0 nothing jumps
     near = exact[:1] + 1e-9 * np.eye(D)[:1]
-    assert np.abs(made.map(near) - exact[:1]).max() < 1e-8
+    assert np.abs(made.transform(near) - exact[:1]).max() < 1e-8
 
 
 def test_the_closed_form_is_the_fairest_of_no_greater_loss() -> None:
@@ -145,10 +145,10 @@ def test_the_closed_form_is_the_fairest_of_no_greater_loss() -> None:
         u = z / np.linalg.norm(z)
         return max((1 - e @ u) / (1 - o), np.linalg.norm(made.basis_ @ u) / a)
 
-    best = worse(made.map(e[None])[0])
+    best = worse(made.transform(e[None])[0])
     rng = np.random.default_rng(0)
     for _ in range(5):
-        start = made.map(e[None])[0] + 0.05 * rng.normal(size=D)
+        start = made.transform(e[None])[0] + 0.05 * rng.normal(size=D)
         assert minimize(worse, start, method="Powell").fun > best - 1e-6
 
 
@@ -174,7 +174,7 @@ def test_roboshot_takes_the_groups_own_pairs_where_none_are_named() -> None:
     assert len(made.helpful_) == 0
     last = said(["the tall one"]) - said(["the broad one"])
     assert np.abs(X @ last.T).max() > 0.1
-    assert np.abs(made.map(X) @ last.T).max() < 1e-12
+    assert np.abs(made.transform(X) @ last.T).max() < 1e-12
 
 
 # nothing changes nothing
@@ -210,14 +210,14 @@ def test_torch_and_numpy_agree_and_gradients_pass(kind) -> None:
     torch = pytest.importorskip("torch")
     made = kind().fit(None, None, texts=texts_of())
     tensor = torch.tensor(X, requires_grad=True)
-    found = made.map(tensor)
-    assert np.abs(found.detach().numpy() - made.map(X)).max() < 1e-12
+    found = made.transform(tensor)
+    assert np.abs(found.detach().numpy() - made.transform(X)).max() < 1e-12
     (found * torch.as_tensor(random_unit(40, seed=1))).sum().backward()
     assert torch.isfinite(tensor.grad).all()
     assert tensor.grad.abs().max() > 0
-    single = made.map(X.astype(np.float32))
+    single = made.transform(X.astype(np.float32))
     assert single.dtype == np.float32
-    assert np.abs(single - made.map(X)).max() < 1e-5
+    assert np.abs(single - made.transform(X)).max() < 1e-5
 
 
 # odd input
@@ -262,16 +262,16 @@ def test_what_they_refuse(kind) -> None:
         with pytest.raises(InputError, match="two groups or more"):
             kind().fit(None, None, texts=texts_of(few))
     with pytest.raises(InputError, match="call fit first"):
-        kind().map(X)
+        kind().transform(X)
     made = kind().fit(None, None, texts=texts_of())
-    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 5"):
-        made.map(X[:, :5])
+    with pytest.raises(InputError, match="fitted on 24 dimensions; X has 5"):
+        made.transform(X[:, :5])
 
 
 def test_settings_that_are_refused() -> None:
     with pytest.raises(InputError, match="0 or more; got -1"):
         OrthProj(rank=-1).fit(None, None, texts=texts_of())
-    with pytest.raises(InputError, match="weight is 0 or more"):
+    with pytest.raises(InputError, match="weight must be 0 or more"):
         OrthCali(weight=-1).fit(None, None, texts=texts_of())
     with pytest.raises(InputError, match="no pairs of texts that should agree"):
         OrthCali().fit(None, None, texts=texts_of(alike=()))

@@ -128,7 +128,7 @@ def test_bend_is_saved_with_its_words_and_references(model, images, tmp_path: Pa
 
 def test_a_pipeline_asks_for_what_its_parts_ask_for(model, images) -> None:
     made = debias("orth-proj+leace", model, images, attribute="shape")
-    assert made.debiaser.parts_[0].basis_.shape[0] == 2
+    assert made.debiaser.steps_[0].basis_.shape[0] == 2
     alone = debias("orth-proj+difference", model, attribute="shape")
     assert alone.debiaser.rows_ is None
 

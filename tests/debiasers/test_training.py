@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,28 +15,34 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from tests.conftest import ROOT  # noqa: E402
-from tiltmeter.debiasers.training import CHECKPOINT, TrainingConfig, train  # noqa: E402
+from tiltmeter.debiasers.training import (  # noqa: E402
+    CHECKPOINT,
+    Objective,
+    TrainingConfig,
+    rows_of_step,
+    train,
+)
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 
 torch.set_num_threads(1)
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 
 
-class Regression:
-    """Least squares with noise on its input, by torch's dice and by NumPy's."""
+class Regression(Objective):
+    """Least squares with noise on its input, by torch's generator and by NumPy's."""
 
     def __init__(self, network: nn.Module, noise: float = 0.1) -> None:
-        self.network, self.noise, self.seen = network, noise, []
+        self.network, self.noise = network, noise
 
-    def draw(self, rows, rng):
-        self.seen.append(rows)
+    def draw(self, step, rng):
+        rows = rows_of_step(step, 16, 40, seed=0)
         return rows, rng.normal(size=(len(rows), 6)).astype(np.float32)
 
     def losses(self, drawn, part):
         rows, noise = drawn[0][part], torch.as_tensor(drawn[1][part])
         x = X[rows] + self.noise * noise
-        dice = self.noise * torch.randn(len(x), 1)
-        away = (self.network(x)[:, 0] - x.sum(dim=1) + dice[:, 0]) ** 2
+        jitter = self.noise * torch.randn(len(x), 1)
+        away = (self.network(x)[:, 0] - x.sum(dim=1) + jitter[:, 0]) ** 2
         found = {"away": away.sum() / len(drawn[0])}
         if part.start == 0:  # not every part has every loss
             found["bias"] = (self.network[0].bias ** 2).sum()
@@ -50,65 +57,63 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
-def trained(course: TrainingConfig, noise: float = 0.1, **how):
+def trained(config: TrainingConfig, noise: float = 0.1, **options):
     net = network()
-    log = train(net, Regression(net, noise), course, rows=40, key="k", **how)
+    log = train(Regression(net, noise), config, key="k", **options)
     return torch.cat([one.detach().ravel() for one in net.parameters()]), log
 
 
-COURSE = TrainingConfig(steps=30, batch=16, learning_rate=1e-2, checkpoint=4, precision="float32")
+CONFIG = TrainingConfig(steps=30, batch=16, learning_rate=1e-2, checkpoint=4, precision="float32")
 
 
 def test_it_learns() -> None:
-    _, log = trained(COURSE)
+    _, log = trained(CONFIG)
     assert log[-1]["away"] < log[0]["away"] / 2
 
 
 @pytest.mark.parametrize("killed_at", [0, 5, 17])
 def test_a_killed_run_reaches_the_same_weights(tmp_path: Path, killed_at: int) -> None:
-    whole, log = trained(COURSE)
-    _, begun = trained(COURSE, place=tmp_path, stop=lambda step: step == killed_at)
+    whole, log = trained(CONFIG)
+    _, begun = trained(CONFIG, checkpoints=tmp_path, stop=lambda step: step == killed_at)
     assert len(begun) == killed_at + 1
     torch.rand(7)  # somebody else rolls the dice in between
-    again, log_again = trained(COURSE, place=tmp_path)
+    again, log_again = trained(CONFIG, checkpoints=tmp_path)
     assert torch.equal(whole, again)
     assert log == log_again
     # it did go on from the checkpoint: a finished one leaves nothing to do
-    assert torch.equal(trained(COURSE, place=tmp_path, stop=lambda step: 1 / 0)[0], whole)
+    assert torch.equal(trained(CONFIG, checkpoints=tmp_path, stop=lambda step: 1 / 0)[0], whole)
 
 
 def test_the_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
-    trained(COURSE, place=tmp_path, stop=lambda step: step == 5)
-    net = network()
+    trained(CONFIG, checkpoints=tmp_path, stop=lambda step: step == 5)
     with pytest.raises(InputError, match="another training"):
-        train(net, Regression(net), COURSE, rows=40, key="other", place=tmp_path)
+        train(Regression(network()), CONFIG, key="other", checkpoints=tmp_path)
     assert (tmp_path / CHECKPOINT).is_file()
 
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_parts_add_up_to_the_whole_batch(parts: int) -> None:
-    whole, _ = trained(COURSE, noise=0.0)
-    course = TrainingConfig(30, 16, parts, 1e-2, checkpoint=4, precision="float32")
-    assert (trained(course, noise=0.0)[0] - whole).abs().max() < 1e-4
+    whole, _ = trained(CONFIG, noise=0.0)
+    config = TrainingConfig(30, 16, parts, 1e-2, checkpoint=4, precision="float32")
+    assert (trained(config, noise=0.0)[0] - whole).abs().max() < 1e-4
 
 
 def test_every_row_comes_once_before_any_comes_again() -> None:
-    course = TrainingConfig(steps=1, batch=16, seed=3)
-    seen = np.concatenate([course.rows(step, 40) for step in range(5)])  # two epochs
+    seen = np.concatenate([rows_of_step(step, 16, 40, seed=3) for step in range(5)])  # two epochs
     assert sorted(seen[:40]) == sorted(seen[40:]) == list(range(40))
     assert list(seen[:40]) != list(seen[40:])
-    assert np.array_equal(course.rows(3, 40), seen[48:64])
-    assert len(course.rows(0, 5)) == 16  # more than there are
+    assert np.array_equal(rows_of_step(3, 16, 40, seed=3), seen[48:64])
+    assert len(rows_of_step(0, 16, 5, seed=3)) == 16  # more than there are
 
 
 def test_seeds_differ() -> None:
     other = TrainingConfig(30, 16, 1, 1e-2, checkpoint=4, precision="float32", seed=1)
-    assert not torch.equal(trained(COURSE)[0], trained(other)[0])
-    assert torch.equal(trained(COURSE)[0], trained(COURSE)[0])
+    assert not torch.equal(trained(CONFIG)[0], trained(other)[0])
+    assert torch.equal(trained(CONFIG)[0], trained(CONFIG)[0])
 
 
 def test_what_it_refuses() -> None:
-    with pytest.raises(InputError, match="cannot be parted evenly into 3"):
+    with pytest.raises(InputError, match="cannot be divided into 3"):
         trained(TrainingConfig(steps=1, batch=16, accumulate=3))
     with pytest.raises(InputError, match="steps must be 1 or more"):
         trained(TrainingConfig(steps=0, batch=16))
@@ -118,7 +123,7 @@ def test_what_it_refuses() -> None:
 
 def test_progress_tells_losses_and_time_left() -> None:
     told = []
-    trained(COURSE, progress=lambda what, share: told.append((what, share)))
+    trained(CONFIG, progress=lambda what, share: told.append((what, share)))
     assert len(told) == 30
     assert told[-1][1] == 1.0
     assert told[-1][0].startswith("away ")
@@ -127,9 +132,8 @@ def test_progress_tells_losses_and_time_left() -> None:
 
 WORKER = """
 import os, sys, torch
-from tests.debiasers.test_training import COURSE, Course, trained
-course = Course(30, 16, 1, 1e-2, checkpoint=4, precision="float32")
-weights, log = trained(course, noise=0.0)
+from tests.debiasers.test_training import CONFIG, trained
+weights, log = trained(CONFIG, noise=0.0)
 torch.save(weights, f"{sys.argv[1]}/{os.environ['RANK']}.pt")
 """
 
@@ -140,10 +144,11 @@ def test_two_processes_reach_what_one_does(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29533",
          str(tmp_path / "worker.py"), str(tmp_path)],
-        check=True, cwd=ROOT, env={**__import__("os").environ, "PYTHONPATH": str(ROOT)},
+        check=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True,
     )  # fmt: skip
-    whole, log = trained(COURSE, noise=0.0)
+    whole, log = trained(CONFIG, noise=0.0)
     assert set(log[0]) == {"away", "bias"}
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert torch.equal(first, second)

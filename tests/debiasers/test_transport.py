@@ -10,7 +10,7 @@ pytest.importorskip("sklearn")
 
 from tests.debiasers.making import planted
 from tiltmeter.debiasers.leace import Leace
-from tiltmeter.debiasers.transport import FEWEST, Transport, carried
+from tiltmeter.debiasers.transport import FEWEST, Transport, barycentre_maps
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.ranking import max_skew
 from tiltmeter.types import Groups
@@ -66,7 +66,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 def test_all_are_carried_to_one_covariance(count: int) -> None:
     some = covariances(count)
     shares = np.arange(1.0, count + 1) / np.arange(1.0, count + 1).sum()
-    maps = carried(some, shares)
+    maps = barycentre_maps(some, shares)
     after = [a @ c @ a for a, c in zip(maps, some, strict=True)]
     assert np.ptp(some, axis=0).max() > 0.3  # they differed
     assert np.ptp(after, axis=0).max() < 1e-6
@@ -84,13 +84,13 @@ def test_two_meet_on_the_line_between_them() -> None:
     root = np.real(sqrtm(first))
     inverse = np.linalg.inv(root)
     whole = inverse @ np.real(sqrtm(root @ second @ root)) @ inverse
-    maps = carried([first, second], np.array([0.7, 0.3]))
+    maps = barycentre_maps([first, second], np.array([0.7, 0.3]))
     assert np.abs(maps[0] - (0.7 * np.eye(5) + 0.3 * whole)).max() < 1e-6
 
 
 def test_no_other_meeting_place_is_nearer() -> None:
     some, shares = covariances(3), np.array([0.5, 0.3, 0.2])
-    maps = carried(some, shares)
+    maps = barycentre_maps(some, shares)
     there = maps[0] @ some[0] @ maps[0]
 
     def moved(place: np.ndarray) -> float:
@@ -131,9 +131,9 @@ def test_within_each_cluster_means_and_covariances_become_equal() -> None:
 def test_tops_become_even_on_rows_it_has_not_seen_and_without_their_labels() -> None:
     x, groups, _ = crossed(6000)
     others, own, _ = crossed(seed=1)
-    leace = Leace().fit(x, groups).map(others)
-    means_alone = Transport(shrink=1.0).fit(x, groups).map(others)
-    after = Transport(shrink=0.001).fit(x, groups).map(others)
+    leace = Leace().fit(x, groups).transform(others)
+    means_alone = Transport(shrink=1.0).fit(x, groups).transform(others)
+    after = Transport(shrink=0.001).fit(x, groups).transform(others)
     rng = np.random.default_rng(2)
     null = [skew(after, Groups(rng.permutation(own.codes), own.names)) for _ in range(200)]
     top = float(np.quantile(null, 0.975))
@@ -158,49 +158,51 @@ def test_clusters_hold_every_group() -> None:
 
 def test_the_probe_tells_the_groups() -> None:
     x, groups = planted(lean=3.0)
-    likely = Transport().fit(x, groups)._weights(x)
+    likely = Transport().fit(x, groups)._group_weights(x)
     assert np.allclose(likely.sum(axis=1), 1)
     assert (likely.argmax(axis=1) == groups.codes).mean() > 0.95
     pair = Groups(np.minimum(groups.codes, 1), ("a", "b"))
-    likely = Transport().fit(x, pair)._weights(x)
+    likely = Transport().fit(x, pair)._group_weights(x)
     assert (likely.argmax(axis=1) == pair.codes).mean() > 0.95
 
 
 def test_means_alone_are_carried_at_full_shrinkage() -> None:
     x, groups, _ = crossed()
     made = Transport(shrink=1.0).fit(x, groups)
-    assert np.abs(made.carry_ - np.eye(D)).max() < 1e-9
-    assert np.abs(Transport(shrink=0.1).fit(x, groups).carry_ - np.eye(D)).max() > 0.05
+    assert np.abs(made.maps_ - np.eye(D)).max() < 1e-9
+    assert np.abs(Transport(shrink=0.1).fit(x, groups).maps_ - np.eye(D)).max() > 0.05
 
 
 def test_labels_that_say_nothing_change_nothing() -> None:
     x, _ = planted()
     both = np.r_[x, x]  # each vector once in either group
     groups = Groups(np.repeat([0, 1], len(x)), ("a", "b"))
-    assert np.abs(Transport().fit(both, groups).map(both) - both).max() < 1e-6
+    assert np.abs(Transport().fit(both, groups).transform(both) - both).max() < 1e-6
 
 
 def test_a_group_that_no_row_has_is_left_out() -> None:
     x, groups = planted()
     named = Groups(groups.codes, (*groups.names, "nobody"), "kind")
-    assert np.array_equal(Transport().fit(x, named).map(x), Transport().fit(x, groups).map(x))
+    assert np.array_equal(
+        Transport().fit(x, named).transform(x), Transport().fit(x, groups).transform(x)
+    )
 
 
 def test_same_seed_same_vectors() -> None:
     x, groups, _ = crossed()
-    first, second = (Transport(seed=3).fit(x, groups).map(x) for _ in range(2))
+    first, second = (Transport(seed=3).fit(x, groups).transform(x) for _ in range(2))
     assert np.array_equal(first, second)
 
 
 def test_what_it_refuses() -> None:
     x, groups = planted()
-    with pytest.raises(InputError, match="clusters are 1 or more; got 0"):
+    with pytest.raises(InputError, match="clusters must be 1 or more; got 0"):
         Transport(clusters=0).fit(x, groups)
     with pytest.raises(InputError, match="from 0 to 1; got 2"):
         Transport(shrink=2).fit(x, groups)
     with pytest.raises(InputError, match="one group of 'kind'"):
         Transport().fit(x, Groups(np.zeros(len(x), int), groups.names, "kind"))
     with pytest.raises(InputError, match="call fit first"):
-        Transport().map(x)
-    with pytest.raises(InputError, match="fitted on 24 dimensions, asked to map 5"):
-        Transport().fit(x, groups).map(x[:, :5])
+        Transport().transform(x)
+    with pytest.raises(InputError, match="fitted on 24 dimensions; X has 5"):
+        Transport().fit(x, groups).transform(x[:, :5])

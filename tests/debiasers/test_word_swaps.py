@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiltmeter.debiasers.word_swaps import Caption, Pairs, gender_pairs, read_caption
+from tiltmeter.debiasers.word_swaps import Caption, WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 
-PAIRS = Pairs.of(gender_pairs())
+PAIRS = WordPairs.of(gender_pairs())
 
 
 class Speller:
@@ -37,15 +37,15 @@ def caption(text: str, longest: int = 60) -> Caption:
     ],
 )
 def test_bias_words_are_swapped_and_all_else_stays(text: str, swapped: str) -> None:
-    assert " ".join(PAIRS.swapped(word) for word in text.split()) == swapped
+    assert " ".join(PAIRS.swap(word) for word in text.split()) == swapped
 
 
 def test_swapping_nouns_twice_gives_the_caption_back() -> None:
     for first, second in gender_pairs():
         if first in ("his", "him"):  # her is both
             continue
-        assert PAIRS.swapped(PAIRS.swapped(first)) == first, first
-        assert PAIRS.swapped(PAIRS.swapped(second)) == second, second
+        assert PAIRS.swap(PAIRS.swap(first)) == first, first
+        assert PAIRS.swap(PAIRS.swap(second)) == second, second
 
 
 def test_a_caption_of_both_sides_has_no_opposite() -> None:
@@ -89,4 +89,4 @@ def test_pairs_that_make_no_sense() -> None:
         ([], "no pair"),
     ):
         with pytest.raises(InputError, match=says):
-            Pairs.of(wrong)
+            WordPairs.of(wrong)

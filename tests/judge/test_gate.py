@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -231,28 +232,28 @@ def test_a_tilt_moved_from_shape_to_hue_is_caught_every_time(comparisons: int) -
     assert worlds.caught(comparisons) == (comparisons, comparisons)
 
 
+@dataclass(eq=False)
 class Shifting(VectorMap):
     """A debiaser for show: takes away where the shapes differ, and stretches where the hues do."""
 
-    def __init__(self, stretch: float = 1.0) -> None:
-        self.stretch = stretch
+    stretch: float = 1.0
 
-    def fit(self, vectors, groups, *, texts=None):
+    def fit(self, X=None, groups=None, *, texts=None):
         shape, hue = np.divmod(groups.codes, 7)  # of the crossing
-        means = [vectors[shape == one].mean(axis=0) for one in (0, 1)]
+        means = [X[shape == one].mean(axis=0) for one in (0, 1)]
         self.shape_ = (means[1] - means[0]) / np.linalg.norm(means[1] - means[0])
-        flat = vectors - np.outer(vectors @ self.shape_, self.shape_)
+        flat = X - np.outer(X @ self.shape_, self.shape_)
         self.mean_ = flat.mean(axis=0)
         apart = np.stack([flat[hue == one].mean(axis=0) for one in range(7)]) - self.mean_
         self.hue_ = np.linalg.svd(apart, full_matrices=False)[2][:6]
         return self
 
-    def map(self, vectors):
-        flat = vectors - np.outer(vectors @ self.shape_, self.shape_)
+    def _transform(self, X):
+        flat = X - np.outer(X @ self.shape_, self.shape_)
         return unit(flat + self.stretch * (flat - self.mean_) @ self.hue_.T @ self.hue_, "images")
 
-    def map_texts(self, vectors, texts, encode):
-        return vectors
+    def map_texts(self, X, texts, encode):
+        return X
 
 
 @pytest.mark.parametrize("comparisons", [3, pytest.param(50, marks=pytest.mark.slow)])

@@ -1,4 +1,4 @@
-"""Debiasers, one file per method: all are of one of the three kinds in `debiaser`."""
+"""Debiasers, one file per method, of the three kinds in `debiaser`."""
 
 from __future__ import annotations
 

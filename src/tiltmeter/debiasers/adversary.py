@@ -1,32 +1,44 @@
-"""Two sides that learn in turns: an adversary reads the group off scores, the model hides it.
+"""A model and an adversary that learn in turns: the adversary reads the group from scores.
 
 The adversary is a small MLP over the similarity logits of one image with the training prompts. It
-minimises the cross-entropy of the group; the model maximises it, beside terms that keep it useful:
+minimises the cross-entropy of the group; the model maximises it, with terms that keep it useful:
 
     L = - CE(adversary) + itc * ITC + l2 * |texts - texts before|^2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tiltmeter.debiasers.training import Objective
 from tiltmeter.errors import InputError
-from tiltmeter.types import Ints, Progress
+from tiltmeter.types import Ints
+
+#: Rows -> unit vectors.
+RowEncoder = Callable[[Tensor | Ints], Tensor]
+NO_PAIRS: Ints = np.empty(0, np.int64)
+ADVERSARY_LOSS, ADVERSARY_ACCURACY = "adversary's loss", "adversary's accuracy"
 
 
 class Adversary(nn.Module):
-    """Two hidden layers, ReLU; `squashed` puts a sigmoid behind the last one.
+    """An MLP with two hidden layers and ReLU.
 
-    The authors' code has that sigmoid before the cross-entropy, which applies a softmax to it: with
-    k groups the loss then lies between ln(1 + (k-1)/e) and ln(1 + (k-1)e), whatever the adversary
-    knows. It can never be sure, and no gradient is left where it is.
+    Parameters
+    ----------
+    prompts, groups, hidden
+        Sizes of the input, the output and the hidden layers.
+    squashed
+        Whether a sigmoid follows the last layer, as in the authors' code. The cross-entropy then
+        applies a softmax to it: with k groups the loss is between ln(1 + (k-1)/e) and
+        ln(1 + (k-1)e), whatever the adversary has learned. It can never be certain, and where it
+        is, no gradient is left.
     """
 
     def __init__(self, prompts: int, groups: int, hidden: int = 32, *, squashed: bool = False):
@@ -41,211 +53,268 @@ class Adversary(nn.Module):
         self.squashed = squashed
 
     def forward(self, logits: Tensor) -> Tensor:
-        found: Tensor = self.layers(logits)
-        return found.sigmoid() if self.squashed else found
+        guess: Tensor = self.layers(logits)
+        return guess.sigmoid() if self.squashed else guess
 
 
-@dataclass(frozen=True)
-class AdversaryConfig:
-    """How long, how large, how fast."""
+class Turn(NamedTuple):
+    """One step: its epoch, its rows of images, and whether the model learns or the adversary."""
 
-    epochs: int = 10
-    warmup: int = 2  # epochs of the adversary alone, before the others
-    block: int = 10  # batches until the other side's turn
-    batch: int = 256
-    learning_rate: float = 2e-5
-    adversary_rate: float = 2e-4
-    seed: int = 0
+    epoch: int
+    rows: Ints
+    model: bool
 
-    def turns(self, images: int, *, adversarial: bool) -> Iterator[tuple[int, Ints, bool]]:
-        """Epoch, rows of images, and whether it is the model's turn, batch by batch.
 
-        Epochs before 0 are the adversary's alone. Where there is none, its turns are left out: so
-        a model has as many steps in every variant.
-        """
-        step = 0
-        for epoch in range(-self.warmup, self.epochs):
-            order = np.random.default_rng([self.seed, 0, epoch + self.warmup]).permutation(images)
-            for at in range(0, images, self.batch):
-                models = epoch >= 0 and step // self.block % 2 == 0
-                step += epoch >= 0
-                if models or adversarial:
-                    yield epoch, order[at : at + self.batch], models
+def alternate(
+    images: int, *, epochs: int, warmup: int, block: int, batch: int, seed: int, adversarial: bool
+) -> list[Turn]:
+    """Return the turns of a training, batch by batch.
+
+    Epochs before 0 are the adversary's alone. Where there is no adversary, its turns are left out:
+    so the model has as many steps in every variant.
+
+    Parameters
+    ----------
+    images
+        Number of images.
+    epochs, warmup
+        Number of epochs, and of the adversary's epochs before them.
+    block
+        Batches until the other one's turn.
+    batch
+        Images per batch.
+    seed
+        Seed of the order.
+    adversarial
+        Whether there is an adversary.
+    """
+    turns = []
+    step = 0
+    for epoch in range(-warmup, epochs):
+        order = np.random.default_rng([seed, 0, epoch + warmup]).permutation(images)
+        for at in range(0, images, batch):
+            model = epoch >= 0 and step // block % 2 == 0
+            step += epoch >= 0
+            if model or adversarial:
+                turns.append(Turn(epoch, order[at : at + batch], model))
+    return turns
 
 
 @dataclass(eq=False)
 class AdversaryData:
-    """What the two sides learn from. All vectors are unit and on one device."""
+    """What both learn from. All vectors are unit vectors on one device."""
 
     codes: Tensor  # the group of each image
     groups: int
-    images: Callable[[Tensor], Tensor]  # rows -> vectors
-    #: Rows of pairs -> vectors of the training prompts, and of those pairs' texts.
+    images: RowEncoder
+    #: Rows of captions -> vectors of the training prompts, and of those captions.
     texts: Callable[[Ints], tuple[Tensor, Tensor]]
-    pictures: Callable[[Ints], Tensor] | None  # rows of pairs -> vectors of their pictures
-    pairs: int  # how many there are
-    scale: float  # logits are this many cosines
+    caption_images: RowEncoder | None  # by rows of captions
+    pairs: int  # how many captions there are
+    scale: float  # logits are cosines times this
     learning: list[nn.Parameter]  # the model's weights that learn
     prompts_before: Tensor | None = None  # what the l2 term pulls to
 
 
 @dataclass(eq=False)
-class AdversarialObjective:
-    """The terms of the loss, and the course that both sides take in turns."""
+class AdversarialObjective(Objective):
+    """The losses of model and adversary, and the choice of an epoch.
 
-    course: AdversaryConfig
+    The two chase each other, so the last epoch is not the best one. `restore_best` restores the
+    weights after the epoch of the least `bias` (after the last one, where that is not given), of
+    those before utility fell.
+
+    Parameters
+    ----------
+    data
+        What both learn from.
+    turns
+        Whose turn each step is: see `alternate`.
+    adversarial, itc, l2
+        The terms of the model's loss.
+    divide
+        Logits are divided by this before the adversary reads them, as in the authors' code.
+    hidden, squashed
+        See `Adversary`.
+    batch
+        Captions per step.
+    adversary_rate
+        The adversary's learning rate.
+    seed
+        Seed of the adversary's weights and of the order of captions.
+    utility, least
+        Measured after each epoch; training stops when it is below `least`.
+    bias
+        Measured after each epoch.
+
+    Attributes
+    ----------
+    log : list of dict
+        One entry per epoch: mean losses, utility and bias.
+    kept, stopped : int or None
+        The epoch whose weights are the best, and the epoch of an early stop.
+    """
+
+    data: AdversaryData
+    turns: Sequence[Turn]
     adversarial: bool = True
     itc: float = 0.05
     l2: float = 0.0
-    divide: float = 20.0  # logits, before the adversary reads them: so the authors' code
+    divide: float = 20.0
     hidden: int = 32
     squashed: bool = False
-    half: bool = False  # bfloat16 for the towers
-    log: list[dict[str, float]] = field(default_factory=list, init=False)
+    batch: int = 256
+    adversary_rate: float = 2e-4
+    seed: int = 0
+    utility: Callable[[], float] | None = None
+    least: float = 0.0
+    bias: Callable[[], float] | None = None
+    log: list[dict[str, Any]] = field(default_factory=list, init=False)
     kept: int | None = field(default=None, init=False)
+    stopped: int | None = field(default=None, init=False)
+    _lowest: float = field(default=float("inf"), init=False)
 
-    def run(
-        self,
-        sides: AdversaryData,
-        *,
-        utility: Callable[[], float] | None = None,
-        least: float = 0.0,
-        bias: Callable[[], float] | None = None,
-        progress: Progress | None = None,
-    ) -> int | None:
-        """Trains; returns the epoch at which `utility` fell under `least`, or None.
-
-        The two sides chase each other, so the last epoch is not the best one. Weights are left as
-        they were after the epoch of the least `bias` (after the last one, where that is not given),
-        of those before utility fell: `kept` says which.
-        """
-        self.log, self.kept = [], None
-        if not sides.learning:
-            return None
-        device, course = sides.codes.device, self.course
-        adversary = self._adversary(sides).to(device)
-        fast: dict[str, Any] = {"fused": True} if device.type == "cuda" else {}
-        models = torch.optim.Adam(sides.learning, lr=course.learning_rate, **fast)
-        others = torch.optim.Adam(adversary.parameters(), lr=course.adversary_rate, **fast)
-        draw = self._pairs(sides)
-        seen: list[dict[str, Tensor]] = []
-        best = [one.detach().clone() for one in sides.learning]
-        lowest, stopped = float("inf"), None
-        prompts: Tensor | None = None  # stay the same while the adversary learns
-        turns = list(course.turns(len(sides.codes), adversarial=self.adversarial))
-        for at, (epoch, rows, models_turn) in enumerate(turns):
-            here = torch.as_tensor(rows, device=device)
-            if models_turn:
-                seen.append(self._model_step(sides, adversary, models, here, next(draw)))
-                prompts = None
-            else:
-                if prompts is None:
-                    with torch.no_grad(), self._precision(device):
-                        prompts = sides.texts(np.empty(0, np.int64))[0]
-                seen.append(self._adversary_step(sides, adversary, others, here, prompts))
-            if progress is not None and at % 20 == 0:
-                progress(f"epoch {max(epoch, 0) + 1} of {course.epochs}", at / len(turns))
-            if at + 1 < len(turns) and turns[at + 1][0] == epoch:
-                continue
-            judged = {"utility": utility, "bias": bias} if epoch >= 0 else {}
-            line = self._note(epoch, seen, {n: f() for n, f in judged.items() if f is not None})
-            seen = []
-            if line.get("utility", least) < least:
-                stopped = epoch
-                break
-            if epoch >= 0 and (bias is None or line["bias"] < lowest):
-                lowest, self.kept = line.get("bias", lowest), epoch
-                best = [one.detach().clone() for one in sides.learning]
-        _put(sides.learning, best)
-        return stopped
-
-    def _adversary(self, sides: AdversaryData) -> Adversary:
-        with torch.no_grad(), self._precision(sides.codes.device):
-            prompts = len(sides.texts(np.empty(0, np.int64))[0])
+    def __post_init__(self) -> None:
+        data = self.data
+        with torch.no_grad():
+            prompts = len(data.texts(NO_PAIRS)[0])
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.course.seed)
-            return Adversary(prompts, sides.groups, self.hidden, squashed=self.squashed)
+            torch.manual_seed(self.seed)
+            adversary = Adversary(prompts, data.groups, self.hidden, squashed=self.squashed)
+        self.adversary = adversary.to(data.codes.device)
+        self.network = nn.ModuleList([nn.ParameterList(data.learning), self.adversary])
+        self._best = [weight.detach().clone() for weight in data.learning]
+        self._prompts: Tensor | None = None  # unchanged while the adversary learns
+        self._model_step = np.cumsum([turn.model for turn in self.turns]) - 1
+        self._pair_order: tuple[int, Ints] = (-1, NO_PAIRS)
+        if self._contrastive and min(self.batch, data.pairs) < 2:
+            raise InputError(
+                f"the ITC term compares pairs: two or more are needed, not {data.pairs}"
+            )
 
-    def _adversary_step(
-        self,
-        sides: AdversaryData,
-        adversary: Adversary,
-        optimizer: Any,
-        rows: Tensor,
-        prompts: Tensor,
-    ) -> dict[str, Tensor]:
-        with torch.no_grad(), self._precision(rows.device):
-            images = sides.images(rows)
-        logits = sides.scale / self.divide * images.float() @ prompts.float().T
-        guess, codes = adversary(logits), sides.codes[rows]
-        loss = F.cross_entropy(guess, codes)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        right = (guess.argmax(dim=1) == codes).float().mean()
-        return {"adversary's loss": loss.detach(), "adversary's accuracy": right.detach()}
+    @property
+    def _contrastive(self) -> bool:
+        return bool(self.itc) and self.data.caption_images is not None
 
-    def _model_step(
-        self, sides: AdversaryData, adversary: Adversary, optimizer: Any, rows: Tensor, pairs: Ints
-    ) -> dict[str, Tensor]:
-        with self._precision(rows.device):
-            prompts, texts = sides.texts(pairs)
-            images = sides.images(rows) if self.adversarial else None
-            pictures = sides.pictures(pairs) if self.itc and sides.pictures is not None else None
-        found: dict[str, Tensor] = {}
-        total = prompts.new_zeros(())
-        if images is not None:
-            logits = sides.scale / self.divide * images.float() @ prompts.float().T
-            adversary.requires_grad_(False)
-            found["hidden"] = F.cross_entropy(adversary(logits), sides.codes[rows])
-            adversary.requires_grad_(True)
-            total = total - found["hidden"]
-        if pictures is not None:
-            logits = sides.scale * texts.float() @ pictures.float().T
-            own = torch.arange(len(logits), device=logits.device)
-            itc = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
-            found["itc"] = itc
-            total = total + self.itc * itc
-        if self.l2 and sides.prompts_before is not None:
-            found["l2"] = (prompts - sides.prompts_before).square().sum()
-            total = total + self.l2 * found["l2"]
-        optimizer.zero_grad(set_to_none=True)
-        total.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        return {name: one.detach() for name, one in found.items()}
-
-    def _pairs(self, sides: AdversaryData) -> Iterator[Ints]:
-        """Rows of pairs for each of the model's steps: every pair once before any comes again."""
-        none, epoch = np.empty(0, np.int64), 0
-        if not self.itc or sides.pictures is None:
-            while True:
-                yield none
-        size = min(self.course.batch, sides.pairs)
-        if size < 2:
-            raise InputError(f"the ITC term tells pairs apart: give two or more, not {sides.pairs}")
-        while True:
-            order = np.random.default_rng([self.course.seed, 1, epoch]).permutation(sides.pairs)
-            for at in range(0, sides.pairs - size + 1, size):
-                yield order[at : at + size]
-            epoch += 1
-
-    def _note(
-        self, epoch: int, seen: list[dict[str, Tensor]], judged: dict[str, float]
-    ) -> dict[str, float]:
-        """One line of the log: means over the epoch's batches, and what was measured after it."""
-        names = dict.fromkeys(name for one in seen for name in one)
-        means = {
-            name: float(torch.stack([one[name] for one in seen if name in one]).mean())
-            for name in names
+    def players(self) -> dict[str, tuple[list[nn.Parameter], float | None]]:
+        return {
+            "model": (self.data.learning, None),
+            "adversary": (list(self.adversary.parameters()), self.adversary_rate),
         }
-        self.log.append({"epoch": epoch, **means, **judged})
-        return self.log[-1]
 
-    def _precision(self, device: torch.device) -> Any:
-        return torch.autocast(device.type, torch.bfloat16, enabled=self.half)
+    def player(self, step: int) -> str:
+        return "model" if self.turns[step].model else "adversary"
+
+    def draw(self, step: int, rng: np.random.Generator) -> tuple[bool, Tensor, Ints]:
+        """Whether it is the model's turn, rows of images, and rows of captions."""
+        turn = self.turns[step]
+        rows = torch.as_tensor(turn.rows, device=self.data.codes.device)
+        return turn.model, rows, self._pairs(int(self._model_step[step]))
+
+    def losses(
+        self, batch: tuple[bool, Tensor, Ints], part: slice | None = None
+    ) -> dict[str, Tensor]:
+        model, rows, pairs = batch  # always whole: ITC compares all pairs of a batch
+        if model:
+            self._prompts = None
+            return self._model_losses(rows, pairs)
+        return self._adversary_losses(rows)
+
+    def total(self, losses: dict[str, Tensor]) -> Tensor:
+        if ADVERSARY_LOSS in losses:
+            return losses[ADVERSARY_LOSS]
+        weights = {"hidden": -1.0, "itc": self.itc, "l2": self.l2}
+        total: Any = sum(weights[name] * loss for name, loss in losses.items())
+        return total  # type: ignore[no-any-return]
+
+    def end_step(self, step: int, log: list[dict[str, Any]]) -> bool:
+        """After the last step of an epoch: measure, keep the best weights, maybe stop."""
+        epoch = self.turns[step].epoch
+        if step + 1 < len(self.turns) and self.turns[step + 1].epoch == epoch:
+            return False
+        first = next(at for at, turn in enumerate(self.turns) if turn.epoch == epoch)
+        line = {"epoch": epoch, **_means(log[first : step + 1])}
+        if epoch >= 0:
+            for name, measure in (("utility", self.utility), ("bias", self.bias)):
+                if measure is not None:
+                    line[name] = measure()
+        self.log.append(line)
+        if line.get("utility", self.least) < self.least:
+            self.stopped = epoch
+            return True
+        if epoch >= 0 and (self.bias is None or line["bias"] < self._lowest):
+            self._lowest, self.kept = line.get("bias", self._lowest), epoch
+            self._best = [weight.detach().clone() for weight in self.data.learning]
+        return False
+
+    def restore_best(self) -> None:
+        """Give the model the weights of the epoch `kept`."""
+        with torch.no_grad():
+            for weight, value in zip(self.data.learning, self._best, strict=True):
+                weight.copy_(value)
+
+    def state(self) -> dict[str, Any]:
+        return {"log": self.log, "kept": self.kept, "stopped": self.stopped,
+                "lowest": self._lowest, "best": self._best}  # fmt: skip
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.log, self.kept, self.stopped = list(state["log"]), state["kept"], state["stopped"]
+        self._lowest, self._best = state["lowest"], state["best"]
+
+    def _adversary_losses(self, rows: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            if self._prompts is None:
+                self._prompts = self.data.texts(NO_PAIRS)[0]
+            images = self.data.images(rows)
+        with _full_precision(rows.device):
+            guess, codes = self._guess(images, self._prompts), self.data.codes[rows]
+            correct = (guess.argmax(dim=1) == codes).float().mean()
+            return {ADVERSARY_LOSS: F.cross_entropy(guess, codes), ADVERSARY_ACCURACY: correct}
+
+    def _model_losses(self, rows: Tensor, pairs: Ints) -> dict[str, Tensor]:
+        data = self.data
+        prompts, texts = data.texts(pairs)
+        images = data.images(rows) if self.adversarial else None
+        shown = data.caption_images(pairs) if self._contrastive else None  # type: ignore[misc]
+        losses: dict[str, Tensor] = {}
+        with _full_precision(rows.device):
+            if images is not None:
+                self.adversary.requires_grad_(False)
+                losses["hidden"] = F.cross_entropy(self._guess(images, prompts), data.codes[rows])
+                self.adversary.requires_grad_(True)
+            if shown is not None:
+                logits = data.scale * texts.float() @ shown.float().T
+                own = torch.arange(len(logits), device=logits.device)
+                losses["itc"] = (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own)) / 2
+            if self.l2 and data.prompts_before is not None:
+                losses["l2"] = (prompts - data.prompts_before).square().sum()
+        return losses
+
+    def _guess(self, images: Tensor, prompts: Tensor) -> Tensor:
+        scale = self.data.scale / self.divide
+        guess: Tensor = self.adversary(scale * images.float() @ prompts.float().T)
+        return guess
+
+    def _pairs(self, model_step: int) -> Ints:
+        """Rows of captions for a step of the model: every one once before any is repeated."""
+        if not self._contrastive or model_step < 0:
+            return NO_PAIRS
+        size = min(self.batch, self.data.pairs)
+        epoch, at = divmod(model_step, self.data.pairs // size)
+        if self._pair_order[0] != epoch:
+            rng = np.random.default_rng([self.seed, 1, epoch])
+            self._pair_order = epoch, rng.permutation(self.data.pairs)
+        return self._pair_order[1][at * size : (at + 1) * size]
 
 
-def _put(weights: list[nn.Parameter], values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for weight, value in zip(weights, values, strict=True):
-            weight.copy_(value)
+def _means(log: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The mean of each loss over the steps that have it."""
+    names = dict.fromkeys(name for losses in log for name in losses)
+    return {
+        name: float(torch.tensor([float(x[name]) for x in log if name in x]).mean())
+        for name in names
+    }
+
+
+def _full_precision(device: torch.device) -> Any:
+    return torch.autocast(device.type, enabled=False)

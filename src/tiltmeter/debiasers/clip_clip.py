@@ -1,11 +1,13 @@
-"""CLIP-clip (Wang, Liu and Wang 2021): dimensions that tell the attribute are cut off.
+"""CLIP-clip (Wang, Liu and Wang 2021): dimensions that reveal the attribute are removed.
 
-Dimensions are ranked by their mutual information with the attribute; the `keep` lowest stay, in
+Dimensions are ranked by their mutual information with the attribute; the `keep` lowest are kept, in
 both towers. Mutual information of a number and a label is estimated as scikit-learn does, which the
 authors used: by nearest neighbours (Ross 2014).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import digamma
@@ -16,56 +18,70 @@ from tiltmeter.metrics.arrays import like, unit
 from tiltmeter.types import Array, Floats, Groups, Ints
 
 
+@dataclass(eq=False)
 class ClipClip(LabelMap):
-    """CLIP-clip (Wang et al. 2021): keeps the dimensions that tell least of the attribute.
+    """CLIP-clip (Wang et al. 2021): keeps the dimensions that reveal least of the attribute.
 
-    `keep` is how many stay: a number of dimensions, or a share of them below 1. The paper keeps
-    490, 400 or 256 of 512.
+    Parameters
+    ----------
+    keep
+        Dimensions to keep: a number, or a share below 1. The paper keeps 490, 400 (the default
+        share) or 256 of 512.
+    neighbours
+        Neighbours of the estimator of mutual information.
+
+    Attributes
+    ----------
+    information_ : array of shape (n_dimensions,)
+        Mutual information of each dimension with the attribute, in nats.
+    kept_ : array of int
+        The kept dimensions, sorted.
     """
 
-    def __init__(self, keep: float = 0.78125, neighbours: int = 3) -> None:
-        self.keep = keep  # by default 400 of 512
-        self.neighbours = neighbours
+    keep: float = 0.78125
+    neighbours: int = 3
 
-    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
-        del texts
+    def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
         d = x.shape[1]
         keep = round(self.keep * d) if self.keep < 1 else int(self.keep)
         if not 1 <= keep <= d:
             raise InputError(
-                f"keep = {self.keep:g} leaves {keep} of {d} dimensions: give a number from 1 to "
+                f"keep = {self.keep:g} leaves {keep} of {d} dimensions: use a number from 1 to "
                 f"{d}, or a share below 1"
             )
         self.information_: Floats = mutual_information(x, labels.codes, neighbours=self.neighbours)
-        lowest = np.argsort(self.information_, kind="stable")[:keep]
-        self.kept_: Ints = np.sort(lowest)
+        self.kept_: Ints = np.sort(np.argsort(self.information_, kind="stable")[:keep])
 
-    def map(self, vectors: Array) -> Array:
-        self.check_fitted()
-        d = len(self.information_)
-        if vectors.shape[1] != d:
-            raise InputError(f"fitted on {d} dimensions, asked to map {vectors.shape[1]}")
-        if len(self.kept_) == d:
-            return vectors
-        return unit(vectors[:, like(vectors, self.kept_, "int64")])
+    def _transform(self, X: Array) -> Array:
+        if len(self.kept_) == self.n_features_in_:
+            return X
+        return unit(X[:, like(X, self.kept_, "int64")])
 
 
 def mutual_information(x: Floats, labels: Ints, *, neighbours: int = 3) -> Floats:
-    """Mutual information in nats of each column of `x` with the labels, by Ross (2014).
+    """Return the mutual information in nats of each column with the labels, by Ross (2014).
 
     psi(n) + mean psi(k) - mean psi(n_label) - mean psi(m): m counts the points as near to a point
-    as the k-th of its own label. Never below 0. A label that occurs once says nothing and is left
-    out.
+    as the k-th of its own label. Never below 0. A label that occurs once is left out.
+
+    Parameters
+    ----------
+    x : array of shape (n, n_columns)
+        Numbers.
+    labels : array of shape (n,)
+        Group codes.
+    neighbours
+        The k of the formula.
     """
     counts = np.bincount(labels)
-    some = counts[labels] > 1
-    x, labels = x[some], labels[some]
+    usable = counts[labels] > 1
+    x, labels = x[usable], labels[usable]
     if not len(x):
-        raise InputError("every image is the only one of its group: there is nothing to rank by")
+        raise InputError("every image is the only one of its group: dimensions cannot be ranked")
     n, d = x.shape
     near = np.minimum(neighbours, counts - 1)[labels]
     known = digamma(n) + digamma(near).mean() - digamma(counts[labels]).mean()
-    found = np.empty(d)
+    information = np.empty(d)
     for column in range(d):
         values = x[:, column]
         radius = np.empty(n)
@@ -74,14 +90,14 @@ def mutual_information(x: Floats, labels: Ints, *, neighbours: int = 3) -> Float
             radius[rows] = _kth_distance(values[rows], min(neighbours, len(rows) - 1))
         radius = np.nextafter(radius, 0)  # the k-th itself is not nearer than itself
         inside = _inside(np.sort(values), values, radius)
-        found[column] = known - digamma(inside).mean()
-    return np.maximum(found, 0)
+        information[column] = known - digamma(inside).mean()
+    return np.maximum(information, 0)
 
 
 def _inside(line: Floats, values: Floats, radius: Floats) -> Ints:
-    """How many of a sorted line lie within the radius of each value.
+    """Count the points of a sorted line within the radius of each value.
 
-    Sums of a value and its radius are rounded, so edges are put right by the distances themselves.
+    Sums of a value and its radius are rounded, so edges are corrected by the distances themselves.
     """
     last = len(line) - 1
     low = np.searchsorted(line, values - radius, side="left")
@@ -98,12 +114,12 @@ def _inside(line: Floats, values: Floats, radius: Floats) -> Ints:
 
 
 def _kth_distance(values: Floats, k: int) -> Floats:
-    """The distance of each number to the k-th nearest of the others."""
+    """Return the distance of each number to the k-th nearest of the others."""
     order = np.argsort(values, kind="stable")
     line = values[order]
     n = len(line)
     best = np.full(n, np.inf)
-    for below in range(k + 1):  # so many of the k lie below
+    for below in range(k + 1):  # so many of the k are below
         start = np.arange(n) - below
         fits = (start >= 0) & (start + k < n)
         at = start[fits]

@@ -1,4 +1,4 @@
-"""The closed form of Lian et al. (2026): bias and utility give way in the same proportion.
+"""The closed form of Lian et al. (2026): bias and utility are reduced in the same proportion.
 
 A unit vector e has a part in the attribute's subspace, of length a, and one outside, of length o.
 Turned towards the latter until alpha is left of a, it loses 1 - cos(e, u) of itself, at most 1 - o.
@@ -7,36 +7,49 @@ The map stops where both shares are equal: (1 - cos(e, u)) / (1 - o) = alpha / a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tiltmeter.debiasers.debiaser import GroupTexts
-from tiltmeter.debiasers.subspace import NOTHING, TextMap, basis, differences, matched
+from tiltmeter.debiasers.subspace import NOTHING, TextMap, basis, group_differences, like_vectors
 from tiltmeter.metrics.arrays import namespace, unit
 from tiltmeter.types import Array, Floats
 
 
+@dataclass(eq=False)
 class ClosedForm(TextMap):
     """Closed form (Lian et al. 2026): turns vectors off the groups' differences, half way.
 
-    The subspace is that of differences of the groups' prompts, as in `difference`; both towers are
-    turned. A vector without any part in it stays as it is, and so does one with nothing else.
+    The subspace is that of differences of the groups' prompts, as in `difference`. A vector without
+    any part in the subspace, or with no part outside of it, is unchanged.
+
+    Parameters
+    ----------
+    towers
+        Embeddings to change: `texts`, `images` or `both`.
+    rank
+        Number of directions of the subspace, the largest first; None: all.
+
+    Attributes
+    ----------
+    basis_ : array of shape (rank, n_dimensions)
+        The subspace.
     """
 
-    def __init__(self, towers: str = "both", rank: int | None = None) -> None:
-        self.towers = towers
-        self.rank = rank
+    towers: str = "both"
+    rank: int | None = None
 
-    def learn(self, texts: GroupTexts) -> None:
-        self.basis_: Floats = basis(differences(texts), self.rank)
+    def _fit(self, texts: GroupTexts) -> None:
+        self.basis_: Floats = basis(group_differences(texts), self.rank)
 
-    def map(self, vectors: Array) -> Array:
-        self.check_fitted()
-        return turned(vectors, self.basis_) if len(self.basis_) else vectors
+    def _transform(self, X: Array) -> Array:
+        return turn_off(X, self.basis_) if len(self.basis_) else X
 
 
-def turned(vectors: Array, directions: Floats) -> Array:
-    """Unit vectors turned off the directions until both losses are equal."""
-    xp = namespace(vectors)
-    b = matched(directions, vectors)
-    e = unit(vectors)
+def turn_off(X: Array, directions: Floats) -> Array:
+    """Return unit vectors turned off the directions until both losses are equal."""
+    xp = namespace(X)
+    b = like_vectors(directions, X)
+    e = unit(X)
     inside = (e @ b.T) @ b
     outside = e - inside
     a2, o2 = ((part * part).sum(-1) for part in (inside, outside))
@@ -45,14 +58,14 @@ def turned(vectors: Array, directions: Floats) -> Array:
     share = share_left(o)
     longer = xp.sqrt(1 - share * share * a2) / o
     moved = longer[:, None] * outside + share[:, None] * inside
-    return xp.where(stays[:, None], vectors, unit(xp.where(stays[:, None], e, moved)))
+    return xp.where(stays[:, None], X, unit(xp.where(stays[:, None], e, moved)))
 
 
 def share_left(o: Array) -> Array:
-    """alpha / a for a vector whose part outside has length o.
+    """Return alpha / a for a vector whose part outside has length o.
 
     alpha = (E - o sqrt(E^2 - a^2)) / (E^2 + o^2) with E = a + (1 - o) / a. Since a^2 = 1 - o^2, E
-    is a k with k = 1 + 1 / (1 + o), and alpha / a = 1 / (k + o sqrt(k^2 - 1)): no a is divided by.
+    is a k with k = 1 + 1 / (1 + o), and alpha / a = 1 / (k + o sqrt(k^2 - 1)): no division by a.
     """
     xp = namespace(o)
     k = 1 + 1 / (1 + o)

@@ -1,8 +1,8 @@
-"""A model that was corrected: a model like any other, kept in a directory of its own.
+"""A corrected model: a model like any other, saved in a directory of its own.
 
-The directory holds `debiased.json` (method, settings, which model, which rows, what it cost),
-what was learned, and the rows it was learned from. An edited model of transformers lies there as
-`save_pretrained` writes it, so that `from_pretrained` takes the same directory.
+The directory contains `debiased.json` (method, settings, model, fitted rows, utility cost), what
+was learned, and the rows it was learned from. An edited model of transformers is written by
+`save_pretrained`, so that `from_pretrained` reads the same directory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import content_hash, file_hash, machine, versions, written_beside
 from tiltmeter.types import Array, Faces, Groups, Ints
 
-FORMAT = 1
+FORMAT = 2
 FILE = "debiased.json"
-#: What the protocols of `tiltmeter.types` consist of; a corrected model has what the other has.
-OFFERED = (
+#: The members of the protocols in `tiltmeter.types`; a corrected model has those of the model.
+PROTOCOL_MEMBERS = (
     "match", "mask_logprobs", "mask_token", "pieces", "parameters", "losses", "encode_texts",
     "encode_images",
 )  # fmt: skip
@@ -35,7 +35,17 @@ OFFERED = (
 
 @dataclass(frozen=True, eq=False)
 class RerankedOrder:
-    """How a re-ranker puts some faces in order."""
+    """A re-ranker with the groups of the faces that it orders.
+
+    Parameters
+    ----------
+    reranker
+        The fitted re-ranker.
+    groups
+        The groups of all faces, where it needs them.
+    by
+        Name of the method and its attribute.
+    """
 
     reranker: Reranker
     groups: Groups | None
@@ -46,18 +56,30 @@ class RerankedOrder:
         return self.reranker.from_best
 
     def __call__(self, scores: Array, k: int, rows: Ints | None, vectors: Array | None) -> Ints:
-        """The k of `rows` (None: all) to show for each query, best first: queries x k."""
+        """Return the k of `rows` (None: all) to show for each query, best first: queries x k."""
         groups = self.groups if self.groups is None or rows is None else self.groups[rows]
         return self.reranker.order(scores, groups, k, vectors=vectors)
 
 
 class Debiased:
-    """`model` as `debiaser` corrects it, with the same protocols.
+    """A model with a debiaser applied, with the same protocols.
 
-    A vector map changes what encode_images and encode_texts give, and nothing else: matching and
-    hidden words are those of the model under it. An edit changes all. A re-ranker changes no score:
-    `reordering` says what it shows, and of the probes only `ranking` asks for that. `spec` is the
-    name of the model given; `edited` says that it has been edited already.
+    A vector map changes the output of encode_images and encode_texts and nothing else: matching and
+    masked words are those of the model. A model edit changes all. A re-ranker changes no score:
+    `reordering` gives its order, which of the probes only `ranking` uses.
+
+    Parameters
+    ----------
+    model
+        The model to correct.
+    debiaser
+        A fitted debiaser.
+    record
+        How it was made, for the provenance.
+    spec
+        The spec of the model, needed to save it.
+    edited
+        Whether the model edit has been applied already.
     """
 
     def __init__(
@@ -69,47 +91,41 @@ class Debiased:
         spec: str | None = None,
         edited: bool = False,
     ) -> None:
-        to_edit = isinstance(debiaser, ModelEdit) and not edited
-        self.model: Any = debiaser.edited(model) if to_edit else model  # type: ignore[attr-defined]
+        apply = isinstance(debiaser, ModelEdit) and not edited
+        self.model: Any = debiaser.apply(model) if apply else model  # type: ignore[attr-defined]
         self.debiaser = debiaser
         self.record = dict(record or {})
         self.spec = spec
         self.name = f"{getattr(model, 'name', type(model).__name__)}+{method_name(debiaser)}"
         mapped = {"encode_images": self._encode_images, "encode_texts": self._encode_texts}
-        for name in OFFERED:  # set on the object: protocols are asked for by looking there
+        for name in PROTOCOL_MEMBERS:  # set on the object: protocols are checked by attribute
             if hasattr(self.model, name):
-                own = isinstance(debiaser, VectorMap) and name in mapped
-                setattr(self, name, mapped[name] if own else getattr(self.model, name))
+                replaced = isinstance(debiaser, VectorMap) and name in mapped
+                setattr(self, name, mapped[name] if replaced else getattr(self.model, name))
 
     def _encode_images(self, images: Any) -> Array:
         return self.debiaser.map_images(self.model.encode_images(images))  # type: ignore[attr-defined]
 
     def _encode_texts(self, texts: Sequence[str]) -> Array:
-        found = self.model.encode_texts(texts)
-        return self.debiaser.map_texts(  # type: ignore[attr-defined]
-            found, texts, self.model.encode_texts
-        )
+        encode = self.model.encode_texts
+        return self.debiaser.map_texts(encode(texts), texts, encode)  # type: ignore[attr-defined]
 
     def __getattr__(self, name: str) -> Any:
-        if name in (
-            "model",
-            "debiaser",
-            *OFFERED,
-        ):  # not there yet, or the other model has it not either
+        if name in ("model", "debiaser", *PROTOCOL_MEMBERS):  # not set yet, or the model has none
             raise AttributeError(name)
         return getattr(self.model, name)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """That of the model under it, and what was done to it."""
-        known = getattr(self.model, "identity", None) or {"weights": learned(self.model)}
-        changed = {
+        """The identity of the model, and a hash of the debiaser."""
+        identity = getattr(self.model, "identity", None) or {"weights": learned(self.model)}
+        hashes = {
             name: content_hash(value)
             for name, value in self.debiaser.learned.items()
-            if not isinstance(self.debiaser, ModelEdit)  # whose weights are in `known`
+            if not isinstance(self.debiaser, ModelEdit)  # whose weights are in `identity`
         }
-        told = {"method": method_name(self.debiaser), "settings": self.debiaser.settings}
-        return {**known, "debiaser": content_hash({**told, **changed})}
+        method = {"method": method_name(self.debiaser), "settings": self.debiaser.get_params()}
+        return {**identity, "debiaser": content_hash({**method, **hashes})}
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -119,7 +135,7 @@ class Debiased:
             "debiaser": {
                 "method": method_name(self.debiaser),
                 "kind": self.debiaser.kind,
-                "settings": self.debiaser.settings,
+                "settings": self.debiaser.get_params(),
                 "fitted": None if rows is None else {"data": rows.name, "count": len(rows),
                                                      "ids": rows.hash},
                 **self.record,
@@ -127,16 +143,22 @@ class Debiased:
         }  # fmt: skip
 
     def fitted_on(self, data: Any) -> list[int]:
-        """The rows of `data` that the debiaser was fitted on: no judge of it."""
+        """Return the rows of `data` that the debiaser was fitted on."""
         return [] if self.debiaser.rows_ is None else self.debiaser.rows_.among(data)
 
     @property
     def reranks(self) -> bool:
-        """Whether what it shows is in another order than that of its scores."""
+        """Whether items are shown in another order than that of their scores."""
         return isinstance(self.debiaser, Reranker) or getattr(self.model, "reranks", False)
 
     def reordering(self, faces: Faces) -> RerankedOrder | None:
-        """How `faces` are put in order, where that is not by score alone."""
+        """Return how `faces` are ordered, where that is not by score alone.
+
+        Raises
+        ------
+        CannotRunError
+            If the faces have no labels of the attribute that the re-ranker needs.
+        """
         if not isinstance(self.debiaser, Reranker):
             under = getattr(self.model, "reordering", None)
             return None if under is None else under(faces)
@@ -145,7 +167,7 @@ class Debiased:
         attribute = getattr(self.debiaser, "attribute_", None)
         if attribute is None:
             return RerankedOrder(self.debiaser, None, method)
-        missing = [one for one in attribute.split("*") if one not in faces.groups]
+        missing = [part for part in attribute.split("*") if part not in faces.groups]
         if missing:
             raise CannotRunError(
                 f"{method} re-ranks by {attribute}, and {faces.name} has no labels of {missing[0]} "
@@ -154,114 +176,144 @@ class Debiased:
         return RerankedOrder(self.debiaser, faces.attribute(attribute), f"{method} by {attribute}")
 
     def corrected(self, faces: Faces) -> Faces:
-        """Faces that bring vectors of the model under this one, with the corrected ones instead."""
+        """Return faces whose supplied embeddings of the uncorrected model are corrected."""
         if faces.vectors is None or not isinstance(self.debiaser, VectorMap):
             return faces
         return replace(faces, vectors=self.debiaser.map_images(faces.vectors))
 
     @property
     def map_images(self) -> Callable[[Array], Array] | None:
-        """What is done to image embeddings of the model under this one; None: nothing."""
+        """The map of image embeddings of the uncorrected model; None: they are unchanged."""
         return self.debiaser.map_images if isinstance(self.debiaser, VectorMap) else None
 
     def save(self, place: str | Path, *, replace: bool = False) -> Path:
-        """Writes model and debiaser as one directory."""
+        """Save model and debiaser in a directory, which is a model spec from then on.
+
+        Parameters
+        ----------
+        place
+            The directory.
+        replace
+            Whether to replace a model that was saved there before.
+
+        Raises
+        ------
+        InputError
+            If the directory exists, or the model or the debiaser could not be loaded again.
+        """
         place = Path(place)
         if self.spec is None:
             raise InputError(
-                f"{self.name} does not know the spec of the model under it, so nothing could load "
-                "it again: Debiased(model, debiaser, spec='hf:...')"
+                f"the spec of the model under {self.name} is unknown, so it could not be loaded "
+                "again: Debiased(model, debiaser, spec='hf:...')"
             )
         if place.exists() and not replace:
-            raise InputError(f"{place} exists already: name another --out, or pass --force")
+            raise InputError(f"{place} exists already: use another --out, or --force")
         if place.exists() and any(place.iterdir()) and not (place / FILE).is_file():
             raise InputError(f"{place} was not made by debias and will not be replaced")
         method = method_name(self.debiaser)
         if method not in DEBIASERS:
             raise InputError(
-                f"{method} is not among the debiasers (tiltmeter list debiasers): without a line "
-                "in DEBIASERS nothing could load it again"
+                f"{method} is not registered in DEBIASERS (tiltmeter list debiasers), so it could "
+                "not be loaded again"
             )
-        with written_beside(place) as made:
-            plain = self.debiaser.write(made, self.model)
+        with written_beside(place) as directory:
+            plain = self.debiaser.write(directory, self.model)
             rows = self.debiaser.rows_
-            told = {
+            meta = {
                 "format": FORMAT,
                 "method": method,
                 "kind": self.debiaser.kind,
-                "settings": self.debiaser.settings,
+                "settings": self.debiaser.get_params(),
                 "learned": plain,
-                "fitted": None if rows is None else rows.write(made),
-                "model": {"spec": lasting(self.spec), "weights": fingerprint(self.model)},
+                "fitted": None if rows is None else rows.write(directory),
+                "model": {"spec": absolute_spec(self.spec), "weights": fingerprint(self.model)},
                 "record": self.record,
                 "files": {
-                    str(file.relative_to(made)): file_hash(file)
-                    for file in sorted(made.rglob("*"))
+                    str(file.relative_to(directory)): file_hash(file)
+                    for file in sorted(directory.rglob("*"))
                     if file.is_file()
                 },
                 "versions": versions(),
                 "environment": machine(),
             }
-            (made / FILE).write_text(json.dumps(told, indent=2, sort_keys=True) + "\n")
+            (directory / FILE).write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
         return place
 
 
 def load(spec: Spec) -> Debiased:
-    """A directory made by `tiltmeter debias`: debias:DIR, or the directory alone."""
+    """Load a directory made by `tiltmeter debias`: debias:DIR, or the directory alone.
+
+    Parameters
+    ----------
+    spec
+        The model spec.
+
+    Raises
+    ------
+    InputError
+        If the directory is damaged, or the weights of the model have changed since.
+    """
     spec.only()
     place = spec.directory()
-    told = read_record(place)
-    debiaser: Debiaser = DEBIASERS[told["method"]](**told["settings"])
-    debiaser.read(place, told["learned"])
-    if told["fitted"] is not None:
-        debiaser.rows_ = FittedRows.read(place, told["fitted"])
+    meta = read_record(place)
+    debiaser: Debiaser = DEBIASERS[meta["method"]](**meta["settings"])
+    debiaser.read(place, meta["learned"])
+    if meta["fitted"] is not None:
+        debiaser.rows_ = FittedRows.read(place, meta["fitted"])
     if isinstance(debiaser, ModelEdit) and (place / "config.json").is_file():
         whole = load_model(f"hf:{place}")
-        return Debiased(whole, debiaser, record=told["record"], spec=f"hf:{place}", edited=True)
-    under = told["model"]["spec"]
-    made = Debiased(load_model(under), debiaser, record=told["record"], spec=under)
-    if fingerprint(made.model) != told["model"]["weights"]:
+        return Debiased(whole, debiaser, record=meta["record"], spec=f"hf:{place}", edited=True)
+    base = meta["model"]["spec"]
+    debiased = Debiased(load_model(base), debiaser, record=meta["record"], spec=base)
+    if fingerprint(debiased.model) != meta["model"]["weights"]:
         raise InputError(
-            f"{place} was made for {under} with other weights than are there now: "
-            "bring those back, or debias again"
+            f"{place} was made for {base} with other weights than it has now: restore those, or "
+            "debias again"
         )
-    return made
+    return debiased
 
 
 def read_record(place: Path) -> dict[str, Any]:
-    """What `debiased.json` tells, if the files beside it are those that were written."""
+    """Return the contents of `debiased.json`, if the files next to it are unchanged.
+
+    Raises
+    ------
+    InputError
+        If a file is missing, damaged or changed, or of another format.
+    """
     if not (place / FILE).is_file():
         raise InputError(f"{place} has no {FILE}: tiltmeter debias METHOD MODEL --out {place}")
     try:
-        told: dict[str, Any] = json.loads((place / FILE).read_text(encoding="utf-8"))
-        files = told["files"]
+        meta: dict[str, Any] = json.loads((place / FILE).read_text(encoding="utf-8"))
+        files = meta["files"]
     except (ValueError, KeyError) as error:
         raise InputError(f"{place / FILE} is damaged: {error}") from None
-    if told.get("format") != FORMAT:
+    if meta.get("format") != FORMAT:
         raise InputError(
-            f"{place} has format {told.get('format')}; this version reads {FORMAT}: debias again"
+            f"{place} has format {meta.get('format')}; this version reads {FORMAT}: debias again"
         )
     for name, digest in files.items():
         if not (place / name).is_file() or file_hash(place / name) != digest:
             raise InputError(f"{place / name} is missing or was changed since it was saved")
-    return told
+    return meta
 
 
 def method_name(debiaser: Debiaser) -> str:
-    """The name that the registry has for a debiaser, or that of its class."""
+    """Return the registered name of a debiaser, or that of its class."""
     kind = type(debiaser)
     path = f"{kind.__module__}:{kind.__name__}"
-    return next((name for name, one in DEBIASERS.paths.items() if one == path), kind.__name__)
+    return next((n for n, known in DEBIASERS.paths.items() if known == path), kind.__name__)
 
 
 def fingerprint(model: Any) -> str | None:
-    """A hash of a model's weights."""
-    known = getattr(model, "identity", None)
-    return known["weights"] if known else learned(model)
+    """Return a hash of a model's weights."""
+    identity = getattr(model, "identity", None)
+    return identity["weights"] if identity else learned(model)
 
 
-def lasting(spec: str) -> str:
-    """A spec that means the same from every folder: its path made absolute."""
+def absolute_spec(spec: str) -> str:
+    """Return a spec that means the same from every folder: its path made absolute."""
     scheme, _, rest = spec.partition(":")
     rest, mark, query = rest.partition("?")
     path, colon, factory = rest.rpartition(":") if scheme == "python" else (rest, "", "")

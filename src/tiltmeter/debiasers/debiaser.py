@@ -1,16 +1,16 @@
-"""What debiasers have in common, and their three kinds.
+"""The three kinds of debiaser and what they share.
 
-A `VectorMap` changes vectors, a `ModelEdit` changes the model, a `Reranker` changes an order. All
-have the manners of scikit-learn: the constructor stores its arguments and does nothing else, `fit`
-returns the debiaser, and what was learned stands in attributes whose names end in `_`. Such a
-result is small and is written as safetensors (arrays) and JSON (the rest).
+A `VectorMap` changes embeddings, a `ModelEdit` changes the model, a `Reranker` changes an order.
+All follow the conventions of scikit-learn: a debiaser is a dataclass of its hyperparameters, `fit`
+returns the debiaser, and what was learned is kept in attributes whose names end in `_`. These are
+written as safetensors (arrays) and JSON (the rest).
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -18,13 +18,13 @@ import numpy as np
 
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy
+from tiltmeter.metrics.arrays import as_groups, like, matrix, to_numpy
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
 ARRAYS = "debiaser.safetensors"
-#: Whose vectors a map that is learned from labelled images may change.
-TOWERS = ("images", "both")
-#: What a method may ask for, and how it is given on the command line.
+#: Whose embeddings a map changes.
+TOWERS = ("images", "texts", "both")
+#: What `fit` may need, and the options that supply it.
 GIVEN_BY = {
     "labels": "--images SPEC --attribute A",
     "prompts": "--prompts FILE (texts that name each group), or --images SPEC --attribute A for "
@@ -35,38 +35,94 @@ GIVEN_BY = {
 
 @dataclass(frozen=True, eq=False)
 class GroupTexts:
-    """Texts that a method may learn from: those that name a group, and pairs of texts."""
+    """Texts that a method learns from: group prompts, and pairs of texts.
 
-    encode: Callable[[Sequence[str]], Floats]  # the model's own, before any correction
-    naming: Mapping[str, Sequence[str]]  # group -> texts that name it
-    alike: Sequence[tuple[str, str]] = ()  # two texts that should have the same vector
-    #: group -> the word for it inside another text; the group's name where none is given
+    Parameters
+    ----------
+    encode
+        Text encoder of the uncorrected model.
+    naming
+        Texts that name each group.
+    alike
+        Pairs of texts that should have the same embedding.
+    words
+        The word for each group inside another text; defaults to the group's name.
+    harmful
+        Pairs of texts whose difference is removed. None: pairs of group prompts.
+    helpful
+        Pairs of texts whose difference is strengthened.
+    forms
+        For each query, the query with each group named in it.
+    """
+
+    encode: Callable[[Sequence[str]], Floats]
+    naming: Mapping[str, Sequence[str]]
+    alike: Sequence[tuple[str, str]] = ()
     words: Mapping[str, str] = field(default_factory=dict)
-    #: two texts whose difference should go (None: those that name the groups), or be strengthened
     harmful: Sequence[tuple[str, str]] | None = None
     helpful: Sequence[tuple[str, str]] = ()
-    #: query -> group -> the query with the group named in it
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class Debiaser:
-    """Something that is fitted on one part of the data and then corrects a model."""
+    """Base class: fitted on one part of the data, then corrects a model.
+
+    A subclass is a dataclass (`@dataclass(eq=False)`) whose fields are its hyperparameters. `fit`
+    checks them, the constructor does not.
+
+    Attributes
+    ----------
+    kind : str
+        `vectors`, `model` or `ranking`.
+    needs : tuple of str
+        Keys of GIVEN_BY that `fit` requires.
+    rows_ : FittedRows or None
+        The rows it was fitted on; None if unknown.
+    """
 
     kind: ClassVar[str]
-    #: Of GIVEN_BY: what `fit` cannot do without.
     needs: ClassVar[tuple[str, ...]] = ()
-    #: The rows that it was fitted on; None where nobody told.
     rows_: FittedRows | None = None
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What the constructor was given or left at its default."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names}
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the hyperparameters by name, as scikit-learn's estimators do.
+
+        Parameters
+        ----------
+        deep
+            Ignored: no debiaser contains another one.
+
+        Examples
+        --------
+        >>> from tiltmeter.debiasers.leace import Leace
+        >>> Leace(shrink=0.1).get_params()
+        {'towers': 'images', 'shrink': 0.1, 'tolerance': 1e-10}
+        """
+        del deep
+        return {name: getattr(self, name) for name in self.param_names()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set hyperparameters by name and return the debiaser.
+
+        Raises
+        ------
+        UnknownNameError
+            For a name that is not a hyperparameter.
+        """
+        for name, value in params.items():
+            check_choice(f"hyperparameter of {type(self).__name__}", name, self.param_names())
+            setattr(self, name, value)
+        return self
+
+    @classmethod
+    def param_names(cls) -> tuple[str, ...]:
+        """Return the names of the hyperparameters."""
+        kind: Any = cls  # a dataclass, as every registered debiaser
+        return tuple(parameter.name for parameter in fields(kind))
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What `fit` found, by name."""
+        """What `fit` learned, by name."""
         return {
             name: value
             for name, value in vars(self).items()
@@ -74,13 +130,22 @@ class Debiaser:
         }
 
     def check_fitted(self) -> None:
+        """Raise InputError unless `fit` was called."""
         if not self.learned:
-            raise InputError(f"{type(self).__name__} has learned nothing yet: call fit first")
+            raise InputError(f"{type(self).__name__} is not fitted: call fit first")
 
-    def write(self, place: Path, model: Any) -> dict[str, Any]:
-        """Writes the arrays that were learned; the rest comes back, to be written as JSON.
+    def __sklearn_is_fitted__(self) -> bool:
+        return bool(self.learned)
 
-        `model` is the one that is corrected, for methods whose result is a whole model.
+    def write(self, directory: Path, model: Any) -> dict[str, Any]:
+        """Write the learned arrays and return the rest, which is saved as JSON.
+
+        Parameters
+        ----------
+        directory
+            An existing directory.
+        model
+            The corrected model, for methods that save a whole model.
         """
         del model
         from safetensors.numpy import save_file
@@ -92,80 +157,156 @@ class Debiaser:
             else:
                 plain[name] = value
         if arrays:
-            save_file(arrays, place / ARRAYS)
+            save_file(arrays, directory / ARRAYS)
         return plain
 
-    def read(self, place: Path, plain: Mapping[str, Any]) -> Self:
-        """Takes back what `write` wrote."""
+    def read(self, directory: Path, plain: Mapping[str, Any]) -> Self:
+        """Restore what `write` wrote and returned."""
         from safetensors.numpy import load_file
 
-        arrays = load_file(place / ARRAYS) if (place / ARRAYS).is_file() else {}
+        arrays = load_file(directory / ARRAYS) if (directory / ARRAYS).is_file() else {}
         for name, value in {**plain, **arrays}.items():
             setattr(self, name, value)
         return self
 
 
 class VectorMap(Debiaser):
-    """Changes vectors: those of images, of texts, or of both. It gives unit vectors back.
+    """Maps embeddings of images, of texts, or of both to unit vectors.
 
-    A map may see the text itself (`map_texts`), for methods that treat each query in its own way.
+    A transformer of scikit-learn: `clone`, `Pipeline` and `check_is_fitted` work. Subclasses
+    implement `fit` and `_transform`, or override `map_images` and `map_texts` where the two towers
+    are treated differently.
+
+    Attributes
+    ----------
+    towers : str
+        The embeddings to change: `images`, `texts` or `both`.
+    n_features_in_ : int
+        Number of dimensions seen by `fit`, where it learns from image embeddings.
     """
 
     kind = "vectors"
     needs: ClassVar[tuple[str, ...]] = ("labels",)
+    towers = "both"
+    n_features_in_: int
 
     def fit(
         self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
+        X: Array | None = None,
+        groups: Groups | Array | None = None,
         *,
         texts: GroupTexts | None = None,
     ) -> Self:
-        """Learns from unit vectors of images and their groups, or from texts, or from both."""
+        """Learn the map.
+
+        Parameters
+        ----------
+        X : array of shape (n_images, n_dimensions)
+            Image embeddings of length 1; None for methods that learn from texts alone.
+        groups : Groups or array of shape (n_images,)
+            The group of each image.
+        texts
+            Group prompts, for methods that need them.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If something that the method needs is missing, or a hyperparameter is out of range.
+        """
         raise NotImplementedError
 
-    def map(self, vectors: Array) -> Array:
-        """One map for both towers; a method that treats them differently has the next two."""
+    def transform(self, X: Array) -> Array:
+        """Map embeddings, of whichever tower, with what was learned.
+
+        `map_images` and `map_texts` do the same for one tower, and leave embeddings unchanged where
+        `towers` says so. Methods with a different map for each tower apply that of images here.
+
+        Parameters
+        ----------
+        X : array of shape (n, n_dimensions)
+            NumPy array or torch tensor; its type, device and precision are kept.
+
+        Returns
+        -------
+        array of shape (n, n_components)
+            Unit vectors.
+
+        Raises
+        ------
+        InputError
+            Before `fit`, or if `X` has other dimensions than the data it was fitted on.
+        """
+        self.check_fitted()
+        expected = vars(self).get("n_features_in_", X.shape[-1])
+        if X.shape[-1] != expected:
+            raise InputError(f"fitted on {expected} dimensions; X has {X.shape[-1]}")
+        return self._transform(X)
+
+    def _transform(self, X: Array) -> Array:
         raise NotImplementedError
 
-    def map_images(self, vectors: Array) -> Array:
-        return self.map(vectors)
+    def fit_transform(
+        self, X: Array, groups: Groups | Array | None = None, *, texts: GroupTexts | None = None
+    ) -> Array:
+        """Fit, then transform the same embeddings."""
+        return self.fit(X, groups, texts=texts).transform(X)
+
+    def map_images(self, X: Array) -> Array:
+        """Map image embeddings."""
+        self.check_fitted()
+        return X if self.towers == "texts" else self.transform(X)
 
     def map_texts(
-        self, vectors: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
+        self, X: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
     ) -> Array:
+        """Map text embeddings.
+
+        Parameters
+        ----------
+        X : array of shape (n_texts, n_dimensions)
+            Text embeddings.
+        texts
+            The texts themselves, for methods that treat each query in its own way.
+        encode
+            The uncorrected text encoder, for the same.
+        """
         del texts, encode
-        return self.map(vectors)
+        self.check_fitted()
+        return X if self.towers == "images" else self.transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        utils = import_module("sklearn.utils")  # which is there: only scikit-learn calls this
+        target = utils.TargetTags(required="labels" in self.needs)
+        return utils.Tags("transformer", target, utils.TransformerTags())
 
 
 class LabelMap(VectorMap):
-    """A map that is learned from labelled images, for the vectors of images or of both towers."""
-
-    towers: str = "both"
+    """A map that is learned from labelled images; subclasses implement `_fit` and `_transform`."""
 
     def fit(
         self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
+        X: Array | None = None,
+        groups: Groups | Array | None = None,
         *,
         texts: GroupTexts | None = None,
     ) -> Self:
-        one_of("towers", self.towers, TOWERS)
-        self.learn(*checked(vectors, groups), texts)
+        check_choice("towers", self.towers, TOWERS)
+        x, labels = check_labelled(X, groups)
+        self.n_features_in_ = x.shape[1]
+        self._fit(x, labels, texts)
         return self
 
-    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
-        """Learns from checked vectors, in double precision, and two groups or more."""
+    def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        """Learn from checked embeddings, in double precision, of two groups or more."""
         raise NotImplementedError
-
-    def map_texts(
-        self, vectors: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
-    ) -> Array:
-        return super().map_texts(vectors, texts, encode) if self.towers == "both" else vectors
 
 
 class ModelEdit(Debiaser):
-    """Changes the model: learned tokens, tuned weights. What is given to `fit` stays as it is."""
+    """Changes the model: learned tokens, tuned weights."""
 
     kind = "model"
     needs: ClassVar[tuple[str, ...]] = ("captions",)
@@ -177,14 +318,45 @@ class ModelEdit(Debiaser):
         *,
         vectors: Array | None = None,
         groups: Groups | None = None,
-        texts: GroupTexts | None = None,
+        images: Any = None,
+        edited: Any = None,
+        checkpoints: Path | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Learns from image-text pairs, or from labelled vectors, or from both."""
+        """Learn a change of the model, which itself stays as it is.
+
+        Parameters
+        ----------
+        model
+            The model to correct.
+        captions
+            Images with captions.
+        vectors : array of shape (n_images, n_dimensions)
+            The model's embeddings of labelled images.
+        groups
+            The groups of the labelled images.
+        images
+            The labelled images themselves, where the image tower is trained.
+        edited
+            The images of `captions` as an image editor changed them, in the same order.
+        checkpoints
+            Directory for checkpoints; an interrupted training resumes from the last one.
+        progress
+            Called with a line of text and the share that is done.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        InputError
+            If something that the method needs is missing, or a hyperparameter is out of range.
+        """
         raise NotImplementedError
 
-    def edited(self, model: Any) -> Any:
-        """The model with the change made: a new one, of the same protocols."""
+    def apply(self, model: Any) -> Any:
+        """Return a changed copy of the model, with the same protocols."""
         raise NotImplementedError
 
 
@@ -196,43 +368,85 @@ class Reranker(Debiaser):
 
     @property
     def from_best(self) -> bool:
-        """Whether `order` looks at no more than the best k + 1 items of each group."""
+        """Whether `order` uses no more than the best k + 1 items of each group."""
         return False
 
     def fit(
         self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
+        X: Array | None = None,
+        groups: Groups | Array | None = None,
         *,
         texts: GroupTexts | None = None,
     ) -> Self:
-        """Learns from a reference set, where the method has one."""
+        """Learn from a reference set, where the method has one.
+
+        Parameters
+        ----------
+        X : array of shape (n_images, n_dimensions)
+            Image embeddings of the reference set.
+        groups : Groups or array of shape (n_images,)
+            The group of each image.
+        texts
+            Unused by the built-in re-rankers.
+
+        Returns
+        -------
+        self
+        """
         raise NotImplementedError
 
     def order(
         self, scores: Array, groups: Groups | None, k: int, *, vectors: Array | None = None
     ) -> Ints:
-        """The k items to show for each query, best first: queries x k rows of items."""
+        """Choose the k items to show for each query.
+
+        Parameters
+        ----------
+        scores : array of shape (n_queries, n_items)
+            Similarity of queries and items.
+        groups
+            The group of each item, where the method needs them.
+        k
+            Number of items to show.
+        vectors : array of shape (n_items, n_dimensions)
+            Embeddings of the items, where the method needs them.
+
+        Returns
+        -------
+        array of shape (n_queries, k)
+            Row numbers of the items, best first.
+        """
         raise NotImplementedError
 
 
-def checked(vectors: Array | None, groups: Groups | Array | None) -> tuple[Floats, Groups]:
-    """Vectors as NumPy in double precision, and their groups: two or more."""
-    if vectors is None or groups is None:
+def check_labelled(X: Array | None, groups: Groups | Array | None) -> tuple[Floats, Groups]:
+    """Return embeddings as NumPy in double precision, and their groups: two or more."""
+    if X is None or groups is None:
         raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
-    found = np.asarray(to_numpy(matrix(vectors, "vectors", "images", "dimensions")), np.float64)
-    labels = as_groups(groups, len(found))
-    there = int((labels.counts > 0).sum())
-    if there < 2:
+    x = np.asarray(to_numpy(matrix(X, "X", "images", "dimensions")), np.float64)
+    labels = as_groups(groups, len(x))
+    if int((labels.counts > 0).sum()) < 2:
         raise InputError(
-            f"all {len(found)} images are of one group of {labels.attribute!r}: there is nothing "
-            "to tell apart. Fit on images of two groups or more"
+            f"all {len(x)} images are of one group of {labels.attribute!r}; fit on images of two "
+            "groups or more"
         )
-    return found, labels
+    return x, labels
 
 
-def one_of(what: str, given: str, known: Sequence[str]) -> str:
-    """`given`, if it is known."""
-    if given not in known:
-        raise UnknownNameError(what, given, known)
-    return given
+def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
+    """Raise UnknownNameError unless `value` is one of `choices`."""
+    if value not in choices:
+        raise UnknownNameError(what, value, choices)
+
+
+def check_at_least(least: int, **values: float) -> None:
+    """Raise InputError for a hyperparameter below `least`."""
+    for name, value in values.items():
+        if not value >= least:
+            raise InputError(f"{name} must be {least} or more; got {value:g}")
+
+
+def like_input(X: Array, *learned: Floats) -> list[Array]:
+    """Return learned arrays with the array type, device and precision of `X`."""
+    dtype = str(X.dtype).rpartition(".")[2]
+    return [like(X, array, dtype) for array in learned]

@@ -1,116 +1,129 @@
-"""FairerCLIP (Dehdashtian, Wang and Boddeti 2024): coordinates that tell the task, not the group.
+"""FairerCLIP (Dehdashtian, Wang and Boddeti 2024): features that predict the task, not the group.
 
 Each tower gets z = U'(phi(x) - mean phi), phi random Fourier features of a Gaussian kernel (or x
 itself). With B_v = C_v C_v', C_v the covariance of phi and v (HSIC with a linear kernel on v),
-each divided by its largest eigenvalue, U holds the leading eigenvectors of
+each divided by its largest eigenvalue, U has the leading eigenvectors of
 
     B_y + w(tau_z) B_z - w(tau) B_s   against   cov(phi) + gamma I,        w(t) = t / (1 - t)
 
-y are the target's labels, s the attribute's, and z the other tower's coordinates of the same rows:
+y are the target's labels, s the attribute's, and z the other tower's features of the same rows:
 the towers are solved in turn, images first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import eigh
 from scipy.spatial.distance import pdist
 
-from tiltmeter.debiasers.debiaser import GroupTexts, LabelMap, one_of
+from tiltmeter.debiasers.debiaser import GroupTexts, LabelMap, check_choice, like_input
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import like, namespace, to_numpy, unit
+from tiltmeter.metrics.arrays import namespace, to_numpy, unit
 from tiltmeter.types import Array, Floats, Groups
 
 KERNELS = ("rbf", "linear")
 SAMPLE = 2000  # rows whose distances set the kernel's width
 
 
+@dataclass(eq=False)
 class FairerClip(LabelMap):
-    """FairerCLIP (Dehdashtian et al. 2024): kernel coordinates that keep the target, not the group.
+    """FairerCLIP (Dehdashtian et al. 2024): kernel features that keep the target, not the group.
 
-    `targets` are texts of the classes that the model will choose from; each image's own is the
-    nearest (a pseudo-label, renewed `rounds` times), and the texts' tower is learned beside that of
-    the images. Without targets there is no task to keep: then one projection for both towers keeps
-    the vectors themselves, as far as they do not depend on the attribute.
+    Without targets there is no task to keep: then one projection for both towers keeps the vectors
+    themselves, as far as they do not depend on the attribute.
+
+    Parameters
+    ----------
+    targets
+        Texts of the classes that the model will choose from. Each image is labelled with the
+        nearest one (a pseudo-label), and the text tower is learned together with the image tower.
+    tau
+        From 0 to below 1: weight of independence from the attribute.
+    tau_z
+        From 0 to below 1: weight of the dependence between the towers.
+    gamma
+        Added to the variances.
+    rank
+        Number of features. 0: one less than the targets; without targets, all that are kept.
+    kernel
+        `rbf` or `linear`.
+    features
+        Number of random Fourier features.
+    rounds
+        How often pseudo-labels are renewed.
+    seed
+        Seed of the random features.
+
+    Attributes
+    ----------
+    basis_ : array of shape (n_dimensions, rank)
+        Without targets: the projection.
+    image_map_, text_map_ : array of shape (n_features, rank)
+        With targets: the map U of each tower; `image_mean_`, `image_frequencies_`, `image_phases_`
+        and those of `text` are its features.
     """
 
     needs = ("labels", "prompts")
 
-    def __init__(
-        self,
-        targets: Sequence[str] = (),
-        tau: float = 0.6,
-        tau_z: float = 0.3,
-        gamma: float = 1e-4,
-        rank: int = 0,
-        kernel: str = "rbf",
-        features: int = 1000,
-        rounds: int = 2,
-        seed: int = 0,
-    ) -> None:
-        self.targets = targets
-        self.tau = tau
-        self.tau_z = tau_z
-        self.gamma = gamma
-        self.rank = rank  # 0: one less than the targets; without them, all that is worth keeping
-        self.kernel = kernel
-        self.features = features
-        self.rounds = rounds
-        self.seed = seed
+    targets: Sequence[str] = ()
+    tau: float = 0.6
+    tau_z: float = 0.3
+    gamma: float = 1e-4
+    rank: int = 0
+    kernel: str = "rbf"
+    features: int = 1000
+    rounds: int = 2
+    seed: int = 0
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings, "targets": list(self.targets)}  # as JSON gives them back
-
-    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
-        one_of("kernel", self.kernel, KERNELS)
+    def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        check_choice("kernel", self.kernel, KERNELS)
         for name, value in (("tau", self.tau), ("tau_z", self.tau_z)):
             if not 0 <= value < 1:
-                raise InputError(f"{name} lies from 0 to below 1; got {value}")
+                raise InputError(f"{name} must be from 0 to below 1; got {value}")
         s = _centred(np.eye(len(labels.names))[labels.codes])
         if not len(self.targets):
-            self.basis_ = _kept(x, s, self.tau, self.rank)
+            self.basis_ = _independent_basis(x, s, self.tau, self.rank)
             return
         if texts is None or len(self.targets) < 2:
             raise InputError(
-                "fairerclip learns from the texts of two targets or more and from the model's "
-                "encoder of texts: debias(..., settings={'targets': [...]})"
+                "fairerclip learns from the texts of two targets or more and from the model's text "
+                "encoder: debias(..., settings={'targets': [...]})"
             )
-        said = np.asarray(to_numpy(texts.encode(list(self.targets))), np.float64)
-        self._in_turns(x, s, unit(said))
+        targets = np.asarray(to_numpy(texts.encode(list(self.targets))), np.float64)
+        self._fit_towers(x, s, unit(targets))
 
-    def _in_turns(self, x: Floats, s: Floats, said: Floats) -> None:
+    def _fit_towers(self, x: Floats, s: Floats, targets: Floats) -> None:
         rng = np.random.default_rng(self.seed)
-        see, self.image_width_, self.image_phase_ = self._features(x, rng)
-        say, self.text_width_, self.text_phase_ = self._features(said, rng)
-        rank = self.rank or len(said) - 1
-        seen = see(x)
-        guess = (x @ said.T).argmax(axis=1)
+        phi_image, self.image_frequencies_, self.image_phases_ = self._features(x, rng)
+        phi_text, self.text_frequencies_, self.text_phases_ = self._features(targets, rng)
+        rank = self.rank or len(targets) - 1
+        phi_x = phi_image(x)
+        pseudo = (x @ targets.T).argmax(axis=1)
         images: tuple[Floats, Floats] | None = None
         for _ in range(max(self.rounds, 1)):
-            y = _centred(np.eye(len(said))[guess])
-            told = say(said[guess])
+            y = _centred(np.eye(len(targets))[pseudo])
+            phi_t = phi_text(targets[pseudo])
             if images is None:
-                images = self._tower(seen, y, s, None, rank)
-            z = (seen - images[0]) @ images[1]
-            texts = self._tower(told, y, s, z, rank)
-            z_text = (told - texts[0]) @ texts[1]
-            images = self._tower(seen, y, s, z_text, rank)
-            z = (seen - images[0]) @ images[1]
-            # HSIC does not see a rotation of either tower, and a cosine does: turn the texts
+                images = self._solve_tower(phi_x, y, s, None, rank)
+            z = (phi_x - images[0]) @ images[1]
+            texts = self._solve_tower(phi_t, y, s, z, rank)
+            z_text = (phi_t - texts[0]) @ texts[1]
+            images = self._solve_tower(phi_x, y, s, z_text, rank)
+            z = (phi_x - images[0]) @ images[1]
+            # HSIC is invariant to a rotation of either tower and a cosine is not: rotate the texts
             left, _, right = np.linalg.svd(z_text.T @ z, full_matrices=False)
             texts = (texts[0], texts[1] @ (left @ right))
-            shown = (say(said) - texts[0]) @ texts[1]
-            guess = (_unit_or_zero(z) @ _unit_or_zero(shown).T).argmax(axis=1)
+            z_targets = (phi_text(targets) - texts[0]) @ texts[1]
+            pseudo = (_unit_or_zero(z) @ _unit_or_zero(z_targets).T).argmax(axis=1)
         assert images is not None
         if not images[1].any() or not texts[1].any():
             raise InputError(
-                f"nothing is left: with tau = {self.tau:g} all depends more on the attribute than "
-                "on the targets, or no image is nearer to another target than to the first. Give a "
-                "smaller tau, or other targets"
+                f"nothing is left: with tau = {self.tau:g} all depends more on the attribute "
+                "than on the targets, or no image is nearer to another target than to the first. "
+                "Use a smaller tau, or other targets"
             )
         self.image_mean_, self.image_map_ = images
         self.text_mean_, self.text_map_ = texts
@@ -118,20 +131,24 @@ class FairerClip(LabelMap):
     def _features(
         self, x: Floats, rng: np.random.Generator
     ) -> tuple[Callable[[Floats], Floats], Floats, Floats]:
-        """The feature map of a tower, with the frequencies and phases that make it."""
+        """The feature map of a tower, with its frequencies and phases."""
         d = x.shape[1]
         if self.kernel == "linear":
-            width, phase = np.empty((d, 0)), np.empty(0)
+            frequencies, phases = np.empty((d, 0)), np.empty(0)
         else:
-            some = x[rng.permutation(len(x))[:SAMPLE]]
-            apart = pdist(some, "sqeuclidean")
-            apart = apart[apart > 0]
-            sigma = np.sqrt(0.5 * np.median(apart)) if len(apart) else 1.0
-            width = rng.normal(size=(d, self.features)) / sigma
-            phase = rng.uniform(0, 2 * np.pi, self.features)
-        return (lambda rows: np.asarray(lifted(rows, width, phase))), width, phase
+            sample = x[rng.permutation(len(x))[:SAMPLE]]
+            distances = pdist(sample, "sqeuclidean")
+            distances = distances[distances > 0]
+            sigma = np.sqrt(0.5 * np.median(distances)) if len(distances) else 1.0
+            frequencies = rng.normal(size=(d, self.features)) / sigma
+            phases = rng.uniform(0, 2 * np.pi, self.features)
+        return (
+            (lambda rows: np.asarray(fourier_features(rows, frequencies, phases))),
+            frequencies,
+            phases,
+        )
 
-    def _tower(
+    def _solve_tower(
         self, phi: Floats, y: Floats, s: Floats, z: Floats | None, rank: int
     ) -> tuple[Floats, Floats]:
         """Mean of the features and the map U, features x rank."""
@@ -142,65 +159,48 @@ class FairerClip(LabelMap):
             gain = gain + _weight(self.tau_z) * _dependence(centred, z - z.mean(axis=0))
         spread = centred.T @ centred / len(phi) + self.gamma * np.eye(phi.shape[1])
         count = min(rank, phi.shape[1])
-        values, found = eigh(gain, spread, subset_by_index=[phi.shape[1] - count, phi.shape[1] - 1])
+        values, u = eigh(gain, spread, subset_by_index=[phi.shape[1] - count, phi.shape[1] - 1])
         # what depends more on the attribute than on the target is not kept
-        found = np.where(values > 0, found, 0.0)[:, ::-1]
-        return mean, found
+        return mean, np.ascontiguousarray(np.where(values > 0, u, 0.0)[:, ::-1])
 
-    def map_images(self, vectors: Array) -> Array:
-        self.check_fitted()
+    def _transform(self, X: Array) -> Array:
         if "basis_" in vars(self):
-            return self.map(vectors)
-        return self._mapped(
-            vectors, self.image_width_, self.image_phase_, self.image_mean_, self.image_map_
-        )
+            return unit(X @ like_input(X, self.basis_)[0])
+        return self._map_tower(X, "image")
 
-    def map_texts(self, vectors: Array, texts: object, encode: object) -> Array:
+    def map_texts(self, X: Array, texts: object, encode: object) -> Array:
         self.check_fitted()
-        if "basis_" in vars(self):
-            return self.map(vectors)
-        return self._mapped(
-            vectors, self.text_width_, self.text_phase_, self.text_mean_, self.text_map_
+        return self.transform(X) if "basis_" in vars(self) else self._map_tower(X, "text")
+
+    def _map_tower(self, X: Array, tower: str) -> Array:
+        names = ("frequencies", "phases", "mean", "map")
+        frequencies, phases, mean, u = like_input(
+            X, *(getattr(self, f"{tower}_{name}_") for name in names)
         )
-
-    def map(self, vectors: Array) -> Array:
-        """Both towers alike: without targets."""
-        self.check_fitted()
-        if vectors.shape[1] != len(self.basis_):
-            raise InputError(
-                f"fitted on {len(self.basis_)} dimensions, asked to map {vectors.shape[1]}"
-            )
-        return unit(vectors @ like(vectors, self.basis_, _kind(vectors)))
-
-    @staticmethod
-    def _mapped(x: Array, width: Floats, phase: Floats, mean: Floats, to: Floats) -> Array:
-        put = [like(x, one, _kind(x)) for one in (width, phase, mean, to)]
-        return unit((lifted(x, put[0], put[1]) - put[2]) @ put[3])
+        return unit((fourier_features(X, frequencies, phases) - mean) @ u)
 
 
-def lifted(x: Array, width: Array, phase: Array) -> Array:
-    """sqrt(2/D) cos(x w + b); without frequencies x itself."""
-    if not width.shape[1]:
+def fourier_features(x: Array, frequencies: Array, phases: Array) -> Array:
+    """Return sqrt(2/D) cos(x w + b); without frequencies, `x` itself."""
+    if not frequencies.shape[1]:
         return x
-    xp = namespace(x)
-    return xp.cos(x @ width + phase) * (2 / width.shape[1]) ** 0.5
+    return namespace(x).cos(x @ frequencies + phases) * (2 / frequencies.shape[1]) ** 0.5
 
 
-def _kept(x: Floats, s: Floats, tau: float, rank: int) -> Floats:
+def _independent_basis(x: Floats, s: Floats, tau: float, rank: int) -> Floats:
     """An orthonormal basis of what depends more on the vectors than on the attribute."""
     centred = _centred(x)
-    values, found = np.linalg.eigh(
+    values, vectors = np.linalg.eigh(
         _dependence(centred, centred) - _weight(tau) * _dependence(centred, s)
     )
-    values, found = values[::-1], found[:, ::-1]
-    there = int((values > 1e-12).sum())
-    if not there:
-        raise InputError(f"tau = {tau:g} leaves no direction at all: give a smaller one")
-    return np.ascontiguousarray(found[:, : min(rank or there, there)])
+    positive = int((values > 1e-12).sum())
+    if not positive:
+        raise InputError(f"tau = {tau:g} leaves no direction at all: use a smaller one")
+    return np.ascontiguousarray(vectors[:, ::-1][:, : min(rank or positive, positive)])
 
 
 def _dependence(phi: Floats, v: Floats) -> Floats:
-    """C C', C the covariance of centred features and `v`, over its largest eigenvalue."""
+    """C C' over its largest eigenvalue, C the covariance of centred features and `v`."""
     crossed = phi.T @ v / len(phi)
     size = float(np.linalg.norm(crossed, 2)) ** 2
     return (
@@ -218,7 +218,3 @@ def _centred(x: Floats) -> Floats:
 
 def _unit_or_zero(x: Floats) -> Floats:
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
-
-
-def _kind(x: Array) -> str:
-    return str(x.dtype).rpartition(".")[2]

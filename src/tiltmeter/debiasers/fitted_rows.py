@@ -1,4 +1,4 @@
-"""The rows that something was fitted on, remembered so that it is not judged on them."""
+"""The rows that a debiaser was fitted on, so that it is not evaluated on them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ FILE = "fitted.parquet"
 
 @dataclass(frozen=True, eq=False)
 class FittedRows:
-    """Rows of some data: their ids, and a key of what each one shows.
+    """Rows of a dataset: their ids, and a key of what each one shows.
 
-    Two data sets may use one id for different pictures, and two ids for one picture: so rows are
-    compared by their keys, hashes of what is in them.
+    Two datasets may use one id for different images, or two ids for the same image: so rows are
+    compared by their keys, hashes of their contents.
+
+    Parameters
+    ----------
+    ids, keys
+        Id and key of each row.
+    name
+        Name of the dataset.
     """
 
     ids: tuple[str, ...]
@@ -32,39 +39,41 @@ class FittedRows:
 
     @classmethod
     def of(cls, data: Any) -> FittedRows:
-        """The rows of faces or captions."""
-        return cls(tuple(data.ids), tuple(keys(data)), str(data.name))
+        """Return the rows of faces or captions."""
+        return cls(tuple(data.ids), tuple(row_keys(data)), str(data.name))
 
     def __len__(self) -> int:
         return len(self.ids)
 
     @cached_property
     def hash(self) -> str:
-        """A hash of the ids, in order."""
+        """Hash of the ids, in order."""
         return content_hash(list(self.ids))
 
     def among(self, data: Any) -> list[int]:
-        """The rows of `data` that are among these."""
+        """Return the rows of `data` that are among these."""
         known = frozenset(self.keys)
-        return [row for row, key in enumerate(keys(data)) if key in known]
+        return [row for row, key in enumerate(row_keys(data)) if key in known]
 
-    def write(self, place: Path) -> dict[str, Any]:
-        pq.write_table(pa.table({"id": list(self.ids), "key": list(self.keys)}), place / FILE)
+    def write(self, directory: Path) -> dict[str, Any]:
+        """Write ids and keys, and return the rest, which is saved as JSON."""
+        pq.write_table(pa.table({"id": list(self.ids), "key": list(self.keys)}), directory / FILE)
         return {"data": self.name, "count": len(self), "ids": self.hash}
 
     @classmethod
-    def read(cls, place: Path, told: dict[str, Any]) -> FittedRows:
-        table = pq.read_table(place / FILE)
+    def read(cls, directory: Path, meta: dict[str, Any]) -> FittedRows:
+        """Read what `write` wrote and returned."""
+        table = pq.read_table(directory / FILE)
         return cls(
-            tuple(table["id"].to_pylist()), tuple(table["key"].to_pylist()), str(told["data"])
+            tuple(table["id"].to_pylist()), tuple(table["key"].to_pylist()), str(meta["data"])
         )
 
 
-def keys(data: Any) -> Sequence[str]:
-    """A hash of what each row shows: its file, its pixels, its vector, or else its id."""
+def row_keys(data: Any) -> Sequence[str]:
+    """Return a hash of what each row shows: its file, pixels or embedding, or else its id."""
     images, vectors = getattr(data, "images", None), getattr(data, "vectors", None)
     count = len(data.ids)
-    if hasattr(images, "hash"):  # picture files
+    if hasattr(images, "hash"):  # image files
         return [_file_key(images, row) for row in range(count)]
     if isinstance(images, np.ndarray):
         return [_key(images[row]) for row in range(count)]
@@ -74,7 +83,7 @@ def keys(data: Any) -> Sequence[str]:
         return [_key(table[row]) for row in range(count)]
     if vectors is not None:
         return [_key(np.asarray(vectors[row], np.float32)) for row in range(count)]
-    return [f"{data.name}/{one}" for one in data.ids]
+    return [f"{data.name}/{row_id}" for row_id in data.ids]
 
 
 def _key(array: Any) -> str:
@@ -84,5 +93,5 @@ def _key(array: Any) -> str:
 def _file_key(images: Any, row: int) -> str:
     try:
         return str(images.hash(row))[:32]
-    except OSError:  # what cannot be read was not fitted on
+    except OSError:  # an unreadable file was not fitted on
         return f"unreadable/{row}"

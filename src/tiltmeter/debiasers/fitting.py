@@ -1,4 +1,4 @@
-"""Fits a debiaser on data and gives back the corrected model: what `tiltmeter debias` does."""
+"""Fits a debiaser on data and returns the corrected model: what `tiltmeter debias` does."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tiltmeter.models import load_model
 from tiltmeter.store import Store
 from tiltmeter.types import Array, Faces, Groups, Progress
 
-#: Captions that the testbed's models learn from, where none are given; images and their seed.
-OWN_CAPTIONS, OWN_IMAGES, OWN_SEED = 20_000, 4000, 1
-#: Share of the pictures with captions that is kept from training, to see what it costs.
+#: Captions that the testbed's models learn from by default; images and their seed.
+DEFAULT_CAPTIONS, DEFAULT_IMAGES, DEFAULT_SEED = 20_000, 4000, 1
+#: Share of the images with captions that is held out of training, to measure the utility cost.
 HELD_OUT = 0.1
 MOST_HELD_OUT = 1000
 
@@ -54,81 +54,127 @@ def debias(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Debiased:
-    """Fits `method` and returns the corrected model; with `out` it is saved there.
+    """Fit a debiaser and return the corrected model.
 
-    `faces` and `captions` are data or specs; which are needed hangs on the method. `attribute` is a
-    label column or a crossing (`race*gender`). `prompts` are texts that name each group (a mapping
-    or a YAML file, see `debias.naming`); without any, sentences are made of the groups' names.
-    `edited` is a folder of edited pictures named by id, or `redraw` for scenes of the testbed.
-    `settings` are the method's own. It is fitted on a random `share` of the images and remembers
-    those rows: audit it on others. A killed training takes up its checkpoint, which lies beside
-    `out`, when it is called again in the same way. Under torchrun or accelerate the batch is spread
-    over the processes, and the first one writes.
+    The debiaser keeps the rows it was fitted on, and an audit refuses them. Under torchrun or
+    accelerate the batch of FairVLP is spread over the processes, and the first one writes.
+
+    Parameters
+    ----------
+    method
+        Name of a debiaser, names of vector maps joined by +, or a debiaser object.
+    model
+        Model spec or model.
+    faces
+        Labelled images, or their spec. Which data are needed depends on the method.
+    attribute
+        A label column or an intersection (`race*gender`).
+    captions
+        Images with captions, or their spec.
+    prompts
+        Texts that name each group: a mapping or a YAML file, see `debiasers.group_prompts`. By
+        default sentences with the groups' names.
+    edited
+        Folder of edited images named by id, or `redraw` for scenes of the testbed.
+    settings
+        Hyperparameters of the method.
+    share
+        Random share of the images to fit on.
+    out
+        Directory to save the model in. An interrupted training resumes from its checkpoint, next to
+        it, when called again in the same way.
+    replace
+        Whether `out` may be replaced.
+    store
+        Directory of cached embeddings.
+    device
+        Where the model runs.
+    strict
+        Whether an unreadable image is an error.
+    seed
+        Seed of everything random.
+    progress
+        Called with a line of text and the share that is done.
+
+    Returns
+    -------
+    Debiased
+        The corrected model.
+
+    Raises
+    ------
+    InputError
+        If something that the method needs is missing or out of range.
+
+    Examples
+    --------
+    >>> fair = debias("leace", "testbed:dual", "testbed:?images=280", attribute="shape")
+    >>> fair.name
+    'testbed:dual+leace'
     """
-    first = _first_of_several()
+    writes = _is_first_process()
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
     if out is not None and Path(out).exists() and not replace:
-        raise InputError(f"{out} exists already: name another --out, or pass --force")
-    tower = load_model(model, device=device) if isinstance(model, str) else model
+        raise InputError(f"{out} exists already: use another --out, or --force")
+    if isinstance(model, str):
+        model = load_model(model, device=device)
     if out is not None and spec is None:
         raise InputError(
-            "the model was given as an object without a spec, so it could not be found again: give "
-            "its spec (debias(method, 'hf:DIR', ...)), or no `out`"
+            "the model has no spec, so it could not be loaded again: pass its spec "
+            "(debias(method, 'hf:DIR', ...)), or no `out`"
         )
-    debiaser = made_from(method, settings, tower, seed) if isinstance(method, str) else method
-    tell = progress or (lambda what, share: None)
+    debiaser = made_from(method, settings, model, seed) if isinstance(method, str) else method
+    report = progress or (lambda what, share: None)
     started = time.perf_counter()
     record: dict[str, Any] = {"attribute": attribute, "seed": seed}
-    seen: Any = None
+    fitted_on: Any = None
     groups: Groups | None = None
     vectors: Array | None = None
     needs = _needs(debiaser)
     if "labels" in needs:
-        seen = _faces(faces, tower, attribute, strict, store, share, seed, tell)
-        groups, vectors = seen.attribute(str(attribute)), _vectors(tower, seen)
-    texts = None
-    if "prompts" in needs or prompts is not None:
-        names = _group_names(groups, faces, tower, attribute)
-        texts = group_texts(tower.encode_texts, prompts, names, testbed=_of_testbed(tower))
-    held = None
+        fitted_on = _faces(faces, model, attribute, strict, store, share, seed, report)
+        groups, vectors = fitted_on.attribute(str(attribute)), _vectors(model, fitted_on)
+    held_out = None
     if isinstance(debiaser, ModelEdit):
-        given = _captions(captions, tower, seed)
-        learned, held = _split(given, seed)
-        extra: dict[str, Any] = {}
-        if "edited" in inspect.signature(debiaser.fit).parameters:
-            extra["edited"] = None if edited is None else _edited(edited, learned)
-        if "images" in inspect.signature(debiaser.fit).parameters:
-            extra["images"] = getattr(seen, "images", None)
-        if out is not None and "place" in inspect.signature(debiaser.fit).parameters:
-            extra["place"] = _beside(out)
+        train, held_out = _split(_captions(captions, model, seed), seed)
         debiaser.fit(
-            tower, learned, vectors=vectors, groups=groups, texts=texts, progress=tell, **extra
+            model,
+            train,
+            vectors=vectors,
+            groups=groups,
+            images=getattr(fitted_on, "images", None),
+            edited=None if edited is None else _edited(edited, train),
+            checkpoints=None if out is None else _checkpoints(out),
+            progress=report,
         )
-        seen = learned if seen is None else seen
+        fitted_on = train if fitted_on is None else fitted_on
     else:
-        tell("fitting", 0.5)
+        texts = None
+        if "prompts" in needs or prompts is not None:
+            names = _group_names(groups, faces, model, attribute)
+            texts = group_texts(model.encode_texts, prompts, names, testbed=_of_testbed(model))
+        report("fitting", 0.5)
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]
-    debiaser.rows_ = None if seen is None else FittedRows.of(seen)
+    debiaser.rows_ = None if fitted_on is None else FittedRows.of(fitted_on)
     record["seconds"] = round(time.perf_counter() - started, 3)
-    made = Debiased(tower, debiaser, record=record, spec=spec)
-    if not first:
-        return made
-    if held is not None and len(held.texts) > 1:
-        from tiltmeter.debiasers.utility_cost import prices
+    debiased = Debiased(model, debiaser, record=record, spec=spec)
+    if not writes:
+        return debiased
+    if held_out is not None and len(held_out.texts) > 1:
+        from tiltmeter.debiasers.utility_cost import utility_changes
 
-        tell("measuring what it costs", 0.99)
-        words = {name: debiaser.settings.get(name) or () for name in ("pairs", "spared")}
-        made.record["price"] = [
-            one.as_dict() for one in prices(tower, made, held, seed=seed, **words)
-        ]
+        report("measuring the utility cost", 0.99)
+        words = {name: getattr(debiaser, name, None) or () for name in ("pairs", "spared")}
+        changes = utility_changes(model, debiased, held_out, seed=seed, **words)
+        debiased.record["price"] = [change.as_dict() for change in changes]
     if out is not None:
-        made.save(out, replace=replace)
-        shutil.rmtree(_beside(out), ignore_errors=True)
-    return made
+        debiased.save(out, replace=replace)
+        shutil.rmtree(_checkpoints(out), ignore_errors=True)
+    return debiased
 
 
-def _first_of_several() -> bool:
-    """Whether this process writes; those that torchrun started take a GPU each."""
+def _is_first_process() -> bool:
+    """Whether this process writes; those that torchrun started use a GPU each."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         import torch
 
@@ -140,52 +186,69 @@ def _first_of_several() -> bool:
 def made_from(
     method: str, settings: Mapping[str, Any] | None, model: Any = None, seed: int = 0
 ) -> Debiaser:
-    """A debiaser with settings as they were typed, or as they are.
+    """Make a debiaser with settings as typed on the command line, or as Python values.
 
-    `a+b` is a pipeline; there a setting is named with its method: `a.keep`.
+    Parameters
+    ----------
+    method
+        Name of a debiaser; `a+b` is a pipeline.
+    settings
+        Hyperparameters by name; in a pipeline with the method's name: `a.keep`.
+    model
+        The model to correct: those of the testbed have words of their own.
+    seed
+        Seed, for methods that have one.
+
+    Raises
+    ------
+    UnknownNameError
+        For an unknown method or setting.
+    InputError
+        For a value of the wrong type.
+
+    Examples
+    --------
+    >>> made_from("clip-clip", {"keep": "0.5"})
+    ClipClip(keep=0.5, neighbours=3)
     """
+    settings = settings or {}
     if "+" in method:
-        parts = [
-            made_from(
-                name,
-                {
-                    key.removeprefix(f"{name}."): value
-                    for key, value in (settings or {}).items()
-                    if key.startswith(f"{name}.")
-                },
-                model,
-                seed,
-            )
-            for name in method.split("+")
+        methods = method.split("+")
+        for name in settings:
+            if name.partition(".")[0] not in methods:
+                raise UnknownNameError(f"setting of {method}", name, methods)
+        steps = [
+            made_from(step, _settings_of(step, settings), model, seed).get_params()
+            for step in methods
         ]
-        for key in settings or {}:
-            if key.partition(".")[0] not in method.split("+"):
-                raise UnknownNameError(f"setting of {method}", key, method.split("+"))
-        return DEBIASERS["pipeline"](  # type: ignore[no-any-return]
-            method.split("+"), [part.settings for part in parts]
-        )
+        return DEBIASERS["pipeline"](methods, steps)  # type: ignore[no-any-return]
     kind = DEBIASERS[method]
     known = inspect.signature(kind).parameters
-    chosen: dict[str, Any] = {"seed": seed} if "seed" in known else {}
+    params: dict[str, Any] = {"seed": seed} if "seed" in known else {}
     if "pairs" in known and _of_testbed(model):
         from tiltmeter.testbed.captioned import PAIRS, frame_words
 
-        chosen |= {"pairs": PAIRS, "spared": frame_words(), "hide_bias": False}
-    for name, value in (settings or {}).items():
+        params |= {"pairs": PAIRS, "spared": frame_words(), "hide_bias": False}
+    for name, value in settings.items():
         if name not in known:
             raise UnknownNameError(f"setting of {method}", name, known)
-        chosen[name] = _typed(name, value, known[name].default, str(known[name].annotation))
-    debiaser: Debiaser = kind(**chosen)
+        params[name] = _parse(name, value, known[name].default, str(known[name].annotation))
+    debiaser: Debiaser = kind(**params)
     return debiaser
 
 
-def _typed(name: str, value: Any, default: Any, annotation: str = "") -> Any:
-    """What was typed, as the kind of value that the default is."""
+def _settings_of(step: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    prefix = f"{step}."
+    return {k.removeprefix(prefix): v for k, v in settings.items() if k.startswith(prefix)}
+
+
+def _parse(name: str, value: Any, default: Any, annotation: str = "") -> Any:
+    """A typed value, as the type of the default."""
     if not isinstance(value, str) or isinstance(default, str):
         return value
     try:
         if name == "pairs":
-            return [_pair(one) for one in value.split(",")]
+            return [_parse_pair(pair) for pair in value.split(",")]
         if isinstance(default, tuple):
             return tuple(value.split(","))
         if isinstance(default, bool):
@@ -197,38 +260,40 @@ def _typed(name: str, value: Any, default: Any, annotation: str = "") -> Any:
             return int(value)
         return value if default is None else type(default)(value)
     except (KeyError, ValueError, ZeroDivisionError):
-        shown = "man:woman,he:she" if name == "pairs" else 1 if default is None else default
-        raise InputError(f"{name} takes a value such as {shown}; got {value!r}") from None
+        example = "man:woman,he:she" if name == "pairs" else 1 if default is None else default
+        raise InputError(f"{name} takes a value such as {example}; got {value!r}") from None
 
 
-def _pair(text: str) -> list[str]:
+def _parse_pair(text: str) -> list[str]:
     first, second = text.split(":")
     return [first.strip(), second.strip()]
 
 
 def _faces(
     faces: Any, model: Any, attribute: str | None, strict: bool, store: Any, share: float,
-    seed: int, tell: Progress,
+    seed: int, progress: Progress,
 ) -> Faces:  # fmt: skip
-    """The images to fit on, with their vectors, a random share of them."""
+    """The images to fit on, with their embeddings, a random share of them."""
     if faces is None and _of_testbed(model):
         strength = model.provenance["strength"]
-        # not the seed of the figures that an audit shows
-        faces = f"testbed:?images={OWN_IMAGES}&strength={strength}&seed={OWN_SEED + seed}"
+        # not the seed of the images that an audit uses
+        faces = f"testbed:?images={DEFAULT_IMAGES}&strength={strength}&seed={DEFAULT_SEED + seed}"
     if faces is None or attribute is None:
         raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
     if isinstance(faces, str):
         faces = load_data(faces, attributes=attribute.split("*"), role="faces")
-    faces.attribute(attribute)  # an unknown one is named before the work begins
+    faces.attribute(attribute)  # an unknown one is an error before the work begins
     if not 0 < share <= 1:
-        raise InputError(f"share lies above 0 and is at most 1; got {share}")
+        raise InputError(f"share must be above 0 and at most 1; got {share}")
     if share < 1:
         count = max(2, round(share * len(faces)))
         faces = faces.only(sorted(np.random.default_rng(seed).permutation(len(faces))[:count]))
     if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
-        kept = None if store is None else Store(Path(store))
-        done = embed(model, faces.images, faces.ids, store=kept, strict=strict, progress=tell)
-        faces = done.of(faces)
+        cache = None if store is None else Store(Path(store))
+        embedded = embed(
+            model, faces.images, faces.ids, store=cache, strict=strict, progress=progress
+        )
+        faces = embedded.of(faces)
     return faces  # type: ignore[no-any-return]
 
 
@@ -237,24 +302,24 @@ def _vectors(model: Any, faces: Faces) -> Array:
         return faces.vectors
     if faces.images is None or not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
-        raise InputError(f"{faces.name} brings no vectors, and {name} cannot make them")
+        raise InputError(f"{faces.name} has no embeddings, and {name} cannot compute them")
     return to_numpy(model.encode_images(faces.images))
 
 
 def _needs(debiaser: Debiaser) -> tuple[str, ...]:
-    """What a method asks for; a pipeline, what its parts ask for."""
+    """What a method needs; a pipeline, what its steps need."""
     if not isinstance(debiaser, Pipeline):
         return debiaser.needs
-    return tuple(need for part in debiaser.methods for need in DEBIASERS[part].needs)
+    return tuple(need for step in debiaser.methods for need in DEBIASERS[step].needs)
 
 
 def _group_names(
     groups: Groups | None, faces: Any, model: Any, attribute: str | None
 ) -> tuple[str, ...] | None:
-    """The names of the groups that there are, for methods that see no labels too."""
+    """The names of the groups that occur, also for methods that use no labels."""
     if groups is None and attribute is not None:
         if faces is None and _of_testbed(model):
-            faces = f"testbed:?images={OWN_IMAGES}"
+            faces = f"testbed:?images={DEFAULT_IMAGES}"
         if isinstance(faces, str):
             faces = load_data(faces, attributes=attribute.split("*"), role="faces")
         groups = None if faces is None else faces.attribute(attribute)
@@ -273,53 +338,55 @@ def _captions(captions: Any, model: Any, seed: int) -> Any:
         from tiltmeter.testbed.world import World
 
         world = World.plant(model.provenance["strength"])
-        return captioned(world, OWN_CAPTIONS, np.random.default_rng([seed, OWN_SEED]))
+        return captioned(world, DEFAULT_CAPTIONS, np.random.default_rng([seed, DEFAULT_SEED]))
     if captions is None:
         raise InputError(f"this method learns from captions: {GIVEN_BY['captions']}")
     return load_data(captions, role="captions") if isinstance(captions, str) else captions
 
 
 def _split(captions: Any, seed: int) -> tuple[Any, Any]:
-    """Captions to learn from, and those of other pictures, held out."""
-    pictures = len(captions.ids)
-    count = min(MOST_HELD_OUT, int(HELD_OUT * pictures))
-    order = np.random.default_rng([seed, 3]).permutation(pictures)
-    return _only(captions, np.sort(order[count:])), _only(captions, np.sort(order[:count]))
+    """Captions to learn from, and those of other images, held out."""
+    images = len(captions.ids)
+    count = min(MOST_HELD_OUT, int(HELD_OUT * images))
+    order = np.random.default_rng([seed, 3]).permutation(images)
+    return _of_images(captions, np.sort(order[count:])), _of_images(
+        captions, np.sort(order[:count])
+    )
 
 
-def _only(captions: Any, pictures: Any) -> Any:
-    """Some of the pictures, with their captions."""
-    place = {int(old): new for new, old in enumerate(pictures)}
-    rows = [row for row, picture in enumerate(captions.of) if int(picture) in place]
+def _of_images(captions: Any, images: Any) -> Any:
+    """Some of the images, with their captions."""
+    index = {int(old): new for new, old in enumerate(images)}
+    rows = [row for row, image in enumerate(captions.of) if int(image) in index]
     return changed(
         captions,
-        ids=tuple(captions.ids[at] for at in pictures),
+        ids=tuple(captions.ids[at] for at in images),
         texts=tuple(captions.texts[row] for row in rows),
-        of=np.array([place[int(captions.of[row])] for row in rows], dtype=np.int64),
-        images=None if captions.images is None else captions.images[pictures],
+        of=np.array([index[int(captions.of[row])] for row in rows], dtype=np.int64),
+        images=None if captions.images is None else captions.images[images],
     )
 
 
 def _edited(edited: str | Path, captions: Any) -> Any:
-    """Edited pictures in the order of the captions' own."""
+    """Edited images in the order of the captions' own."""
     if str(edited) == "redraw":
         if not hasattr(captions.images, "redrawn"):
-            raise InputError("only scenes of the testbed can be drawn again: --edited DIR")
+            raise InputError("only scenes of the testbed can be redrawn: use --edited DIR")
         return captions.images.redrawn(shape=1 - captions.images.shape)
     root = Path(edited)
     paths = []
-    for one in captions.ids:
-        stem = root / one
-        beside = (stem, *(stem.with_suffix(suffix) for suffix in SUFFIXES))
-        found = next((path for path in beside if path.is_file()), None)
-        if found is None:
+    for image_id in captions.ids:
+        stem = root / image_id
+        candidates = (stem, *(stem.with_suffix(suffix) for suffix in SUFFIXES))
+        path = next((path for path in candidates if path.is_file()), None)
+        if path is None:
             raise InputError(
-                f"{root} has no edited picture of {one}: expected {one}, or {stem}.png"
+                f"{root} has no edited image of {image_id}: expected {image_id}, or {stem}.png"
             )
-        paths.append(found)
+        paths.append(path)
     return ImageFiles(tuple(paths), root)
 
 
-def _beside(out: str | Path) -> Path:
-    """Where the checkpoints of a training lie."""
+def _checkpoints(out: str | Path) -> Path:
+    """Where the checkpoints of a training are."""
     return Path(f"{out}.training")

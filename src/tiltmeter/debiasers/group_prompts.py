@@ -1,11 +1,11 @@
-"""Texts that name groups: those of a prompts file, or made from the groups' own names.
+"""Texts that name groups: from a prompts file, or made from the groups' own names.
 
-A prompts file is YAML: each group with a list of texts that name it. Or, where a method asks for
-more, a mapping with the groups under `groups` and beside it
+A prompts file is YAML: each group with a list of texts that name it. Or, where a method needs
+more, a mapping with the groups under `groups`, and
 
     words     the word for each group inside another text ("a photo of a {word} nurse")
-    alike     pairs of texts that should have one vector (Orth-Cali)
-    harmful   pairs of texts whose difference should go, helpful: ... be strengthened (RoboShot)
+    alike     pairs of texts that should have the same vector (Orth-Cali)
+    harmful   pairs of texts whose difference is removed; helpful: ... strengthened (RoboShot)
     forms     a query -> each group -> the query with the group named in it (BEND-VLM)
 """
 
@@ -22,11 +22,11 @@ from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Array
 
-#: What a prompts file may hold beside its groups.
+#: The sections of a prompts file.
 SECTIONS = ("groups", "words", "alike", "harmful", "helpful", "forms")
-#: How a group is named where nobody says how.
+#: How a group is named by default.
 PERSON = "a photo of a {} person"
-#: Queries of which the forms for each two groups should have one vector: words of this list.
+#: Queries whose forms for every two groups should have the same vector: words of this list.
 ALIKE = "occupations"
 
 
@@ -37,31 +37,46 @@ def group_texts(
     *,
     testbed: bool = False,
 ) -> GroupTexts:
-    """What methods learn from: the prompts that were given, else sentences with the groups' names.
+    """Return the texts to learn from: the prompts, or sentences with the groups' names.
 
-    `names` are the groups of the data, where they are known: then prompts must name these. With
-    `testbed` its own words stand for its groups, since its vocabulary is closed.
+    Parameters
+    ----------
+    encode
+        Text encoder of the uncorrected model.
+    prompts
+        A prompts file or its contents.
+    names
+        The groups of the data, if known: then prompts must name these.
+    testbed
+        Whether to use the testbed's own words for its groups: its vocabulary is closed.
+
+    Raises
+    ------
+    InputError
+        Without prompts and names, or for prompts that do not name every group.
     """
-    told = {} if prompts is None else _read(prompts)
-    if not told and names is None:
+    sections = {} if prompts is None else _read(prompts)
+    if not sections and names is None:
         raise InputError(f"this method learns from texts: {GIVEN_BY['prompts']}")
-    naming = {str(name): _listed(name, said) for name, said in told.get("groups", {}).items()}
+    naming = {
+        str(name): _check_list(name, texts) for name, texts in sections.get("groups", {}).items()
+    }
     if names is not None:
-        for name in map(str, (*naming, *told.get("words", {}))):
+        for name in map(str, (*naming, *sections.get("words", {}))):
             if name not in names:
                 raise UnknownNameError("group named by the prompts", name, names)
-        if naming and (lacking := [name for name in names if name not in naming]):
+        if naming and (missing := [name for name in names if name not in naming]):
             raise InputError(
-                f"the prompts name {', '.join(map(repr, naming))}, and not {lacking[0]!r}: every "
+                f"the prompts name {', '.join(map(repr, naming))}, and not {missing[0]!r}: every "
                 "group needs a text that names it"
             )
     known = list(names if names is not None else naming)
-    words = {name: _plain(name) for name in known}
+    words = {name: _as_words(name) for name in known}
     sentence = PERSON
-    if testbed and (own := _testbed_words(known)):
-        words, sentence = own, "a photo of a {}"
-    words |= {str(name): str(word) for name, word in told.get("words", {}).items()}
-    made = {name: _sentences(sentence, words[name], testbed) for name in known}
+    if testbed and (testbed_words := _testbed_words(known)):
+        words, sentence = testbed_words, "a photo of a {}"
+    words |= {str(name): str(word) for name, word in sections.get("words", {}).items()}
+    default = {name: _sentences(sentence, words[name], testbed) for name in known}
     alike = [
         pair
         for query in stimuli.prompts(stimuli.load(ALIKE))
@@ -69,17 +84,17 @@ def group_texts(
     ]
     return GroupTexts(
         encode,
-        naming or made,
-        _pairs(told, "alike") if "alike" in told else alike,
+        naming or default,
+        _pairs(sections, "alike") if "alike" in sections else alike,
         words=words,
-        harmful=_pairs(told, "harmful") if "harmful" in told else None,
-        helpful=_pairs(told, "helpful"),
-        forms=_forms(told.get("forms", {}), known),
+        harmful=_pairs(sections, "harmful") if "harmful" in sections else None,
+        helpful=_pairs(sections, "helpful"),
+        forms=_forms(sections.get("forms", {}), known),
     )
 
 
 def with_group(text: str, word: str) -> str:
-    """A text with a group named in it, after its last article.
+    """Return a text with a group named in it, after its last article.
 
     >>> with_group("a photo of a nurse", "female"), with_group("A photo of an evil person", "old")
     ('a photo of a female nurse', 'A photo of an old evil person')
@@ -94,36 +109,36 @@ def with_group(text: str, word: str) -> str:
 
 
 def group_words(texts: GroupTexts, names: Sequence[str]) -> list[str]:
-    """The word for each group inside another text: as it was told, else the group's name."""
-    return [texts.words.get(name) or _plain(name) for name in names]
+    """Return the word for each group inside another text; defaults to the group's name."""
+    return [texts.words.get(name) or _as_words(name) for name in names]
 
 
-def _plain(name: str) -> str:
-    """A group's name as words; of a crossing, those of its parts.
+def _as_words(name: str) -> str:
+    """A group's name as words; of an intersection, those of its parts.
 
-    >>> _plain("Latino_Hispanic"), _plain("East Asian | Male")
+    >>> _as_words("Latino_Hispanic"), _as_words("East Asian | Male")
     ('Latino Hispanic', 'East Asian Male')
     """
     return name.replace(" | ", " ").replace("_", " ")
 
 
 def _testbed_words(names: Sequence[str]) -> dict[str, str]:
-    """The testbed's own words for its shapes, hues and their crossings, whichever comes first."""
+    """The testbed's own words for its shapes, hues and their intersections, in any order."""
     from tiltmeter.testbed.language import HUES, SHAPE_NOUNS, SHAPES
 
     nouns = dict(zip(SHAPES, SHAPE_NOUNS, strict=True))
     order = {word: at for at, word in enumerate((*HUES, *SHAPE_NOUNS))}
-    found = {}
+    words = {}
     for name in names:
         parts = [nouns.get(part, part) for part in name.split(" | ")]
         if not set(parts) <= set(order):
             return {}
-        found[name] = " ".join(sorted(parts, key=order.__getitem__))  # a red ball
-    return found
+        words[name] = " ".join(sorted(parts, key=order.__getitem__))  # a red ball
+    return words
 
 
 def _sentences(sentence: str, word: str, testbed: bool) -> tuple[str, ...]:
-    """Texts that name a group; a hue of the testbed is a hue of either shape."""
+    """Texts that name a group; a hue of the testbed is named with either shape."""
     if testbed:
         from tiltmeter.testbed.language import HUES, SHAPE_NOUNS
 
@@ -133,40 +148,40 @@ def _sentences(sentence: str, word: str, testbed: bool) -> tuple[str, ...]:
 
 
 def _read(prompts: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a file or a mapping tells, its groups under `groups`."""
-    told: Any = prompts
+    """The sections of a file or a mapping, its groups under `groups`."""
+    sections: Any = prompts
     where = "prompts"
     if not isinstance(prompts, Mapping):
         import yaml
 
         where = str(prompts)
         try:
-            told = yaml.safe_load(Path(prompts).read_text(encoding="utf-8"))
+            sections = yaml.safe_load(Path(prompts).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise InputError(f"{where} cannot be read as prompts: {error}") from None
-    if not isinstance(told, Mapping) or not told:
+    if not isinstance(sections, Mapping) or not sections:
         raise InputError(f"{where} must map each group to a list of texts that name it")
-    if not isinstance(told.get("groups"), Mapping):
-        return {"groups": told}
+    if not isinstance(sections.get("groups"), Mapping):
+        return {"groups": sections}
     for name in ("words", "forms"):
-        if not isinstance(told.get(name, {}), Mapping):
+        if not isinstance(sections.get(name, {}), Mapping):
             raise InputError(f"{name} of {where} must be a mapping, group by group")
-    for name in told:
+    for name in sections:
         if name not in SECTIONS:
             raise UnknownNameError(f"part of {where}", str(name), SECTIONS)
-    return told
+    return sections
 
 
-def _listed(name: Any, said: Any) -> tuple[str, ...]:
-    if isinstance(said, str) or not isinstance(said, Sequence) or not said:
+def _check_list(name: Any, texts: Any) -> tuple[str, ...]:
+    if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
         raise InputError(
-            f"prompts must map each group to a list of texts that name it; {name!r} has {said!r}"
+            f"prompts must map each group to a list of texts that name it; {name!r} has {texts!r}"
         )
-    return tuple(map(str, said))
+    return tuple(map(str, texts))
 
 
-def _pairs(told: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    pairs = told.get(name, ())
+def _pairs(sections: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+    pairs = sections.get(name, ())
     if not all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs):
         raise InputError(f"{name} of the prompts must be a list of pairs of texts")
     return [(str(first), str(second)) for first, second in pairs]

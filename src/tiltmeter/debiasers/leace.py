@@ -7,39 +7,28 @@ it moves the vectors least, in mean square.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from tiltmeter.debiasers.debiaser import GroupTexts, LabelMap
-from tiltmeter.debiasers.subspace import matched
+from tiltmeter.debiasers.debiaser import GroupTexts, LabelMap, like_input
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import like, unit
+from tiltmeter.metrics.arrays import unit
 from tiltmeter.types import Array, Floats, Groups
 
 
-class Leace(LabelMap):
-    """LEACE (Belrose et al. 2023): erases what any linear probe could read of the attribute.
+class Erasure(LabelMap):
+    """The erasure itself, without hyperparameters of its own."""
 
-    Images alone are enough for every score to have the same mean in all groups: by default texts
-    stay as they are. Fitted vectors are unit; what comes out is made unit again, after which the
-    erasure is no longer exact.
+    shrink: float
+    tolerance = 1e-10
+    mean_: Floats
+    proj_right_: Floats
+    proj_left_: Floats
 
-    Whitening trusts directions in which the fitted images hardly differ; other images may differ
-    in them much, and are then torn about. `shrink` above 0 evens the spreads out before whitening
-    (1: all alike, which projects off the groups' differences): it erases as exactly, moves the
-    fitted vectors a little more, and others far less.
-    """
-
-    def __init__(
-        self, towers: str = "images", shrink: float = 0.0, tolerance: float = 1e-10
-    ) -> None:
-        self.towers = towers
-        self.shrink = shrink
-        self.tolerance = tolerance  # of the largest: smaller variances count as none
-
-    def learn(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
-        del texts
+    def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
         if not 0 <= self.shrink <= 1:
-            raise InputError(f"shrink lies from 0 to 1; got {self.shrink:g}")
+            raise InputError(f"shrink must be from 0 to 1; got {self.shrink:g}")
         n = len(x)
         z = np.eye(len(labels.names))[labels.codes]
         self.mean_ = x.mean(axis=0)
@@ -47,24 +36,66 @@ class Leace(LabelMap):
         covariance = centred.T @ centred / n
         crossed = centred.T @ (z - z.mean(axis=0)) / n  # dimensions x groups
         values, basis = np.linalg.eigh(covariance)
-        there = values > self.tolerance * values.max()
-        basis, values = basis[:, there], values[there]
+        nonzero = values > self.tolerance * values.max()
+        basis, values = basis[:, nonzero], values[nonzero]
         values = (1 - self.shrink) * values + self.shrink * values.mean()
         whiten = (basis / np.sqrt(values)) @ basis.T  # W
         colour = (basis * np.sqrt(values)) @ basis.T  # W+
         left, sizes, _ = np.linalg.svd(whiten @ crossed, full_matrices=False)
         # the indicators sum to one, so one direction is always empty; rounding leaves a trace of it
         left = left[:, sizes > self.tolerance**0.5 * max(sizes.max(), self.tolerance)]
-        self.read_: Floats = left.T @ whiten  # rank x dimensions
-        self.write_: Floats = colour @ left  # dimensions x rank
+        self.proj_right_ = left.T @ whiten  # rank x dimensions
+        self.proj_left_ = colour @ left  # dimensions x rank
 
-    def erase(self, vectors: Array) -> Array:
-        """Vectors after the erasure, before their length is made one again."""
+    def erase(self, X: Array) -> Array:
+        """Return vectors after the erasure, before they are normalised again."""
         self.check_fitted()
-        dtype = str(vectors.dtype).rpartition(".")[2]
-        read = matched(self.read_, vectors)
-        mean, write = (like(vectors, x, dtype) for x in (self.mean_, self.write_))
-        return vectors - (vectors - mean) @ read.T @ write.T
+        mean, left, right = like_input(X, self.mean_, self.proj_left_, self.proj_right_)
+        return X - (X - mean) @ right.T @ left.T
 
-    def map(self, vectors: Array) -> Array:
-        return unit(self.erase(vectors))
+
+@dataclass(eq=False)
+class Leace(Erasure):
+    """LEACE (Belrose et al. 2023): erases what any linear probe could read of the attribute.
+
+    Erasing from images alone gives every score the same mean in all groups, so texts are unchanged
+    by default. Fitted vectors are unit vectors; the output is normalised again, after which the
+    erasure is no longer exact.
+
+    Whitening trusts directions in which the fitted images hardly differ. Other images may differ
+    in them a lot, and are then moved far.
+
+    Parameters
+    ----------
+    towers
+        Embeddings to change: `images`, `texts` or `both`.
+    shrink
+        From 0 to 1: how far variances are evened out before whitening. At 1 all are equal, which
+        projects off the groups' differences. Erases as exactly, moves the fitted vectors a little
+        more, and others far less.
+    tolerance
+        Variances below this share of the largest count as zero.
+
+    Attributes
+    ----------
+    mean_ : array of shape (n_dimensions,)
+        Mean of the fitted vectors.
+    proj_right_ : array of shape (rank, n_dimensions)
+        Reads the attribute from centred vectors.
+    proj_left_ : array of shape (n_dimensions, rank)
+        What is subtracted for each unit of that.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 0.2], [0.9, -0.3], [-0.1, 1.0], [0.2, 0.8]])
+    >>> erased = Leace().fit(x, np.array([0, 0, 1, 1])).erase(x)
+    >>> np.allclose(erased[:2].mean(axis=0), erased[2:].mean(axis=0))
+    True
+    """
+
+    towers: str = "images"
+    shrink: float = 0.0
+    tolerance: float = 1e-10
+
+    def _transform(self, X: Array) -> Array:
+        return unit(self.erase(X))

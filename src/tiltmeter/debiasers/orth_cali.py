@@ -1,4 +1,4 @@
-"""Orth-Cali (Chuang et al. 2023): a projection that also draws texts together that should agree.
+"""Orth-Cali (Chuang et al. 2023): a projection that also pulls texts together that should agree.
 
 P0 (I + lambda M)^-1, P0 as in Orth-Proj and M the mean of (zi - zj)(zi - zj)' over pairs of texts
 that differ in the group alone ("a male doctor", "a female doctor").
@@ -6,72 +6,84 @@ that differ in the group alone ("a male doctor", "a female doctor").
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.sparse import coo_array
 
-from tiltmeter.debiasers.debiaser import GroupTexts
+from tiltmeter.debiasers.debiaser import GroupTexts, check_at_least
 from tiltmeter.debiasers.subspace import (
     TextMap,
     basis,
-    encoded,
-    matched,
+    encode_unit,
+    like_vectors,
+    normalise_rest,
+    project_out,
     prompt_vectors,
-    renewed,
-    without,
 )
 from tiltmeter.errors import InputError
 from tiltmeter.types import Array, Floats
 
 
+@dataclass(eq=False)
 class OrthCali(TextMap):
     """Orth-Cali (Chuang et al. 2023): Orth-Proj, calibrated on pairs of texts that should agree.
 
-    `weight` is the paper's lambda; with 0 it is Orth-Proj.
+    Parameters
+    ----------
+    weight
+        The paper's lambda; 0 is Orth-Proj.
+    towers
+        Embeddings to change: `texts`, `images` or `both`.
+    rank
+        Number of directions to remove, the largest first; None: all.
+
+    Attributes
+    ----------
+    basis_ : array of shape (rank, n_dimensions)
+        The removed directions.
+    calibration_ : array of shape (n_dimensions, n_dimensions)
+        (I + lambda M)^-1; empty if `weight` is 0.
     """
 
-    def __init__(
-        self, weight: float = 1000.0, towers: str = "texts", rank: int | None = None
-    ) -> None:
-        self.weight = weight
-        self.towers = towers
-        self.rank = rank
+    weight: float = 1000.0
+    towers: str = "texts"
+    rank: int | None = None
 
-    def learn(self, texts: GroupTexts) -> None:
+    def _fit(self, texts: GroupTexts) -> None:
         self.basis_: Floats = basis(np.concatenate(prompt_vectors(texts)), self.rank)
-        self.calibration_: Floats = calibration(texts, self.weight)
+        self.calibration_: Floats = calibration_matrix(texts, self.weight)
 
-    def map(self, vectors: Array) -> Array:
-        self.check_fitted()
-        return calibrated(vectors, self.basis_, self.calibration_)
+    def _transform(self, X: Array) -> Array:
+        return calibrate(X, self.basis_, self.calibration_)
 
 
-def calibration(texts: GroupTexts, weight: float) -> Floats:
-    """(I + lambda M)^-1 over the pairs that should agree; 0 x 0 where lambda is 0."""
-    if not weight >= 0:
-        raise InputError(f"weight is 0 or more; got {weight:g}")
+def calibration_matrix(texts: GroupTexts, weight: float) -> Floats:
+    """Return (I + lambda M)^-1 over the pairs that should agree; 0 x 0 if lambda is 0."""
+    check_at_least(0, weight=weight)
     if weight == 0:
         return np.zeros((0, 0))
     if not texts.alike:
         raise InputError(
             "there are no pairs of texts that should agree: name them under `alike` in --prompts, "
-            "or take weight=0"
+            "or use weight=0"
         )
-    said = {one: at for at, one in enumerate(dict.fromkeys(t for p in texts.alike for t in p))}
-    z = encoded(texts, list(said))
-    spread = z.T @ (_pairs_as_graph([(said[a], said[b]) for a, b in texts.alike]) @ z)
+    index = {text: i for i, text in enumerate(dict.fromkeys(t for p in texts.alike for t in p))}
+    z = encode_unit(texts, list(index))
+    spread = z.T @ (_pair_laplacian([(index[a], index[b]) for a, b in texts.alike]) @ z)
     d = z.shape[1]
     return np.asarray(np.linalg.inv(np.eye(d) + weight * spread / len(texts.alike)))
 
 
-def calibrated(vectors: Array, directions: Floats, calibration: Floats) -> Array:
-    """Unit vectors, first calibrated (where there is a calibration), then off the directions."""
+def calibrate(X: Array, directions: Floats, calibration: Floats) -> Array:
+    """Return unit vectors, calibrated (where there is a calibration), then off the directions."""
     if len(directions) == 0 and len(calibration) == 0:
-        return vectors
-    drawn = vectors @ matched(calibration, vectors).T if len(calibration) else vectors
-    return renewed(without(drawn, directions), vectors)
+        return X
+    moved = X @ like_vectors(calibration, X).T if len(calibration) else X
+    return normalise_rest(project_out(moved, directions), X)
 
 
-def _pairs_as_graph(pairs: list[tuple[int, int]]) -> coo_array:
+def _pair_laplacian(pairs: list[tuple[int, int]]) -> coo_array:
     """The sum of (ei - ej)(ei - ej)' over pairs: many pairs of few texts need no row each."""
     i, j = np.array(pairs).T
     ones = np.ones(len(pairs))

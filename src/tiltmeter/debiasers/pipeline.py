@@ -1,9 +1,9 @@
-"""Several vector maps, one after the other: `leace+clip-clip` is a debiaser too."""
+"""Several vector maps in sequence: `leace+clip-clip` is a debiaser too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,92 +12,104 @@ from tiltmeter.debiasers.debiaser import GroupTexts, VectorMap
 from tiltmeter.errors import InputError
 from tiltmeter.types import Array, Groups
 
+Encoder = Callable[[Sequence[str]], Array]
 
+
+@dataclass(eq=False)
 class Pipeline(VectorMap):
-    """Several vector maps in a row, each fitted on what those before it leave: METHOD+METHOD."""
+    """Several vector maps in sequence, each fitted on the output of those before: METHOD+METHOD.
 
-    def __init__(
-        self, methods: Sequence[str] = (), settings: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
-        self.methods = methods
-        self.settings_of = settings
+    Parameters
+    ----------
+    methods
+        Names of registered vector maps, in order: two or more.
+    settings
+        Hyperparameters of each; empty: all defaults.
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        return {"methods": list(self.methods), "settings": [dict(one) for one in self.settings_of]}
+    Attributes
+    ----------
+    steps_ : list of VectorMap
+        The fitted maps.
+    """
+
+    methods: Sequence[str] = ()
+    settings: Sequence[Mapping[str, Any]] = ()
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What the parts have learned, each under its place in the row."""
+        """What the steps learned, each name prefixed with the step's number."""
         return {
-            f"{at}.{name}": value
-            for at, part in enumerate(vars(self).get("parts_", ()))
-            for name, value in part.learned.items()
+            f"{number}.{name}": value
+            for number, step in enumerate(vars(self).get("steps_", ()))
+            for name, value in step.learned.items()
         }
 
     def fit(
         self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
+        X: Array | None = None,
+        groups: Groups | Array | None = None,
         *,
         texts: GroupTexts | None = None,
     ) -> Self:
-        self.parts_ = self._parts()
-        for part in self.parts_:
-            part.fit(vectors, groups, texts=texts)
-            vectors = None if vectors is None else part.map_images(vectors)
+        self.steps_ = self._new_steps()
+        for step in self.steps_:
+            step.fit(X, groups, texts=texts)
+            X = None if X is None else step.map_images(X)
             if texts is not None:
-                texts = replace(texts, encode=_behind(part, texts.encode))
+                texts = replace(texts, encode=_encoder_after(step, texts.encode))
         return self
 
-    def map_images(self, vectors: Array) -> Array:
+    def _transform(self, X: Array) -> Array:
+        for step in self.steps_:
+            X = step.transform(X)
+        return X
+
+    def map_images(self, X: Array) -> Array:
         self.check_fitted()
-        for part in self.parts_:
-            vectors = part.map_images(vectors)
-        return vectors
+        for step in self.steps_:
+            X = step.map_images(X)
+        return X
 
-    def map_texts(
-        self, vectors: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
-    ) -> Array:
+    def map_texts(self, X: Array, texts: Sequence[str], encode: Encoder) -> Array:
         self.check_fitted()
-        for part in self.parts_:
-            vectors = part.map_texts(vectors, texts, encode)
-            encode = _behind(part, encode)
-        return vectors
+        for step in self.steps_:
+            X = step.map_texts(X, texts, encode)
+            encode = _encoder_after(step, encode)
+        return X
 
-    def write(self, place: Path, model: Any) -> dict[str, Any]:
-        told = {}
-        for at, part in enumerate(self.parts_):
-            (place / str(at)).mkdir()
-            told[str(at)] = part.write(place / str(at), model)
-        return told
+    def write(self, directory: Path, model: Any) -> dict[str, Any]:
+        plain = {}
+        for number, step in enumerate(self.steps_):
+            (directory / str(number)).mkdir()
+            plain[str(number)] = step.write(directory / str(number), model)
+        return plain
 
-    def read(self, place: Path, plain: Mapping[str, Any]) -> Self:
-        self.parts_ = self._parts()
-        for at, part in enumerate(self.parts_):
-            part.read(place / str(at), plain[str(at)])
+    def read(self, directory: Path, plain: Mapping[str, Any]) -> Self:
+        self.steps_ = self._new_steps()
+        for number, step in enumerate(self.steps_):
+            step.read(directory / str(number), plain[str(number)])
         return self
 
-    def _parts(self) -> list[VectorMap]:
-        if len(self.methods) < 2 or len(self.settings_of) not in (0, len(self.methods)):
+    def _new_steps(self) -> list[VectorMap]:
+        if len(self.methods) < 2 or len(self.settings) not in (0, len(self.methods)):
             raise InputError(
                 f"a pipeline takes two methods or more, each with its settings; got "
-                f"{list(self.methods)} and {len(self.settings_of)} settings"
+                f"{list(self.methods)} and {len(self.settings)} settings"
             )
-        settings = self.settings_of or [{}] * len(self.methods)
-        parts = [DEBIASERS[name](**one) for name, one in zip(self.methods, settings, strict=True)]
-        for name, part in zip(self.methods, parts, strict=True):
-            if not isinstance(part, VectorMap):
-                raise InputError(f"{name} maps no vectors, and only maps stand in a pipeline")
-        return parts
+        settings = self.settings or [{}] * len(self.methods)
+        steps = []
+        for name, params in zip(self.methods, settings, strict=True):
+            step = DEBIASERS[name](**params)
+            if not isinstance(step, VectorMap):
+                raise InputError(f"{name} is not a vector map; a pipeline takes only vector maps")
+            steps.append(step)
+        return steps
 
 
-def _behind(
-    part: VectorMap, encode: Callable[[Sequence[str]], Array]
-) -> Callable[[Sequence[str]], Array]:
-    """The encoder of texts as the next part finds it."""
+def _encoder_after(step: VectorMap, encode: Encoder) -> Encoder:
+    """The text encoder as the next step sees it."""
 
-    def encoded(texts: Sequence[str]) -> Array:
-        return part.map_texts(encode(texts), texts, encode)
+    def encode_after(texts: Sequence[str]) -> Array:
+        return step.map_texts(encode(texts), texts, encode)
 
-    return encoded
+    return encode_after

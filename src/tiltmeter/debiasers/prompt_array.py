@@ -1,15 +1,16 @@
-"""The prompt array (Berg et al. 2022): learned tokens before every text, against an adversary.
+"""The prompt array (Berg et al. 2022): learned tokens in every text, trained against an adversary.
 
-A few token embeddings stand among the words of every text; all else is frozen. They learn, in
-turns with an adversary, that the group of an image cannot be read off its scores with the training
-prompts, and by a contrastive loss (ITC) on captions with their pictures that scores stay useful.
-Vectors of images are made once, unless their tower is the part that is tuned.
+A few token embeddings are added to the words of every text; all else is frozen. They learn, in
+turns with an adversary, that the group of an image cannot be read from its scores with the training
+prompts, and by a contrastive loss (ITC) on captions with their images that scores stay useful.
+Image embeddings are computed once, unless the image tower is tuned.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,90 +18,118 @@ import numpy as np
 import torch
 from torch import nn
 
-from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryConfig, AdversaryData
-from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts, ModelEdit, checked, one_of
-from tiltmeter.debiasers.prompt_array_data import (
-    judged_by_recall,
-    least_ndkl,
-    made_anew,
-    made_once,
-    of_rows,
-    one_each,
-    prompts_alone,
-    prompts_and_captions,
-    seen,
+from tiltmeter.debiasers.adversary import (
+    AdversarialObjective,
+    AdversaryData,
+    RowEncoder,
+    Turn,
+    alternate,
 )
-from tiltmeter.debiasers.text_tower import TextTower, in_image_tower, tower_of, tuned_parts
+from tiltmeter.debiasers.debiaser import (
+    GIVEN_BY,
+    ModelEdit,
+    check_at_least,
+    check_choice,
+    check_labelled,
+)
+from tiltmeter.debiasers.prompt_array_data import (
+    Learner,
+    embed_rows,
+    encode_each_time,
+    lookup,
+    mean_ndkl,
+    one_caption_each,
+    recall_judge,
+)
+from tiltmeter.debiasers.text_tower import in_image_tower, tower_of, tuned_parts
+from tiltmeter.debiasers.training import TrainingConfig, train
 from tiltmeter.errors import InputError
+from tiltmeter.models.weights import weights_hash
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
-#: Which terms the loss has, beside the pull of `l2`.
+#: Which terms the loss has, besides `l2`: adversarial, ITC.
 VARIANTS = {"both": (True, True), "adversarial": (True, False), "itc": (False, True)}
 KEEPS = ("best", "last")
-PRECISIONS = ("auto", "float32", "bfloat16")
-#: Captions kept from training, on which the early stop is judged: a share, and at most so many.
+#: Captions held out of training, on which the early stop is judged: a share, and at most so many.
 WATCHED, MOST_WATCHED = 0.1, 500
 TUNED = "tuned.safetensors"
 
 
+@dataclass(eq=False)
 class PromptArray(ModelEdit):
     """Prompt array (Berg et al. 2022): learned tokens that hide the group from an adversary.
 
-    `start` is token0, zeros, random or a word. `words` is a list of stimuli (a shipped one, or a
-    file), or the prompts themselves. `tune` names what learns: tokens alone, or beside them
-    projection, text:3 (last layers), text, image (see PARTS), joined by +. Training stops when
-    recall on held-out captions falls under the share `stop` of the original model's. Of the epochs
-    before, the one with the least NDKL on the fitted images is kept, or with keep=last the last.
+    Parameters
+    ----------
+    tokens
+        Number of learned tokens.
+    place
+        Where they are put: `after_sos`, `before_sos` or `appended`.
+    start
+        What they start from: `token0`, `zeros`, `random` or a word.
+    variant
+        `both` losses, `adversarial` or `itc` alone.
+    itc, l2
+        Weights of the contrastive loss and of the distance from the original texts.
+    tune
+        What learns: `tokens` alone, or with them projection, text:3 (last layers), text, image
+        (see PARTS), joined by +.
+    words
+        Training prompts: a built-in list of stimuli, a file, or the prompts themselves.
+    epochs, warmup, block
+        Epochs, epochs of the adversary alone before them, and batches per turn.
+    batch, learning_rate, adversary_rate
+        Batch size, and the learning rates of tokens and adversary.
+    hidden, squashed, divide
+        The adversary: its width, whether a sigmoid follows its last layer, and what its input is
+        divided by.
+    stop
+        Training stops when recall on held-out captions falls below this share of the original
+        model's.
+    keep
+        Which epoch before the stop is kept: `best` (the least NDKL on the fitted images) or `last`.
+    precision, checkpoint, seed
+        See `TrainingConfig`.
+
+    Attributes
+    ----------
+    tokens_ : array of shape (tokens, width)
+        The learned tokens.
+    tuned_ : dict of str to array
+        The tuned weights.
+    log_ : list of dict
+        Losses, utility and bias by epoch.
+    stopped_ : int or None
+        The epoch of an early stop.
+    kept_ : int or None
+        The epoch whose weights these are.
     """
 
     needs = ("labels", "captions")
 
-    def __init__(
-        self,
-        tokens: int = 2,
-        place: str = "after_sos",
-        start: str = "token0",
-        variant: str = "both",
-        itc: float = 0.05,
-        l2: float = 0.0,
-        tune: str = "tokens",
-        words: str | Sequence[str] = "berg-train",
-        epochs: int = 10,
-        warmup: int = 2,
-        block: int = 10,
-        batch: int = 256,
-        learning_rate: float = 2e-5,
-        adversary_rate: float = 2e-4,
-        hidden: int = 32,
-        squashed: bool = False,
-        divide: float = 20.0,
-        stop: float = 0.5,
-        keep: str = "best",
-        precision: str = "auto",
-        seed: int = 0,
-    ) -> None:
-        self.tokens = tokens
-        self.place = place
-        self.start = start
-        self.variant = variant
-        self.itc = itc
-        self.l2 = l2
-        self.tune = tune
-        self.words = words
-        self.epochs = epochs
-        self.warmup = warmup
-        self.block = block
-        self.batch = batch
-        self.learning_rate = learning_rate
-        self.adversary_rate = adversary_rate
-        self.hidden = hidden
-        self.squashed = squashed
-        self.divide = divide
-        self.stop = stop
-        self.keep = keep
-        self.precision = precision
-        self.seed = seed
+    tokens: int = 2
+    place: str = "after_sos"
+    start: str = "token0"
+    variant: str = "both"
+    itc: float = 0.05
+    l2: float = 0.0
+    tune: str = "tokens"
+    words: str | Sequence[str] = "berg-train"
+    epochs: int = 10
+    warmup: int = 2
+    block: int = 10
+    batch: int = 256
+    learning_rate: float = 2e-5
+    adversary_rate: float = 2e-4
+    hidden: int = 32
+    squashed: bool = False
+    divide: float = 20.0
+    stop: float = 0.5
+    keep: str = "best"
+    precision: str = "auto"
+    seed: int = 0
+    checkpoint: int = 500
 
     def fit(
         self,
@@ -109,171 +138,175 @@ class PromptArray(ModelEdit):
         *,
         vectors: Array | None = None,
         groups: Groups | None = None,
-        texts: GroupTexts | None = None,
         images: Any = None,
+        edited: Any = None,
+        checkpoints: Path | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Learns from vectors of labelled images, and from captions with their pictures.
+        """Learn from embeddings of labelled images, and from captions with their images.
 
-        `images` are the pictures of those vectors, asked for only where their tower is tuned.
-        Without captions there is no ITC and no early stop.
+        See `ModelEdit.fit`. `images` are needed only where the image tower is tuned. Without
+        captions there is no ITC and no early stop; `edited` is not used.
         """
-        del texts
         self._check(captions)
-        tell = progress or (lambda what, share: None)
-        tower_of(model, self.place, self.tokens)  # refuses others
-        learner = copy.copy(model)
-        learner.network = copy.deepcopy(model.network).requires_grad_(False)
-        tower = tower_of(learner, self.place, self.tokens)
-        seeds = torch.Generator().manual_seed(self.seed)
-        device = next(learner.network.parameters()).device
-        tokens = nn.Parameter(tower.start(self.start, seeds).to(device))
-        parts = tuned_parts(learner.network, self.tune)
+        tower_of(model, self.place, self.tokens)  # refuses models without a known text tower
+        network = copy.deepcopy(model.network).requires_grad_(False)
+        copied = copy.copy(model)
+        copied.network = network
+        tower = tower_of(copied, self.place, self.tokens)
+        device = next(network.parameters()).device
+        start = tower.start(self.start, torch.Generator().manual_seed(self.seed))
+        tokens = nn.Parameter(start.to(device))
+        parts = tuned_parts(network, self.tune)
         for weight in parts.values():
             weight.requires_grad_(True)
+        learner = Learner(copied, tower, tokens, device, in_image_tower(tuple(parts)))
         learning = [*([tokens] if self.tokens else []), *parts.values()]
         self.log_: list[dict[str, Any]] = []
-        self.stopped_: int | None = None  # the epoch of an early stop
-        self.kept_: int | None = None  # the epoch whose weights these are
+        self.stopped_: int | None = None
+        self.kept_: int | None = None
         if learning and self.epochs:
-            sides, utility = self._sides(
-                model, learner, tower, tokens, parts, captions, vectors, groups, images, tell
-            )
-            sides.learning = learning
-            self._train(sides, utility, device, tell)
+            x, labels = check_labelled(vectors, groups)
+            params = {k: v for k, v in self.get_params().items() if k != "checkpoint"}
+            data = [content_hash(x), labels.codes.tolist(), list(getattr(captions, "texts", ()))]
+            key = content_hash([params, data, weights_hash(model.network)])
+            if progress is not None and captions is not None:
+                progress("embedding the captions' images", 0.0)
+            objective = self._objective(model, learner, learning, captions, x, labels, images)
+            train(objective, self._config(objective), key=key, checkpoints=checkpoints,
+                  progress=progress)  # fmt: skip
+            objective.restore_best()
+            self.stopped_, self.kept_ = objective.stopped, objective.kept
+            self.log_ += objective.log
         self.tokens_: Floats = tokens.detach().cpu().numpy()
-        self.tuned_ = {name: one.detach().cpu().numpy() for name, one in parts.items()}
+        self.tuned_ = {name: weight.detach().cpu().numpy() for name, weight in parts.items()}
         return self
 
-    def edited(self, model: Any) -> Any:
-        """The model with tuned weights, and with the tokens among the words of its texts."""
+    def apply(self, model: Any) -> Any:
+        """Return the model with tuned weights, and with the tokens in its texts."""
         self.check_fitted()
-        made = copy.copy(model)
+        changed = copy.copy(model)
         if self.tuned_:
-            made.network = copy.deepcopy(model.network)
-            made.network.load_state_dict(
-                {name: torch.as_tensor(one) for name, one in self.tuned_.items()}, strict=False
-            )
-        return PromptArrayModel(made, self.tokens_, self.place) if len(self.tokens_) else made
+            changed.network = copy.deepcopy(model.network)
+            weights = {name: torch.as_tensor(weight) for name, weight in self.tuned_.items()}
+            changed.network.load_state_dict(weights, strict=False)
+        return PromptArrayModel(changed, self.tokens_, self.place) if len(self.tokens_) else changed
 
-    def write(self, place: Path, model: Any) -> dict[str, Any]:
+    def write(self, directory: Path, model: Any) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
         if self.tuned_:
-            from safetensors.numpy import save_file
+            arrays = {name: np.ascontiguousarray(weight) for name, weight in self.tuned_.items()}
+            save_file(arrays, directory / TUNED)
+        plain = super().write(directory, model)
+        return {name: value for name, value in plain.items() if name != "tuned_"}
 
-            save_file({k: np.ascontiguousarray(v) for k, v in self.tuned_.items()}, place / TUNED)
-        told = super().write(place, model)
-        return {name: value for name, value in told.items() if name != "tuned_"}
+    def read(self, directory: Path, plain: Mapping[str, Any]) -> Self:
+        from safetensors.numpy import load_file
 
-    def read(self, place: Path, plain: Mapping[str, Any]) -> Self:
-        self.tuned_ = {}
-        if (place / TUNED).is_file():
-            from safetensors.numpy import load_file
+        self.tuned_ = load_file(directory / TUNED) if (directory / TUNED).is_file() else {}
+        return super().read(directory, plain)
 
-            self.tuned_ = load_file(place / TUNED)
-        return super().read(place, plain)
-
-    def _train(
-        self, sides: AdversaryData, utility: Any, device: torch.device, tell: Progress
-    ) -> None:
-        adversarial, itc = VARIANTS[self.variant]
-        contest = AdversarialObjective(
-            self._course(), adversarial, self.itc if itc else 0.0, self.l2, self.divide,
-            self.hidden, self.squashed,
-            self.precision == "bfloat16" or (self.precision == "auto" and device.type == "cuda"),
-        )  # fmt: skip
-        judge, original = (None, 0.0) if utility is None else utility
-        bias = least_ndkl(sides) if adversarial and self.keep == "best" else None
-        self.stopped_ = contest.run(
-            sides, utility=judge, least=self.stop * original, bias=bias, progress=tell
-        )
-        self.kept_ = contest.kept
-        self.log_ = [{"epoch": "before", "utility": original}] if judge else []
-        self.log_ += contest.log
-
-    def _course(self) -> AdversaryConfig:
-        return AdversaryConfig(
-            self.epochs, self.warmup, self.block, self.batch, self.learning_rate,
-            self.adversary_rate, self.seed,
-        )  # fmt: skip
-
-    def _sides(
-        self, model: Any, learner: Any, tower: TextTower, tokens: nn.Parameter,
-        parts: Mapping[str, nn.Parameter], captions: Any, vectors: Array | None,
-        groups: Groups | None, images: Any, tell: Progress,
-    ) -> tuple[AdversaryData, tuple[Callable[[], float], float] | None]:  # fmt: skip
-        """What both sides learn from, and what the early stop is judged by."""
-        device, anew = tokens.device, in_image_tower(tuple(parts))
-        x, labels = checked(vectors, groups)
-        if anew and images is None:
+    def _objective(
+        self, model: Any, learner: Learner, learning: list[nn.Parameter], captions: Any, x: Floats,
+        labels: Groups, images: Any,
+    ) -> AdversarialObjective:  # fmt: skip
+        """The training, and what the early stop is judged by."""
+        if learner.tunes_images and images is None:
             raise InputError(
-                f"tune = {self.tune} changes the image tower, so vectors made beforehand are not "
-                "enough: pass the pictures too, fit(model, captions, ..., images=faces.images)"
+                f"tune = {self.tune} changes the image tower, so embeddings are not enough: pass "
+                "the images too, fit(model, captions, ..., images=faces.images)"
             )
-        shown = made_once(x, device) if not anew else made_anew(learner, images, device)
-        prompts = tower.lay(self._prompts()).to(device)
+        device, prompts = learner.device, self._prompts()
+        shown = encode_each_time(learner, images) if learner.tunes_images else lookup(x, device)
         with torch.no_grad():
             bare = tower_of(model, self.place, 0)
-            before = bare.vectors(bare.lay(self._prompts()).to(device), tokens)
-        read, pictures, pairs, utility = prompts_alone(tower, prompts, tokens), None, 0, None
+            before = bare.vectors(bare.tokenize(prompts).to(device), learner.tokens)
+        used: Ints = np.empty(0, np.int64)
+        caption_images: RowEncoder | None = None
+        judge, original = None, 0.0
         if captions is not None:
-            tell("looking at the captions' pictures", 0.0)
-            used, watched = self._drawn(captions, len(x))
-            at, pairs = np.asarray(captions.of), len(used)
-            if pairs:
-                laid = tower.lay([captions.texts[row] for row in used])
-                read = prompts_and_captions(tower, prompts, laid, tokens)
-                pictures = of_rows(
-                    made_anew(learner, captions.images, device, at[used])
-                    if anew
-                    else made_once(seen(model, captions.images, at[used]), device)
+            used, watched = self._split(captions, len(x))
+            of = np.asarray(captions.of)
+            if len(used):
+                caption_images = (
+                    encode_each_time(learner, captions.images, of[used])
+                    if learner.tunes_images
+                    else lookup(embed_rows(model, captions.images, of[used]), device)
                 )
-            utility = judged_by_recall(
-                model, learner, tower, tokens, captions, watched, at, device, anew=anew
-            )
+            judge, original = recall_judge(model, learner, captions, watched)
+        texts = learner.text_encoder(prompts, [captions.texts[row] for row in used])
         codes = torch.as_tensor(labels.codes.astype(np.int64), device=device)
-        scale = float(model.logit_scale)
-        sides = AdversaryData(
-            codes, len(labels.names), shown, read, pictures, pairs, scale, [], before.detach()
-        )
-        return sides, utility
+        adversarial, itc = VARIANTS[self.variant]
+        data = AdversaryData(
+            codes, len(labels.names), shown, texts, caption_images, len(used),
+            float(model.logit_scale), learning, before.detach(),
+        )  # fmt: skip
+        if judge is not None:
+            self.log_ = [{"epoch": "before", "utility": original}]
+        return AdversarialObjective(
+            data, self._turns(len(x), adversarial), adversarial, self.itc if itc else 0.0, self.l2,
+            self.divide, self.hidden, self.squashed, self.batch, self.adversary_rate, self.seed,
+            judge, self.stop * original,
+            mean_ndkl(data) if adversarial and self.keep == "best" else None,
+        )  # fmt: skip
 
-    def _drawn(self, captions: Any, images: int) -> tuple[Ints, Ints]:
-        """Rows of captions to learn from, no more than will be seen; and rows to watch."""
+    def _config(self, objective: AdversarialObjective) -> TrainingConfig:
+        return TrainingConfig(
+            len(objective.turns), self.batch, learning_rate=self.learning_rate, weight_decay=0.0,
+            precision=self.precision, checkpoint=self.checkpoint, seed=self.seed, clip=None,
+            distributed=False,
+        )  # fmt: skip
+
+    def _turns(self, images: int, adversarial: bool) -> list[Turn]:
+        return alternate(
+            images, epochs=self.epochs, warmup=self.warmup, block=self.block, batch=self.batch,
+            seed=self.seed, adversarial=adversarial,
+        )  # fmt: skip
+
+    def _split(self, captions: Any, images: int) -> tuple[Ints, Ints]:
+        """Rows of captions to learn from, no more than will be seen; and rows held out."""
         rng = np.random.default_rng([self.seed, 2])
-        first = one_each(np.asarray(captions.of), rng)
-        count = min(MOST_WATCHED, int(WATCHED * len(first)))
+        rows = one_caption_each(np.asarray(captions.of), rng)
+        count = min(MOST_WATCHED, int(WATCHED * len(rows)))
         _, itc = VARIANTS[self.variant]
-        turns = self._course().turns(images, adversarial=False)
-        most = self.batch * sum(1 for _ in turns) if itc and self.itc else 0
-        return first[count : count + most], first[:count]
+        most = self.batch * len(self._turns(images, False)) if itc and self.itc else 0
+        return rows[count : count + most], rows[:count]
 
     def _prompts(self) -> list[str]:
         if not isinstance(self.words, str):
             return list(self.words)
         from tiltmeter import stimuli
 
-        return [one.text for one in stimuli.prompts(stimuli.load(self.words))]
+        return [prompt.text for prompt in stimuli.prompts(stimuli.load(self.words))]
 
     def _check(self, captions: Any) -> None:
-        one_of("variant of the prompt array", self.variant, tuple(VARIANTS))
-        one_of("precision", self.precision, PRECISIONS)
-        one_of("epoch to keep", self.keep, KEEPS)
-        for name, least in (("tokens", 0), ("epochs", 0), ("warmup", 0), ("block", 1),
-                            ("batch", 1), ("hidden", 1)):  # fmt: skip
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be {least} or more; got {getattr(self, name)}")
+        check_choice("variant of the prompt array", self.variant, tuple(VARIANTS))
+        check_choice("epoch to keep", self.keep, KEEPS)
+        check_at_least(0, tokens=self.tokens, epochs=self.epochs, warmup=self.warmup)
+        check_at_least(1, block=self.block, batch=self.batch, hidden=self.hidden)
         if self.variant == "itc" and not self.itc:
-            raise InputError("variant itc with itc = 0 would learn nothing: give it a weight")
+            raise InputError("variant itc with itc = 0 would learn nothing: use a weight above 0")
         lacking = captions is None or getattr(captions, "images", None) is None
         if lacking and (VARIANTS[self.variant][1] or captions is not None):
             raise InputError(
-                f"variant {self.variant} learns from captions with their pictures: "
+                f"variant {self.variant} needs captions with their images: "
                 f"{GIVEN_BY['captions']}, such as captions=coco:FILE?images=DIR"
             )
 
 
 class PromptArrayModel:
-    """A model with learned tokens among the words of every text; all else is the model's own."""
+    """A model with learned tokens among the words of every text; all else is the model's own.
+
+    Parameters
+    ----------
+    model
+        The model, with its tuned weights.
+    tokens : array of shape (n_tokens, width)
+        The learned tokens.
+    place
+        Where they are put.
+    """
 
     def __init__(self, model: Any, tokens: Floats, place: str) -> None:
         self.model = model
@@ -281,15 +314,15 @@ class PromptArrayModel:
         self.place = place
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # not there yet, as in a copy that is being made
+        if name == "model":  # not set yet, as in a copy that is being made
             raise AttributeError(name)
         return getattr(self.model, name)
 
     @property
     def identity(self) -> dict[str, Any]:
-        known = self.model.identity
-        told = [known["weights"], content_hash(self.tokens_learned), self.place]
-        return {**known, "weights": content_hash(told)}
+        identity = self.model.identity
+        weights = [identity["weights"], content_hash(self.tokens_learned), self.place]
+        return {**identity, "weights": content_hash(weights)}
 
     def to(self, device: str | torch.device) -> Self:
         self.model.to(device)
@@ -299,9 +332,9 @@ class PromptArrayModel:
         tower = tower_of(self.model, self.place, len(self.tokens_learned))
         device = next(self.model.network.parameters()).device
         tokens = torch.as_tensor(self.tokens_learned, device=device)
-        block, found = self.model.block, []
+        block, vectors = self.model.block, []
         with torch.inference_mode():
             for at in range(0, len(texts), block):
-                laid = tower.lay(texts[at : at + block]).to(device)
-                found.append(tower.vectors(laid, tokens))
-        return torch.cat(found).cpu().numpy()
+                batch = tower.tokenize(texts[at : at + block]).to(device)
+                vectors.append(tower.vectors(batch, tokens))
+        return torch.cat(vectors).cpu().numpy()

@@ -1,12 +1,13 @@
-"""What the prompt array learns from: vectors of images and of texts, by their rows.
+"""What the prompt array learns from: embeddings of images and of texts, by their rows.
 
-Vectors of images are made once and looked up, unless their tower learns too. Texts are numbers on
-the device, with room for the tokens; prompts and captions go through the tower in one pass.
+Image embeddings are computed once and looked up, unless the image tower learns too. Texts are token
+ids on the device, with room for the tokens; prompts and captions go through the tower in one pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,130 +15,142 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tiltmeter.debiasers.adversary import AdversaryData
-from tiltmeter.debiasers.text_tower import TextTower, TokenBatch, joined
+from tiltmeter.debiasers.adversary import NO_PAIRS, AdversaryData, RowEncoder
+from tiltmeter.debiasers.text_tower import TextTower, concatenate
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Array, Floats, Ints
 
-RECALL = 5  # as the paper's Flickr figure: recall@5, text to image
+RECALL_K = 5  # as in the paper's plot for Flickr: recall@5, text to image
 
 
-def made_once(vectors: Array, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Vectors that were made once."""
-    held = F.normalize(torch.as_tensor(np.asarray(to_numpy(vectors)), dtype=torch.float32), dim=-1)
-    there = held.to(device)
-    return lambda rows: there[rows]
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """The copy of a model that learns: its text tower, its tokens, and where they are."""
+
+    model: Any
+    tower: TextTower
+    tokens: Tensor
+    device: torch.device
+    tunes_images: bool = False  # whether the image tower learns too
+
+    def text_encoder(
+        self, prompts: Sequence[str], captions: Sequence[str]
+    ) -> Callable[[Ints], tuple[Tensor, Tensor]]:
+        """Return an encoder of the prompts and some of the captions, in one pass.
+
+        It takes rows of captions and returns vectors of the prompts, and of those captions.
+        """
+        prompt_batch = self.tower.tokenize(prompts).to(self.device)
+        count = len(prompt_batch)
+        if len(captions):
+            others = self.tower.tokenize(captions)
+            lengths, others = others.lengths(), others.to(self.device)
+
+        def encode(rows: Ints) -> tuple[Tensor, Tensor]:
+            both = prompt_batch
+            if len(rows):
+                at = torch.as_tensor(rows, device=self.device)
+                both = concatenate([prompt_batch, others.rows(at, int(lengths[rows].max()))])
+            vectors = self.tower.vectors(both, self.tokens)
+            return vectors[:count], vectors[count:]
+
+        return encode
 
 
-def made_anew(
-    learner: Any, images: Any, device: torch.device, of: Ints | None = None
-) -> Callable[[Tensor], Tensor]:
-    """Vectors made anew at each step, by the tower as it is then."""
+def lookup(vectors: Array, device: torch.device) -> RowEncoder:
+    """Return an encoder of rows that looks up embeddings computed before."""
+    table = F.normalize(torch.as_tensor(np.asarray(to_numpy(vectors)), dtype=torch.float32), dim=-1)
+    on_device = table.to(device)
+    return lambda rows: on_device[torch.as_tensor(rows)]
 
-    def look(rows: Tensor) -> Tensor:
-        at = rows.cpu().numpy()
-        chosen = images[at if of is None else of[at]]
-        vectors: Tensor = learner.encode_images(learner.pixels(chosen).to(device))
+
+def encode_each_time(learner: Learner, images: Any, of: Ints | None = None) -> RowEncoder:
+    """Return an encoder of rows that runs the image tower as it is then.
+
+    Parameters
+    ----------
+    learner
+        The model that learns.
+    images
+        All images.
+    of
+        The image of each row; None: row and image are the same.
+    """
+
+    def encode(rows: Tensor | Ints) -> Tensor:
+        at = torch.as_tensor(rows).cpu().numpy()
+        pixels = learner.model.pixels(images[at if of is None else of[at]])
+        vectors: Tensor = learner.model.encode_images(pixels.to(learner.device))
         return vectors
 
-    return look
+    return encode
 
 
-def of_rows(shown: Callable[[Tensor], Tensor]) -> Callable[[Ints], Tensor]:
-    """The same for rows that are NumPy's."""
-    return lambda rows: shown(torch.as_tensor(rows))
-
-
-def seen(model: Any, images: Any, rows: Ints) -> Floats:
-    """Vectors of some pictures, each made once."""
+def embed_rows(model: Any, images: Any, rows: Ints) -> Floats:
+    """Return embeddings of some images, each computed once."""
     from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 
-    some, back = np.unique(rows, return_inverse=True)
-    chosen = images[some]
+    distinct, inverse = np.unique(rows, return_inverse=True)
+    chosen = images[distinct]
     if isinstance(chosen, ImageFiles | GeneratedImages):
         from tiltmeter.engine.embedding.embed import embed
 
-        ids = [str(one) for one in some]
-        vectors = embed(model, chosen, ids, strict=True).vectors
+        vectors = embed(model, chosen, [str(row) for row in distinct], strict=True).vectors
     else:
         vectors = np.asarray(to_numpy(model.encode_images(chosen)))
-    return np.asarray(vectors[back])
+    return np.asarray(vectors[inverse])
 
 
-def prompts_alone(
-    tower: TextTower, prompts: TokenBatch, tokens: Tensor
-) -> Callable[[Ints], tuple[Tensor, Tensor]]:
-    """Vectors of the prompts, and none of captions."""
+def recall_judge(
+    model: Any, learner: Learner, captions: Any, rows: Ints
+) -> tuple[Callable[[], float] | None, float]:
+    """Return a measure of recall on held-out captions, and the original model's value.
 
-    def read(rows: Ints) -> tuple[Tensor, Tensor]:
-        found = tower.vectors(prompts, tokens)
-        return found, found[:0]
+    None and 0 if there are too few captions.
+    """
+    if len(rows) <= RECALL_K:
+        return None, 0.0
+    held_out, of = [captions.texts[row] for row in rows], np.asarray(captions.of)[rows]
+    batch = learner.tower.tokenize(held_out).to(learner.device)
+    before = torch.as_tensor(embed_rows(model, captions.images, of), dtype=torch.float32)
 
-    return read
-
-
-def prompts_and_captions(
-    tower: TextTower, prompts: TokenBatch, captions: TokenBatch, tokens: Tensor
-) -> Callable[[Ints], tuple[Tensor, Tensor]]:
-    """Prompts and some of the captions in one pass."""
-    lengths, there, count = captions.lengths(), captions.to(tokens.device), len(prompts)
-
-    def read(rows: Ints) -> tuple[Tensor, Tensor]:
-        if not len(rows):
-            return prompts_alone(tower, prompts, tokens)(rows)
-        at = torch.as_tensor(rows, device=tokens.device)
-        both = joined([prompts, there.rows(at, int(lengths[rows].max()))])
-        found = tower.vectors(both, tokens)
-        return found[:count], found[count:]
-
-    return read
-
-
-def judged_by_recall(
-    model: Any, learner: Any, tower: TextTower, tokens: Tensor, captions: Any, watched: Ints,
-    of: Ints, device: torch.device, *, anew: bool,
-) -> tuple[Callable[[], float], float] | None:  # fmt: skip
-    """Recall of held-out captions as the model is now, and as it was."""
-    if len(watched) <= RECALL:
-        return None
-    said = [captions.texts[row] for row in watched]
-    laid = tower.lay(said).to(device)
-    before = torch.as_tensor(seen(model, captions.images, of[watched]), dtype=torch.float32)
-
-    def found(texts: Tensor, pictures: Tensor) -> float:
-        scores = texts @ pictures.T
+    def recall(texts: Tensor, images: Tensor) -> float:
+        scores = texts @ images.T
         own = scores.diagonal()[:, None]
-        return float(((scores > own).sum(dim=1) < RECALL).float().mean())
-
-    def judge() -> float:
-        with torch.no_grad():
-            now = seen(learner, captions.images, of[watched]) if anew else before
-            pictures = torch.as_tensor(now, dtype=torch.float32, device=device)
-            return found(tower.vectors(laid, tokens), pictures)
-
-    original = torch.as_tensor(to_numpy(model.encode_texts(said)), dtype=torch.float32)
-    return judge, found(original, before)
-
-
-def least_ndkl(sides: AdversaryData) -> Callable[[], float]:
-    """Mean NDKL of the training prompts on the fitted images, by which the authors' code chose."""
-    from tiltmeter.metrics import METRICS
-
-    rows, codes = torch.arange(len(sides.codes)), sides.codes.cpu().numpy()
+        return float(((scores > own).sum(dim=1) < RECALL_K).float().mean())
 
     def measure() -> float:
         with torch.no_grad():
-            prompts = sides.texts(np.empty(0, np.int64))[0].float()
+            now = embed_rows(learner.model, captions.images, of) if learner.tunes_images else before
+            images = torch.as_tensor(now, dtype=torch.float32, device=learner.device)
+            return recall(learner.tower.vectors(batch, learner.tokens), images)
+
+    original = torch.as_tensor(to_numpy(model.encode_texts(held_out)), dtype=torch.float32)
+    return measure, recall(original, before)
+
+
+def mean_ndkl(data: AdversaryData) -> Callable[[], float]:
+    """Return a measure of the mean NDKL of the training prompts on the fitted images.
+
+    By this the authors' code chose the epoch.
+    """
+    from tiltmeter.metrics import METRICS
+
+    rows, codes = torch.arange(len(data.codes)), data.codes.cpu().numpy()
+
+    def measure() -> float:
+        with torch.no_grad():
+            prompts = data.texts(NO_PAIRS)[0].float()
             images = torch.cat(
-                [sides.images(part.to(sides.codes.device)) for part in torch.split(rows, 4096)]
+                [data.images(part.to(data.codes.device)) for part in torch.split(rows, 4096)]
             )
             return float(METRICS["ndkl"](prompts @ images.float().T, codes, target="prior").mean())
 
     return measure
 
 
-def one_each(of: Ints, rng: np.random.Generator) -> Ints:
-    """One caption of each picture, at random and in random order: no pair is its own rival."""
+def one_caption_each(of: Ints, rng: np.random.Generator) -> Ints:
+    """Return one caption of each image, in random order: no pair is its own negative."""
     order = rng.permutation(len(of))
     _, first = np.unique(of[order], return_index=True)
     return np.asarray(rng.permutation(order[first]))

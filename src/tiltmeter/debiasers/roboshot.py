@@ -1,12 +1,13 @@
 """RoboShot (Adila et al. 2024): harmful components are rejected, helpful ones are strengthened.
 
 For each harmful difference v of two texts, in order: x - <x, v> v / <v, v>. Then for each helpful
-one u: x + <x, u> u / <u, u>. Every step is linear, so making x unit after each changes nothing.
+one u: x + <x, u> u / <u, u>. Every step is linear, so normalising x after each changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -15,61 +16,70 @@ from tiltmeter.debiasers.debiaser import GroupTexts
 from tiltmeter.debiasers.subspace import (
     ROUNDING,
     TextMap,
-    encoded,
-    matched,
+    encode_unit,
+    like_vectors,
+    normalise_rest,
     prompt_vectors,
-    renewed,
 )
 from tiltmeter.errors import InputError
 from tiltmeter.types import Array, Floats
 
 
+@dataclass(eq=False)
 class RoboShot(TextMap):
     """RoboShot (Adila et al. 2024): rejects harmful differences one by one, adds helpful ones.
 
-    Pairs of texts come with the prompts (`harmful`, `helpful`); harmful ones that nobody named are
-    those of each two groups. Later rejections may bring back a little of earlier ones: this is no
-    projection, unless the pairs are at right angles.
+    Pairs of texts come with the prompts (`harmful`, `helpful`); harmful pairs default to those of
+    every two groups. Later rejections may restore a little of earlier ones: this is no projection,
+    unless the pairs are orthogonal.
+
+    Parameters
+    ----------
+    towers
+        Embeddings to change: `texts`, `images` or `both`.
+
+    Attributes
+    ----------
+    harmful_, helpful_ : array of shape (n_pairs, n_dimensions)
+        Unit directions of the pairs; empty where there are none.
     """
 
-    def __init__(self, towers: str = "images") -> None:
-        self.towers = towers
+    towers: str = "images"
 
-    def learn(self, texts: GroupTexts) -> None:
+    def _fit(self, texts: GroupTexts) -> None:
         harmful = texts.harmful
         if harmful is None:
-            prompt_vectors(texts)  # which asks for two groups
+            prompt_vectors(texts)  # checks that there are two groups
             groups = texts.naming.values()
             harmful = [
                 pair
-                for one, other in combinations(groups, 2)
-                for pair in zip(one, other, strict=False)
+                for first, second in combinations(groups, 2)
+                for pair in zip(first, second, strict=False)
             ]
-        self.harmful_: Floats = _between(texts, harmful, "harmful")
-        self.helpful_: Floats = _between(texts, texts.helpful, "helpful")
+        self.harmful_: Floats = _pair_directions(texts, harmful, "harmful")
+        self.helpful_: Floats = _pair_directions(texts, texts.helpful, "helpful")
 
-    def map(self, vectors: Array) -> Array:
-        self.check_fitted()
+    def _transform(self, X: Array) -> Array:
         if len(self.harmful_) + len(self.helpful_) == 0:
-            return vectors
-        x = vectors
+            return X
+        x = X
         for sign, directions in ((-1, self.harmful_), (1, self.helpful_)):
-            for v in matched(directions, vectors) if len(directions) else ():
+            for v in like_vectors(directions, X) if len(directions) else ():
                 x = x + sign * (x @ v)[:, None] * v
-        return renewed(x, vectors)
+        return normalise_rest(x, X)
 
 
-def _between(texts: GroupTexts, pairs: Sequence[tuple[str, str]], what: str) -> Floats:
+def _pair_directions(texts: GroupTexts, pairs: Sequence[tuple[str, str]], what: str) -> Floats:
     """Directions from the second to the first text of each pair, unit, pairs x dimensions."""
     if not pairs:
         return np.zeros((0, 0))
-    first, second = (encoded(texts, side) for side in zip(*pairs, strict=True))
-    apart = first - second
-    length = np.linalg.norm(apart, axis=1)
+    first, second = (encode_unit(texts, list(side)) for side in zip(*pairs, strict=True))
+    differences = first - second
+    length = np.linalg.norm(differences, axis=1)
     if (length < ROUNDING).any():
         one, other = pairs[int(length.argmin())]
         raise InputError(
-            f"the {what} pair {one!r}, {other!r} has one vector: its difference has no direction. "
-            "Leave it out, or say it in other words"
+            f"the texts of the {what} pair {one!r}, {other!r} have the same vector: leave the pair "
+            "out, or use other words"
         )
-    return np.asarray(apart / length[:, None])
+    return np.asarray(differences / length[:, None])

@@ -1,131 +1,131 @@
 """Directions that texts span, and what is left of vectors without them.
 
-Rows of a basis are of length one and at right angles, so a projection needs no inverse, and prompts
-that say the same thing twice are harmless.
+Rows of a basis are orthonormal, so a projection needs no inverse, and prompts that say the same
+thing twice are harmless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Self
 
 import numpy as np
 
-from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts, VectorMap, one_of
+from tiltmeter.debiasers.debiaser import (
+    GIVEN_BY,
+    TOWERS,
+    GroupTexts,
+    VectorMap,
+    check_at_least,
+    check_choice,
+    like_input,
+)
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import like, namespace, to_numpy, unit
+from tiltmeter.metrics.arrays import namespace, to_numpy, unit
 from tiltmeter.types import Array, Floats, Groups
 
-TOWERS = ("texts", "images", "both")
 #: Rows are made of unit vectors in single precision: what is shorter than this is rounding.
 ROUNDING = 1e-5
-#: A vector of which no more than this share is left has no direction of its own any more.
+#: A vector of which no more than this share is left has no direction of its own.
 NOTHING = 1e-4
 
 
 class TextMap(VectorMap):
-    """A map that is learned from texts, for the vectors of texts, of images, or of both."""
+    """A map that is learned from texts; subclasses implement `_fit` and `_transform`."""
 
     needs = ("prompts",)
-    towers: str
 
     def fit(
         self,
-        vectors: Array | None,
-        groups: Groups | Array | None,
+        X: Array | None = None,
+        groups: Groups | Array | None = None,
         *,
         texts: GroupTexts | None = None,
     ) -> Self:
-        one_of("towers", self.towers, TOWERS)
+        check_choice("towers", self.towers, TOWERS)
         if texts is None:
             raise InputError(f"this method learns from texts: {GIVEN_BY['prompts']}")
-        self.learn(texts)
+        self._fit(texts)
         return self
 
-    def learn(self, texts: GroupTexts) -> None:
+    def _fit(self, texts: GroupTexts) -> None:
         raise NotImplementedError
 
-    def map_images(self, vectors: Array) -> Array:
-        self.check_fitted()
-        return vectors if self.towers == "texts" else self.map(vectors)
 
-    def map_texts(
-        self, vectors: Array, texts: Sequence[str], encode: Callable[[Sequence[str]], Array]
-    ) -> Array:
-        del texts, encode
-        self.check_fitted()
-        return vectors if self.towers == "images" else self.map(vectors)
-
-
-def encoded(texts: GroupTexts, said: Sequence[str]) -> Floats:
-    """Unit vectors of some texts, in double precision."""
-    return np.asarray(unit(np.asarray(to_numpy(texts.encode(list(said))), np.float64), "texts"))
+def encode_unit(texts: GroupTexts, prompts: list[str]) -> Floats:
+    """Return unit vectors of some prompts, in double precision."""
+    return np.asarray(unit(np.asarray(to_numpy(texts.encode(prompts)), np.float64), "texts"))
 
 
 def prompt_vectors(texts: GroupTexts) -> list[Floats]:
-    """The vectors of each group's prompts, prompts x dimensions: two groups or more."""
-    empty = [name for name, said in texts.naming.items() if not said]
+    """Return the vectors of each group's prompts (prompts x dimensions), for two groups or more."""
+    empty = [name for name, prompts in texts.naming.items() if not prompts]
     if len(texts.naming) < 2 or empty:
-        what = f"{empty[0]!r} has none" if empty else f"got {list(texts.naming)}"
-        raise InputError(
-            f"texts that name two groups or more are needed, each by one text at least; {what}"
-        )
-    return [encoded(texts, said) for said in texts.naming.values()]
+        problem = f"{empty[0]!r} has none" if empty else f"got {list(texts.naming)}"
+        raise InputError(f"expected two groups or more, each named by a text; {problem}")
+    return [encode_unit(texts, list(prompts)) for prompts in texts.naming.values()]
 
 
 def group_vectors(texts: GroupTexts) -> Floats:
-    """One unit vector a group: the mean of its prompts, made unit."""
-    return np.asarray(unit(np.stack([some.mean(axis=0) for some in prompt_vectors(texts)])))
+    """Return one unit vector per group: the normalised mean of its prompts."""
+    return np.asarray(unit(np.stack([rows.mean(axis=0) for rows in prompt_vectors(texts)])))
 
 
-def differences(texts: GroupTexts) -> Floats:
-    """How the groups' vectors differ from the first group's, groups - 1 x dimensions."""
-    named = group_vectors(texts)
-    apart = named[1:] - named[0]
-    if np.linalg.norm(apart, axis=1).max() < ROUNDING:
+def group_differences(texts: GroupTexts) -> Floats:
+    """Return the differences of the groups' vectors from the first, groups - 1 x dimensions."""
+    vectors = group_vectors(texts)
+    differences = vectors[1:] - vectors[0]
+    if np.linalg.norm(differences, axis=1).max() < ROUNDING:
         raise InputError(
             f"the texts that name {', '.join(map(repr, texts.naming))} have the same vectors: this "
             "model does not tell them apart. Name the groups in other words"
         )
-    return np.asarray(apart)
+    return np.asarray(differences)
 
 
 def basis(rows: Floats, rank: int | None = None) -> Floats:
-    """Directions that span the rows, the largest first, rank x dimensions; `rank` of them at most.
+    """Return orthonormal directions that span the rows, the largest first, rank x dimensions.
 
+    Parameters
+    ----------
+    rows : array of shape (n, n_dimensions)
+        Vectors to span.
+    rank
+        Maximum number of directions; None: all.
+
+    Examples
+    --------
     >>> basis(np.array([[2.0, 0, 0], [1, 0, 0], [0, 1e-9, 0]])).shape
     (1, 3)
     """
-    if rank is not None and rank < 0:
-        raise InputError(f"rank is how many directions are removed, 0 or more; got {rank}")
+    check_at_least(0, rank=0 if rank is None else rank)
     _, sizes, directions = np.linalg.svd(rows, full_matrices=False)
     return np.asarray(directions[sizes > ROUNDING][:rank])
 
 
-def without(vectors: Array, directions: Floats) -> Array:
-    """Vectors less what they have of the directions."""
-    b = matched(directions, vectors)
-    return vectors - (vectors @ b.T) @ b
+def project_out(X: Array, directions: Floats) -> Array:
+    """Return the vectors minus their components along the directions."""
+    b = like_vectors(directions, X)
+    return X - (X @ b.T) @ b
 
 
-def matched(rows: Floats, vectors: Array) -> Array:
-    """What was learned, as the kind of array that the vectors are, if they have its dimensions."""
-    if rows.shape[1] != vectors.shape[-1]:
-        raise InputError(f"fitted on {rows.shape[1]} dimensions, asked to map {vectors.shape[-1]}")
-    return like(vectors, rows, str(vectors.dtype).rpartition(".")[2])
+def like_vectors(rows: Floats, X: Array) -> Array:
+    """Return learned rows with the array type of `X`, if they have its dimensions."""
+    if rows.shape[1] != X.shape[-1]:
+        raise InputError(f"fitted on {rows.shape[1]} dimensions; X has {X.shape[-1]}")
+    return like_input(X, rows)[0]
 
 
-def renewed(left: Array, before: Array) -> Array:
-    """What is `left` of vectors, made unit; one of which nothing is left stays as it was before.
+def normalise_rest(rest: Array, before: Array) -> Array:
+    """Normalise the rest of vectors; one of which nothing is left stays as it was before.
 
-    So a text that does nothing but name a group goes on naming it, and is no noise.
+    So a text that does nothing but name a group still names it, instead of becoming noise.
     """
     xp = namespace(before)
-    length = xp.sqrt((left * left).sum(-1))
+    length = xp.sqrt((rest * rest).sum(-1))
     gone = length <= NOTHING * xp.sqrt((before * before).sum(-1))
-    return unit(xp.where(gone[:, None], before, left))
+    return unit(xp.where(gone[:, None], before, rest))
 
 
-def removed(vectors: Array, directions: Floats) -> Array:
-    """Unit vectors without the directions; where there are none, the vectors as they are."""
-    return renewed(without(vectors, directions), vectors) if len(directions) else vectors
+def remove_directions(X: Array, directions: Floats) -> Array:
+    """Return unit vectors without the directions; `X` itself where there are none."""
+    return normalise_rest(project_out(X, directions), X) if len(directions) else X

@@ -1,10 +1,10 @@
 """A text tower with learned tokens among its words, and the parts of a model that can be tuned.
 
-Tokens enter behind the embedding layer, at one of three places. `after_sos` puts them behind the
-mark that begins a text: they have positions like words, and the words move up. `before_sos` puts
-them before that mark, as the authors' code does: they have no position, and words keep theirs.
-`appended` puts them behind the last word, before the mark that ends the text. All of them count
-among the places that a tower has, so that so much less of a long text is read.
+Tokens are inserted after the embedding layer, at one of three places. `after_sos` puts them after
+the start token of a text: they have positions like words, and the words move up. `before_sos` puts
+them before it, as the authors' code does: they have no position, and words keep theirs. `appended`
+puts them after the last word, before the end token. All of them count towards the tower's maximum
+length, so less of a long text is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Ints
 
 PLACES = ("after_sos", "before_sos", "appended")
-#: How tokens start, beside any word that the model knows.
+#: What tokens start from, besides any word that the model knows.
 STARTS = ("token0", "zeros", "random")
-#: What can be tuned; `text:3` is the last three layers of that tower; several are joined by +.
+#: What can be tuned; `text:3` is the last three layers of that tower; joined by +.
 PARTS = ("tokens", "projection", "text_projection", "image_projection", "text", "image")
-#: The names that parts have in the networks: of transformers' CLIP and SigLIP, and of the testbed.
+#: Names of the parts in the networks: CLIP and SigLIP of transformers, and the testbed.
 ENDS = {
     "text": ("text_projection", "text_model.final_layer_norm", "text_model.head",
              "text_norm", "text_out"),
@@ -41,11 +41,11 @@ STEMS = {"text": ("text_model.embeddings", "words"), "image": ("vision_model", "
 
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """Texts as numbers, with room for the learned tokens."""
+    """Token ids of texts, with room for the learned tokens."""
 
-    ids: Tensor  # n x length; where a learned token stands, the text's first number
-    mask: Tensor | None  # n x length: 1 where something stands; None: padding counts as text
-    slot: Tensor  # n x length: which learned token stands there, -1 for none
+    ids: Tensor  # n x length; in place of a learned token, the text's first id
+    mask: Tensor | None  # n x length: 1 for text, 0 for padding; None: padding counts as text
+    slot: Tensor  # n x length: which learned token is there, -1 for none
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -55,52 +55,62 @@ class TokenBatch:
         return TokenBatch(self.ids.to(device), mask, self.slot.to(device))
 
     def rows(self, rows: Tensor, length: int) -> TokenBatch:
-        """Some of the texts, of which the longest has `length`."""
+        """Return some of the texts, the longest of which has `length`."""
         mask = None if self.mask is None else self.mask[rows, :length]
         return TokenBatch(self.ids[rows, :length], mask, self.slot[rows, :length])
 
     def lengths(self) -> Ints:
-        """How many places each text takes."""
+        """Return the length of each text."""
         if self.mask is None:
             return torch.full((len(self),), self.ids.shape[1]).numpy()
         return self.mask.sum(dim=1).cpu().numpy()
 
 
-def joined(parts: Sequence[TokenBatch]) -> TokenBatch:
-    """Several as one, padded to the longest with what the mask leaves out."""
+def concatenate(parts: Sequence[TokenBatch]) -> TokenBatch:
+    """Concatenate batches, padded to the longest."""
     longest = max(part.ids.shape[1] for part in parts)
 
-    def wide(x: Tensor, value: int) -> Tensor:
+    def padded(x: Tensor, value: int) -> Tensor:
         return F.pad(x, (0, longest - x.shape[1]), value=value)
 
     masks = [part.mask for part in parts]
     return TokenBatch(
-        torch.cat([wide(part.ids, 0) for part in parts]),
-        None if masks[0] is None else torch.cat([wide(m, 0) for m in masks if m is not None]),
-        torch.cat([wide(part.slot, -1) for part in parts]),
+        torch.cat([padded(part.ids, 0) for part in parts]),
+        None if masks[0] is None else torch.cat([padded(m, 0) for m in masks if m is not None]),
+        torch.cat([padded(part.slot, -1) for part in parts]),
     )
 
 
-def make_room(ids: Tensor, mask: Tensor | None, start: Tensor, count: int) -> TokenBatch:
-    """Leaves `count` places in each text, from its `start` on."""
+def insert_slots(ids: Tensor, mask: Tensor | None, start: Tensor, count: int) -> TokenBatch:
+    """Insert `count` places into each text at its `start`."""
     at = torch.arange(ids.shape[1] + count)
-    behind = at - start[:, None]
-    inside = (behind >= 0) & (behind < count)
-    source = torch.where(behind < 0, at, at - count).masked_fill(inside, 0).clamp(min=0)
+    after = at - start[:, None]
+    inside = (after >= 0) & (after < count)
+    source = torch.where(after < 0, at, at - count).masked_fill(inside, 0).clamp(min=0)
     wide = None if mask is None else mask.gather(1, source)
-    return TokenBatch(ids.gather(1, source), wide, torch.where(inside, behind, -1))
+    return TokenBatch(ids.gather(1, source), wide, torch.where(inside, after, -1))
 
 
-def with_tokens(words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
-    """Embedded words, with learned tokens where these stand."""
-    there = tokens[slot.clamp(min=0)].to(words.dtype)
-    return torch.where(slot[..., None] >= 0, there, words)
+def insert_tokens(words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
+    """Return embedded words with the learned tokens in their slots."""
+    learned = tokens[slot.clamp(min=0)].to(words.dtype)
+    return torch.where(slot[..., None] >= 0, learned, words)
 
 
 class TextTower:
-    """The text tower of a model, with room for `count` tokens."""
+    """The text tower of a model, with room for learned tokens.
 
-    pad = 0  # the number that texts are filled up with
+    Parameters
+    ----------
+    model
+        A model with a `network`.
+    place
+        Where the tokens are put: see PLACES.
+    count
+        Number of tokens.
+    """
+
+    pad = 0  # the id of padding
 
     def __init__(self, model: Any, place: str, count: int) -> None:
         if place not in PLACES:
@@ -114,68 +124,69 @@ class TextTower:
 
     @property
     def longest(self) -> int:
-        """How many places a text has, learned tokens among them."""
+        """Maximum length of a text, learned tokens included."""
         raise NotImplementedError
 
-    def numbers(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
-        """Texts as numbers, and where something stands; None: padding counts as text."""
+    def token_ids(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """Return token ids of texts, and the mask; None: padding counts as text."""
         raise NotImplementedError
 
-    def begins(self, ids: Tensor) -> Tensor:
-        """Whether a mark stands before the first word of each text: 1 or 0."""
+    def has_start(self, ids: Tensor) -> Tensor:
+        """Return whether each text begins with a start token: 1 or 0."""
         return torch.ones(len(ids), dtype=torch.int64)
 
     @property
     def end(self) -> int:
-        """The number of the mark that ends a text."""
+        """The id of the end token."""
         raise NotImplementedError
 
-    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
-        """Unit vectors of texts, with gradients to tokens and weights."""
+    def vectors(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        """Return unit vectors of texts, with gradients to tokens and weights."""
         raise NotImplementedError
 
-    def lay(self, texts: Sequence[str]) -> TokenBatch:
-        """Texts with room for the tokens; what is too long then loses its last words."""
-        ids, mask = self.numbers(texts)
+    def tokenize(self, texts: Sequence[str]) -> TokenBatch:
+        """Return texts with room for the tokens; too long ones lose their last words."""
+        ids, mask = self.token_ids(texts)
         limit = self.longest - self.count
         if ids.shape[1] > limit:
             ids, mask = ids[:, :limit].clone(), None if mask is None else mask[:, :limit]
             over = ids[:, -1] != self.pad if mask is None else mask[:, -1] > 0
             ids[over, -1] = self.end
         if self.place == "appended":
-            start = self.ends(ids, mask)
+            start = self.lengths_before_end(ids, mask)
         else:
-            start = self.begins(ids) * (self.place == "after_sos")
-        return make_room(ids, mask, start, self.count)
+            start = self.has_start(ids) * (self.place == "after_sos")
+        return insert_slots(ids, mask, start, self.count)
 
     def start(self, how: str, generator: torch.Generator) -> Tensor:
-        """Tokens before they learn: token 0 of the vocabulary, zeros, random ones, or a word."""
+        """Return initial tokens: token 0 of the vocabulary, zeros, random ones, or a word."""
         table = self.embedding.weight.detach()
         if how == "zeros":
             return torch.zeros(self.count, table.shape[1])
         if how == "random":  # as spread as the vocabulary
-            drawn = torch.randn(self.count, table.shape[1], generator=generator)
-            return drawn * table.std().cpu()
-        numbers = [0] if how == "token0" else self.word(how)
-        rows = [numbers[at % len(numbers)] for at in range(self.count)]
+            noise = torch.randn(self.count, table.shape[1], generator=generator)
+            return noise * table.std().cpu()
+        ids = [0] if how == "token0" else self.word_ids(how)
+        rows = [ids[at % len(ids)] for at in range(self.count)]
         return table[rows].cpu().clone()
 
-    def ends(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        """How many places stand before the mark that ends each text, or before its padding."""
+    def lengths_before_end(self, ids: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the length of each text before its end token or its padding."""
         over = (ids == self.end) | (ids == self.pad if mask is None else mask == 0)
         return torch.where(over.any(dim=1), over.int().argmax(dim=1), ids.shape[1])
 
-    def word(self, word: str) -> list[int]:
-        """The numbers of a word's pieces."""
-        ids, mask = self.numbers([word])
-        found: list[int] = ids[0, int(self.begins(ids)) : int(self.ends(ids, mask))].tolist()
-        if not found:
-            raise InputError(f"tokens cannot start from {word!r}: it has no pieces")
-        return found
+    def word_ids(self, word: str) -> list[int]:
+        """Return the ids of a word's pieces."""
+        ids, mask = self.token_ids([word])
+        first, last = int(self.has_start(ids)), int(self.lengths_before_end(ids, mask))
+        pieces: list[int] = ids[0, first:last].tolist()
+        if not pieces:
+            raise InputError(f"tokens cannot start from {word!r}: it has no word pieces")
+        return pieces
 
 
 class TransformersTower(TextTower):
-    """CLIP and what is built like it in transformers: the library's own pass, with a hook."""
+    """CLIP and similar models of transformers: the library's own forward pass, with a hook."""
 
     def __init__(self, model: Any, place: str, count: int) -> None:
         super().__init__(model, place, count)
@@ -193,38 +204,38 @@ class TransformersTower(TextTower):
     def end(self) -> int:
         return int(self.model.tokenizer.eos_token_id)
 
-    def numbers(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
-        made = self.model.tokens(texts)
-        return made["input_ids"], made.get("attention_mask")
+    def token_ids(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        encoded = self.model.tokens(texts)
+        return encoded["input_ids"], encoded.get("attention_mask")
 
-    def begins(self, ids: Tensor) -> Tensor:
-        first = self.model.tokenizer.bos_token_id  # SigLIP's texts begin with their first word
+    def has_start(self, ids: Tensor) -> Tensor:
+        first = self.model.tokenizer.bos_token_id  # SigLIP has none
         return (ids[:, 0] == (-1 if first is None else first)).long()
 
-    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
-        given: dict[str, Any] = {"input_ids": laid.ids}
-        if laid.mask is not None:
-            given["attention_mask"] = laid.mask
-        site: nn.Module = self.embedding
+    def vectors(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        inputs: dict[str, Any] = {"input_ids": batch.ids}
+        if batch.mask is not None:
+            inputs["attention_mask"] = batch.mask
+        layer: nn.Module = self.embedding
         if self.place == "before_sos" and self.count:
-            site = self.network.text_model.embeddings  # behind the positions
-            at = torch.arange(laid.ids.shape[1], device=laid.ids.device)
-            given["position_ids"] = (at - self.count).clamp(min=0)[None]
+            layer = self.network.text_model.embeddings  # after the positions
+            at = torch.arange(batch.ids.shape[1], device=batch.ids.device)
+            inputs["position_ids"] = (at - self.count).clamp(min=0)[None]
 
-        def put(module: nn.Module, was: Any, found: Tensor) -> Tensor:
-            return with_tokens(found, laid.slot, tokens) if self.count else found
+        def insert(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+            return insert_tokens(output, batch.slot, tokens) if self.count else output
 
-        hook = site.register_forward_hook(put)
+        hook = layer.register_forward_hook(insert)
         try:
-            found = self.network.get_text_features(**given)
+            output = self.network.get_text_features(**inputs)
         finally:
             hook.remove()
-        vector = found if isinstance(found, Tensor) else found.pooler_output
-        return F.normalize(vector.float(), dim=-1)
+        vectors = output if isinstance(output, Tensor) else output.pooler_output
+        return F.normalize(vectors.float(), dim=-1)
 
 
 class TestbedTower(TextTower):
-    """The text tower of the testbed's networks, whose vector is read off at the first mark."""
+    """The text tower of the testbed's networks, whose vector is that of the start token."""
 
     __test__ = False
 
@@ -240,22 +251,22 @@ class TestbedTower(TextTower):
     def end(self) -> int:
         return int(self.model.tokens(["a"])[0, -1])
 
-    def numbers(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+    def token_ids(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
         ids = self.model.tokens(texts)
         return ids, (ids != 0).long()
 
-    def vectors(self, laid: TokenBatch, tokens: Tensor) -> Tensor:
+    def vectors(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
         words, before = self.network.words, self.place == "before_sos"
-        at = torch.arange(laid.ids.shape[1], device=laid.ids.device)
+        at = torch.arange(batch.ids.shape[1], device=batch.ids.device)
         places = words.place[0, (at - self.count).clamp(min=0) if before else at]
-        x = words.word(laid.ids)
+        x = words.word(batch.ids)
         if not self.count:
             x = x + places
         elif before:
-            x = with_tokens(x + places, laid.slot, tokens)
+            x = insert_tokens(x + places, batch.slot, tokens)
         else:
-            x = with_tokens(x, laid.slot, tokens) + places
-        mask = (laid.slot >= 0) | (laid.ids != 0)
+            x = insert_tokens(x, batch.slot, tokens) + places
+        mask = (batch.slot >= 0) | (batch.ids != 0)
         for layer in self.network.text:
             x = layer(x, mask[:, None, None, :])
         first = self.count if before else 0
@@ -263,22 +274,41 @@ class TestbedTower(TextTower):
 
 
 def tower_of(model: Any, place: str, count: int) -> TextTower:
-    """The text tower of a model, if it is one that tokens can be put into."""
-    network = vars(model).get("network")  # its own: what wraps a model changes more than that
+    """Return the text tower of a model, with room for tokens.
+
+    Parameters
+    ----------
+    model, place, count
+        See `TextTower`.
+
+    Raises
+    ------
+    InputError
+        If tokens cannot be inserted into the model's text tower.
+    """
+    network = vars(model).get("network")  # its own: a wrapper changes more than that
     if hasattr(getattr(network, "words", None), "place") and hasattr(network, "text_out"):
         return TestbedTower(model, place, count)
     embeddings = getattr(getattr(network, "text_model", None), "embeddings", None)
     if hasattr(embeddings, "token_embedding") and hasattr(network, "get_text_features"):
         return TransformersTower(model, place, count)
     raise InputError(
-        f"{getattr(model, 'name', type(model).__name__)} has no text tower that learned tokens can "
-        "be put into: expected CLIP or one built like it (MetaCLIP 2, SigLIP) of hf:, or "
+        f"{getattr(model, 'name', type(model).__name__)} has no text tower that learned tokens "
+        "can be inserted into: expected CLIP or a similar model (MetaCLIP 2, SigLIP) of hf:, or "
         "testbed:dual or testbed:fusion"
     )
 
 
 def tuned_parts(network: nn.Module, tune: str) -> dict[str, nn.Parameter]:
-    """The weights that `tune` names, beside the tokens; 'text:3+projection' is a fair example."""
+    """Return the weights that `tune` names, besides the tokens.
+
+    Parameters
+    ----------
+    network
+        The network of a model.
+    tune
+        Names of PARTS, such as 'text:3+projection'.
+    """
     wanted: list[str] = []
     for part in tune.split("+"):
         name, colon, count = part.partition(":")
@@ -288,21 +318,21 @@ def tuned_parts(network: nn.Module, tune: str) -> dict[str, nn.Parameter]:
             layers = _layers(network, name)
             if colon and not 0 < int(count) <= len(layers):
                 raise InputError(
-                    f"{part}: the {name} tower has {len(layers)} layers; give 1 to {len(layers)}"
+                    f"{part}: the {name} tower has {len(layers)} layers; use 1 to {len(layers)}"
                 )
             wanted += layers[-int(count) :] if colon else [*layers, *STEMS[name], *ENDS[name]]
         if name.endswith("projection"):
             side = name.partition("_")[0]
-            wanted += [one for key in ENDS if side in ("projection", key) for one in ENDS[key]]
+            wanted += [end for key in ENDS if side in ("projection", key) for end in ENDS[key]]
     return {
         name: weight
         for name, weight in network.named_parameters()
-        if any(name == one or name.startswith(f"{one}.") for one in wanted)
+        if any(name == part or name.startswith(f"{part}.") for part in wanted)
     }
 
 
 def in_image_tower(names: Sequence[str]) -> bool:
-    """Whether weights of these names change the vectors of images."""
+    """Return whether weights of these names change image embeddings."""
     roots = (*ENDS["image"], *LAYERS["image"], *STEMS["image"])
     return any(name == root or name.startswith(f"{root}.") for name in names for root in roots)
 
@@ -310,9 +340,9 @@ def in_image_tower(names: Sequence[str]) -> bool:
 def _layers(network: nn.Module, tower: str) -> list[str]:
     for path in LAYERS[tower]:
         try:
-            found = network.get_submodule(path)
+            layers = network.get_submodule(path)
         except AttributeError:
             continue
-        if isinstance(found, nn.ModuleList):
-            return [f"{path}.{at}" for at in range(len(found))]
-    raise InputError(f"{type(network).__name__} has no layers of a {tower} tower that are known")
+        if isinstance(layers, nn.ModuleList):
+            return [f"{path}.{at}" for at in range(len(layers))]
+    raise InputError(f"{type(network).__name__} has no known layers of a {tower} tower")

@@ -1,7 +1,6 @@
-"""What debiasing costs: hidden words guessed right, and captions that find their pictures.
+"""The utility cost of debiasing: accuracy on masked words, and recall of captions and images.
 
-Measured on captions that were held out, before and after, on the same rows and with the same words
-hidden: so that the price stands beside the gain.
+Measured on held-out captions, before and after, on the same rows and with the same words masked.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.debiasers.word_swaps import Pairs, gender_pairs, read_caption
+from tiltmeter.debiasers.word_swaps import WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.utility import recall_hits
@@ -22,13 +21,13 @@ from tiltmeter.types import DualEncoder, Floats, MaskedPredictor, Matcher
 
 K = (1, 5, 10)
 BLOCK = 128  # captions at a time
-#: Pictures that a model without vectors is asked to match with every caption.
+#: Images that a model without embeddings is asked to match with every caption.
 MOST_MATCHED = 100
 
 
 @dataclass(frozen=True)
 class UtilityChange:
-    """One figure before and after on the same items, and the paired change."""
+    """One metric before and after on the same items, and the paired change."""
 
     metric: str
     before: float
@@ -56,64 +55,96 @@ def masked_hits(
     spared: Sequence[str] = (),
     longest: int = 24,
 ) -> Floats:
-    """Whether each caption's hidden word is guessed: all of its pieces, each the most probable.
+    """Return whether each caption's masked word is predicted: each piece the most probable.
 
-    One word is hidden in each caption, at random; which one hangs on `rng` alone. Bias words of
-    `pairs` are hidden only where there is nothing else: debiasing should not cost the others. NaN
-    where a caption holds no word that could be hidden.
+    One word is masked in each caption, at random; which one depends on `rng` alone.
+
+    Parameters
+    ----------
+    model
+        A model with a masked head.
+    captions
+        Images with captions.
+    rng
+        Source of the masks.
+    pairs
+        Bias words, masked only where nothing else can be: the others are what must not suffer.
+    spared
+        Words that are never masked.
+    longest
+        Word pieces that a caption is cut to.
+
+    Returns
+    -------
+    array of shape (n_captions,)
+        1, 0, or NaN where a caption has no word that can be masked.
     """
-    words, known = Pairs.of(pairs or gender_pairs()), dict.fromkeys(spared, ())
+    words, known = WordPairs.of(pairs or gender_pairs()), dict.fromkeys(spared, ())
     chosen: list[tuple[str, tuple[int, ...]]] = []
     for text in captions.texts:
         caption = read_caption(text, model, words, longest, known)
         at = caption.masks(0.0, rng, hide_bias=False)
-        hidden = caption.text(at, model.mask_token) if len(at) else ""
-        chosen.append((hidden, tuple(caption.answer(at))))
+        masked = caption.text(at, model.mask_token) if len(at) else ""
+        chosen.append((masked, tuple(caption.answer(at))))
     of, hits = np.asarray(captions.of), np.full(len(chosen), np.nan)
     for length in sorted({len(answer) for _, answer in chosen} - {0}):
-        rows = np.array([row for row, (_, one) in enumerate(chosen) if len(one) == length])
+        rows = np.array([row for row, (_, answer) in enumerate(chosen) if len(answer) == length])
         for start in range(0, len(rows), BLOCK):
             here = rows[start : start + BLOCK]
-            found = model.mask_logprobs(captions.images[of[here]], [chosen[r][0] for r in here])
-            best = np.asarray(to_numpy(found)).argmax(axis=-1)
+            logprobs = model.mask_logprobs(captions.images[of[here]], [chosen[r][0] for r in here])
+            best = np.asarray(to_numpy(logprobs)).argmax(axis=-1)
             hits[here] = (best == np.array([chosen[row][1] for row in here])).all(axis=1)
     return hits
 
 
 def recall(model: Any, captions: Any, k: Sequence[int] = K) -> dict[str, Floats]:
-    """Whether each query finds what belongs to it among its k best, both ways: queries x k.
+    """Return whether each query finds its counterpart among its k best, in both directions.
 
-    By vectors where the model has them; else every caption is matched with every picture, of which
-    then the first hundred are taken.
+    By embeddings where the model has them; otherwise every caption is matched with every one of the
+    first hundred images.
+
+    Parameters
+    ----------
+    model
+        A dual encoder or a matcher.
+    captions
+        Images with captions.
+    k
+        Sizes of the lists.
+
+    Returns
+    -------
+    dict of str to array of shape (n_queries, n_k)
+        `text to image` and `image to text`.
     """
-    of, pictures = np.asarray(captions.of), np.arange(len(captions.ids))
+    of, images = np.asarray(captions.of), np.arange(len(captions.ids))
     if isinstance(model, DualEncoder):
         texts = np.asarray(to_numpy(model.encode_texts(list(captions.texts))))
         scores = texts @ np.asarray(to_numpy(model.encode_images(captions.images))).T
     elif isinstance(model, Matcher):
-        pictures = pictures[:MOST_MATCHED]
-        rows = np.flatnonzero(of < len(pictures))
-        said, of = [captions.texts[row] for row in rows], of[rows]
+        images = images[:MOST_MATCHED]
+        rows = np.flatnonzero(of < len(images))
+        matched, of = [captions.texts[row] for row in rows], of[rows]
         columns = [
-            to_numpy(model.match(captions.images[np.full(len(said), one)], said))
-            for one in pictures
+            to_numpy(model.match(captions.images[np.full(len(matched), image)], matched))
+            for image in images
         ]
         scores = np.stack(columns, axis=1)
     else:
         name = getattr(model, "name", type(model).__name__)
-        raise InputError(f"{name} neither gives vectors nor matches: it cannot retrieve anything")
-    found = {}
-    for way, table, asked, there in (
-        ("text to image", scores, of, pictures),
-        ("image to text", scores.T, pictures, of),
+        raise InputError(f"{name} has neither embeddings nor a matching head: it cannot retrieve")
+    hits = {}
+    for direction, table, queries, items in (
+        ("text to image", scores, of, images),
+        ("image to text", scores.T, images, of),
     ):
-        some = [one for one in k if one <= table.shape[1]]
-        best = np.argsort(-table, axis=1, kind="stable")[:, : max(some)]
-        found[way] = recall_hits(best, asked, there, some)
-    return found
+        possible = [size for size in k if size <= table.shape[1]]
+        best = np.argsort(-table, axis=1, kind="stable")[:, : max(possible)]
+        hits[direction] = recall_hits(best, queries, items, possible)
+    return hits
 
 
-def prices(
+def utility_changes(
     before: Any,
     after: Any,
     captions: Any,
@@ -122,26 +153,39 @@ def prices(
     pairs: Sequence[Sequence[str]] | None = None,
     spared: Sequence[str] = (),
 ) -> list[UtilityChange]:
-    """All figures that both models have, before and after."""
+    """Return all metrics that both models have, before and after.
+
+    Parameters
+    ----------
+    before, after
+        The model and the corrected model.
+    captions
+        Held-out images with captions.
+    seed
+        Seed of masks and intervals.
+    pairs, spared
+        See `masked_hits`.
+    """
     rng = np.random.default_rng([seed, 2])
-    found = []
+    changes = []
     if isinstance(before, MaskedPredictor):
         first, second = (
             masked_hits(
-                one, captions, rng=np.random.default_rng([seed, 1]), pairs=pairs, spared=spared
+                model, captions, rng=np.random.default_rng([seed, 1]), pairs=pairs, spared=spared
             )
-            for one in (before, after)
+            for model in (before, after)
         )
-        found.append(_price("masked accuracy", first, second, rng))
+        changes.append(_change("masked accuracy", first, second, rng))
     if isinstance(before, DualEncoder | Matcher):
-        ways = [recall(one, captions) for one in (before, after)]
-        for way, table in ways[0].items():
+        hits, hits_after = (recall(model, captions) for model in (before, after))
+        for direction, table in hits.items():
             for at, k in enumerate(K[: table.shape[1]]):
-                found.append(_price(f"recall@{k}, {way}", table[:, at], ways[1][way][:, at], rng))
-    return found
+                after_k = hits_after[direction][:, at]
+                changes.append(_change(f"recall@{k}, {direction}", table[:, at], after_k, rng))
+    return changes
 
 
-def _price(metric: str, before: Floats, after: Floats, rng: np.random.Generator) -> UtilityChange:
+def _change(metric: str, before: Floats, after: Floats, rng: np.random.Generator) -> UtilityChange:
     known = ~np.isnan(before) & ~np.isnan(after)
     a, b = before[known], after[known]
     n = len(a)
