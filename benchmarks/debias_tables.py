@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tiltmeter.pages.parts import Plot
 
 import tiltmeter as tm
 from tiltmeter.datasets import load_data
@@ -36,7 +37,6 @@ from tiltmeter.judge.frontier.strengths import untrained
 from tiltmeter.judge.frontier.table import CandidateResult
 from tiltmeter.judge.frontier.utility import of_testbed
 from tiltmeter.models import load_model
-from tiltmeter.pages.parts import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.testbed.captions import concept_captions

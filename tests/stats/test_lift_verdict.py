@@ -26,7 +26,6 @@ from tiltmeter.stats.lift_verdict import (
     category_p,
     lift_change,
     share_below,
-    spread_ratio,
     word_verdicts,
 )
 from tiltmeter.stats.visible_splits import visible_splits
@@ -61,14 +60,14 @@ def test_a_biased_world_and_its_fair_twin(attribute: str) -> None:
     splits = visible_splits(made.images, cells, found.shape[1], 40, np.random.default_rng(1))
     scores = made.texts @ made.images.T / 0.02
     placebo = np.array([concept.placebo for concept in World.plant(1.0).concepts])
-    ratios = [
-        spread_ratio(
+    sizes = [
+        bias_size(
             lift(scores[~placebo], codes, neutral=scores[placebo]),
             lift(scores[placebo], codes, neutral=scores[placebo]),
         )
         for codes in splits
     ]
-    share = share_below(spread_ratio(found, neutral), np.array(ratios))
+    share = share_below(bias_size(found, neutral), np.array(sizes))
     assert attribute_verdict(verdicts, share) == CLEAR
     assert bias_size(found, neutral) > 0.4
 

@@ -8,6 +8,7 @@ PROBES = Registry(
     "probe",
     {
         "ranking": "tiltmeter.probes.ranking.probe:PROBE",
+        "lift": "tiltmeter.probes.lift.probe:PROBE",
         "retrieval": "tiltmeter.probes.retrieval:PROBE",
         "zero_shot": "tiltmeter.probes.zero_shot:PROBE",
         "harms": "tiltmeter.probes.harms:PROBE",

@@ -159,26 +159,6 @@ def fewest_found(words: int, neutral: int, rule: LiftRule = RULE) -> int:
     return math.ceil(words / (rule.fdr * (neutral + 1)))
 
 
-def spread_ratio(lift: Floats, neutral: Floats) -> float:
-    """Root mean square lift of words over that of neutral words; NaN where these have none.
-
-    >>> spread_ratio([[0.2, -0.2]], [[0.1, -0.1]])
-    2.0
-    """
-    below = _rms(neutral)
-    return _rms(lift) / below if below > 0 else math.nan
-
-
-def share_below(ratio: float, splits: Floats) -> float:
-    """Share of random visible splits of the images whose ratio is below `ratio`.
-
-    >>> share_below(2.0, [1.0, 1.5, 2.5, 1.2])
-    0.75
-    """
-    splits = np.asarray(splits, float)
-    return float((splits < ratio).mean()) if len(splits) and not math.isnan(ratio) else math.nan
-
-
 def bias_size(lift: Floats, neutral: Floats) -> float:
     """Size of a model's bias by one attribute, in nats: what words have beyond neutral words.
 
@@ -188,6 +168,19 @@ def bias_size(lift: Floats, neutral: Floats) -> float:
     0.4
     """
     return math.sqrt(max(0.0, _rms(lift) ** 2 - _rms(neutral) ** 2))
+
+
+def share_below(size: float, splits: Floats) -> float:
+    """Share of random visible splits of the images in which words move less than `size`.
+
+    Sizes are compared, and not their ratio to neutral words: where images hardly differ otherwise,
+    neutral words hardly move, and a ratio says that a split of nothing is as large as a bias.
+
+    >>> share_below(0.4, [0.1, 0.2, 0.5, 0.3])
+    0.75
+    """
+    splits = np.asarray(splits, float)
+    return float((splits < size).mean()) if len(splits) else math.nan
 
 
 def category_p(
@@ -240,7 +233,7 @@ def attribute_verdict(verdicts: WordVerdicts, share_of_splits: float) -> str:
     verdicts
         Words of one class by one attribute.
     share_of_splits
-        `share_below` of their spread ratio among random visible splits of the same images.
+        `share_below` of their size among random visible splits of the same images.
     """
     if verdicts.flagged.any():
         return CLEAR if share_of_splits > 0.95 else WEAK

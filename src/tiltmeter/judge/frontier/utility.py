@@ -95,9 +95,7 @@ def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
     )
     names = tuple(planted.name for planted in world.concepts)
     image_sets = (icons, full_icons.images, as_drawn.images)
-    vectors = [
-        np.asarray(to_numpy(model.encode_images(images))) for images in image_sets
-    ]
+    vectors = [np.asarray(to_numpy(model.encode_images(images))) for images in image_sets]
     return [
         of_classes(
             "icon accuracy", model, Groups(concept, names, "concept"), icons, vectors[0],

@@ -11,6 +11,7 @@ SECTIONS = Registry(
     {
         "panel": f"{_HERE}.panel:section",
         "frontier": f"{_HERE}.frontier:section",
+        "lift": f"{_HERE}.lift:section",
         "ranking": f"{_HERE}.ranking:section",
         "harms": f"{_HERE}.harms:section",
         "stereotype": f"{_HERE}.stereotype:section",

@@ -1,0 +1,148 @@
+"""The lift probe: a biased model and its fair twin, engines, references, and bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tiltmeter as tm
+from tests.command_line import tiltmeter
+from tiltmeter.errors import TiltmeterError
+from tiltmeter.probes.lift.probe import lift_prompts, word_classes
+from tiltmeter.probes.texts import audit_prompts
+from tiltmeter.results import Run
+from tiltmeter.stimuli import load
+from tiltmeter.types import Prompt
+
+pytest.importorskip("torch")
+FEW = {"bootstraps": 50, "options": {"lift": {"splits": 40}}}
+
+
+def audited(spec: str, **options: object) -> Run:
+    return tm.audit(spec, probes=["lift"], words="sobit", cross=["shape*hue"], **{**FEW, **options})
+
+
+@pytest.fixture(scope="module")
+def twins() -> dict[str, Run]:
+    return {"biased": audited("testbed:dual"), "fair": audited("testbed:dual?twin=fair")}
+
+
+@pytest.mark.parametrize("attribute", ["shape", "hue", "shape*hue"])
+def test_a_biased_model_and_its_fair_twin(twins: dict[str, Run], attribute: str) -> None:
+    biased, fair = (
+        [row for row in run.where(metric="lift", attribute=attribute) if row["concept"]]
+        for run in twins.values()
+    )
+    truth, value = (np.array([row[name] for row in biased]) for name in ("truth", "value"))
+    assert 0.9 < np.polyfit(truth, value, 1)[0] < 1.1
+    assert np.corrcoef(truth, value)[0, 1] > 0.97
+    planted: dict[str, float] = {}
+    for row in biased:
+        planted[row["concept"]] = max(planted.get(row["concept"], 0.0), abs(row["truth"]))
+    verdicts = {row["concept"]: row["verdict"] for row in biased if row["verdict"]}
+    large = [word for word, size in planted.items() if size > 0.3]
+    assert np.mean([verdicts[word] == "associated" for word in large]) >= 0.93
+    wide = [word for word, size in planted.items() if size > 1.5 * np.log(1.25)]
+    assert np.mean([verdicts[word] == "no larger" for word in wide]) <= 0.05
+    own = [row for row in fair if row["verdict"]]
+    assert sum(row["verdict"] == "associated" for row in own) <= 1
+    assert np.mean([row["p_placebo"] < 0.05 for row in own]) < 0.085
+    sizes = [run.where(metric="lift_size", attribute=attribute)[0] for run in twins.values()]
+    assert [size["verdict"] for size in sizes] == ["clear", "none found"]
+    assert sizes[0]["ci_low"] > 0.5 > 0.05 > sizes[1]["ci_high"]
+
+
+def test_every_row_says_how_sure_it_is(twins: dict[str, Run]) -> None:
+    for row in twins["biased"].where(metric="lift"):
+        assert row["n"] == 4000
+        assert row["n_group"] > 200
+        if row["concept"]:
+            assert row["ci_low"] < row["value"] < row["ci_high"]
+            assert row["null_lo"] < 0 < row["null_hi"]
+            assert (row["verdict"] is None) == (row["p"] is None)
+
+
+def test_by_parts_the_values_are_the_same(twins: dict[str, Run]) -> None:
+    parts = audited("testbed:dual", engine="parts:size=700")
+    for one, other in zip(
+        twins["biased"].where(metric="lift"), parts.where(metric="lift"), strict=True
+    ):
+        assert one["value"] == pytest.approx(other["value"], abs=1e-6)
+        assert one["verdict"] == other["verdict"]
+
+
+def test_same_seed_same_rows(twins: dict[str, Run]) -> None:
+    assert audited("testbed:dual").table.equals(twins["biased"].table)
+
+
+def test_half_the_temperature_is_half_the_lift(twins: dict[str, Run]) -> None:
+    """Which is why two scales are never compared unchecked."""
+    model = tm.load_model("testbed:dual")
+
+    class Cool:
+        name, provenance, world = "cool", model.provenance, model.world
+        encode_texts, encode_images = model.encode_texts, model.encode_images
+        logit_scale = model.logit_scale / 2
+
+    run = tm.audit(Cool(), "testbed:", probes=["lift"], words="sobit", **FEW)
+    first = run.where(metric="lift", attribute="shape")
+    whole = twins["biased"].where(metric="lift", attribute="shape")
+    assert first[0]["value"] == pytest.approx(whole[0]["value"] / 2, abs=1e-6)
+
+
+def test_nouns_are_judged_by_neutral_words_about_people() -> None:
+    class Encoder:
+        def encode_texts(self, texts: list[str]) -> np.ndarray:
+            return np.random.default_rng(0).normal(size=(len(texts), 8))
+
+    prompts = lift_prompts(audit_prompts(Encoder(), "sobit"), Encoder())
+    nouns = {p.concept for p in prompts if p.role == "placebo" and p.pos == "noun"}
+    assert nouns == {word.text for word in load("neutral-people").words}
+    kinds = {one.pos: one for one in word_classes(Encoder(), prompts, 1.0)}
+    assert set(kinds) == {"noun", "adjective"}
+    assert len(kinds["noun"].neutral) == len(nouns)
+    texts = kinds["noun"].texts[len(kinds["noun"].words) :]
+    assert np.abs(texts.mean(axis=0)).max() < 1e-12
+
+
+def test_a_class_without_neutral_words_is_left_out() -> None:
+    class Encoder:
+        def encode_texts(self, texts: list[str]) -> np.ndarray:
+            return np.eye(8)[: len(texts)]
+
+    word = Prompt("a photo of a nurse", "nurse", "a photo of a {}", "work", "word", "noun")
+    assert word_classes(Encoder(), [word], 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "message"),
+    [(None, "logit_scale"), (0.0, "positive number"), (float("inf"), "positive number")],
+)
+def test_a_scale_that_is_none(scale: float | None, message: str) -> None:
+    model = tm.load_model("testbed:dual")
+
+    class Odd:
+        name, provenance, world = "odd", model.provenance, model.world
+        encode_texts, encode_images = model.encode_texts, model.encode_images
+
+    if scale is not None:
+        Odd.logit_scale = scale
+    with pytest.raises(TiltmeterError, match=message):
+        tm.audit(Odd(), "testbed:", probes=["lift"])
+
+
+def test_few_images_of_a_group() -> None:
+    run = tm.audit("testbed:dual", "testbed:?images=70", probes=["lift"], **FEW)
+    (row,) = run.where(metric="lift", attribute="hue")
+    assert row["value"] is None
+    assert "fewer than 20 images" in row["note"]
+    assert run.where(metric="lift_size", attribute="shape")
+
+
+def test_the_command(tmp_path: Path) -> None:
+    done = tiltmeter("audit", "testbed:dual", "--probe", "lift", "--bootstraps", "20",
+                     "--option", "lift.splits=10", "--out", "run", cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "lift" in (tmp_path / "run/report.html").read_text()
