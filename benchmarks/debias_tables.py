@@ -35,7 +35,7 @@ from tiltmeter.judge.frontier import Frontier, frontier
 from tiltmeter.judge.frontier.inputs import split, unseen
 from tiltmeter.judge.frontier.strengths import untrained
 from tiltmeter.judge.frontier.table import CandidateResult
-from tiltmeter.judge.frontier.utility import of_testbed
+from tiltmeter.judge.frontier.utility import testbed_tasks
 from tiltmeter.models import load_model
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.plots import scatter as clouds
@@ -205,7 +205,7 @@ def testbed(*, trained: bool) -> None:
 def again() -> None:
     """BEND and Transport, fitted anew and judged on ten other draws of figures."""
     model = load_model(MODEL, device="cpu")
-    words, tasks = leaning(World.plant(model.provenance["strength"])), of_testbed(model, 0)
+    words, tasks = leaning(World.plant(model.provenance["strength"])), testbed_tasks(model, 0)
 
     def shapes(images: int, seed: int, of: int | None = None) -> Faces:
         faces = load_data(f"testbed:?images={of or images}&seed={seed}", role="faces")
@@ -286,7 +286,7 @@ def transfer() -> None:
     sets = {name: replace(one, vectors=np.asarray(model.encode_images(one.images)))
             for name, one in sets.items()}  # fmt: skip
     options: dict[str, Any] = {"strengths": CARRIED, "words": leaning(world), "probes": False,
-                               "tasks": of_testbed(model, 0),
+                               "tasks": testbed_tasks(model, 0),
                                "permutations": 0, "device": "cpu", "progress": aloud}  # fmt: skip
     # the same images whatever was fitted on: the part that a sweep of that set reports
     reported = {name: one.only(split(len(one), PARTS, 0)[2]) for name, one in sets.items()}

@@ -24,10 +24,10 @@ from tiltmeter.debiasers.fairvlp import FairVLP
 from tiltmeter.debiasers.utility_cost import masked_hits, recall
 from tiltmeter.metrics.counterfactual import counterfactual_bias, directed_bias
 from tiltmeter.models import load_model
-from tiltmeter.models.trainable import in_training, network_of, other_losses
+from tiltmeter.models.trainable import auxiliary_losses, network_of, set_training_mode
 from tiltmeter.probes.counterfactual.sources.adversarial import Attack, attack
 from tiltmeter.stimuli import load as load_words
-from tiltmeter.testbed.captioned import PAIRS, captioned, frame_words
+from tiltmeter.testbed.captioned import PAIRS, draw_captioned_scenes, frame_words
 from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.language import HUES, SHAPE_NOUNS, TARGET_TEMPLATES
 from tiltmeter.testbed.world import World
@@ -140,7 +140,7 @@ def _mean(by_target: np.ndarray) -> list[float]:
 def utility(model: Any, world: World, n: int, seed: int = 6) -> dict[str, float]:
     """Masked accuracy on held-out captions; recall over one scene a concept, its icon in part."""
     rng = np.random.default_rng(seed)
-    held = captioned(world, n, rng)
+    held = draw_captioned_scenes(world, n, rng)
     hits = masked_hits(model, held, rng=rng, pairs=PAIRS, spared=frame_words())
     concept = np.arange(len(world.concepts))
     scenes = world.scenes(len(concept), rng, concept=concept, cells=SEEN)
@@ -158,15 +158,15 @@ def tuned(model: Any, world: World, steps: int, batch: int, seed: int = 7) -> An
     """The model fine-tuned for retrieval by its own contrast and matching, as for Table 5."""
     made = copy.deepcopy(model)
     network = network_of(made)
-    in_training(network)
+    set_training_mode(network)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, weight_decay=0.02)
     rng = np.random.default_rng(seed)
     for step in range(steps):
-        data = captioned(world, batch, rng, cells=SEEN)
+        data = draw_captioned_scenes(world, batch, rng, cells=SEEN)
         torch.manual_seed(step)
         pixels = made.pixels(data.images).to(made.device)
         with torch.autocast(made.device.type, torch.bfloat16, enabled=made.device.type == "cuda"):
-            losses = other_losses(made, pixels, list(data.texts))
+            losses = auxiliary_losses(made, pixels, list(data.texts))
             loss = torch.stack(list(losses.values())).sum()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -231,7 +231,9 @@ def main() -> None:
     each = given.each or (16 if big else 4)
     tune = given.tune if given.tune is not None else (50 if big else 0)
     world, rng = World.plant(), np.random.default_rng(given.seed + 10)
-    data = captioned(world, given.captions or (100_000 if big else 4000), rng, targets=TARGETS)
+    data = draw_captioned_scenes(
+        world, given.captions or (100_000 if big else 4000), rng, targets=TARGETS
+    )
     edited = data.images.redrawn(shape=1 - data.images.shape)
     how = Attack(given.epsilon / 255, STEP, STEPS)
     found: dict[str, dict[str, Any]] = {}

@@ -30,7 +30,7 @@ from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
 from tiltmeter.models import load_model
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
-from tiltmeter.testbed.captioned import captioned
+from tiltmeter.testbed.captioned import draw_captioned_scenes
 from tiltmeter.testbed.captions import concept_captions
 from tiltmeter.testbed.world import World
 
@@ -74,7 +74,7 @@ class Judge:
         self.faces = load_data(f"testbed:?images={figures}&seed={seed + 100}")
         self.concept = rng.integers(0, len(world.concepts), JUDGED)
         self.icons = world.scenes(JUDGED, rng, concept=self.concept, cells=16)
-        self.pairs: Captions = captioned(world, JUDGED, rng)
+        self.pairs: Captions = draw_captioned_scenes(world, JUDGED, rng)
         self.names = list(concept_captions().values())
         self.prompts = [one.text for one in stimuli.prompts(stimuli.load("berg"))]
 
@@ -167,7 +167,7 @@ def table(number: int, given: argparse.Namespace, judge: Judge, world: World) ->
             lines.append(
                 line(name, [judge.of(made, [made.debiaser.transform(x) for x in seen])], before)
             )
-    pairs = captioned(world, given.captions, np.random.default_rng(3))
+    pairs = draw_captioned_scenes(world, given.captions, np.random.default_rng(3))
     for name, settings in ROWS[number].items():
         if given.rows and name not in given.rows:
             continue

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import DamagedError, InputError
-from tiltmeter.models.python import learned
+from tiltmeter.models.python import weights_fingerprint
 from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import Floats
 
@@ -402,7 +402,7 @@ class Store:
 
 def identity(model: Any) -> dict[str, Any]:
     """The identity of a model: what determines its embeddings."""
-    known = getattr(model, "identity", None) or {"weights": learned(model)}
+    known = getattr(model, "identity", None) or {"weights": weights_fingerprint(model)}
     if not known["weights"]:
         raise InputError(
             f"{getattr(model, 'name', type(model).__name__)} does not say which weights it has, "

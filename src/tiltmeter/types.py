@@ -172,7 +172,7 @@ class Groups:
         return self.counts / max(len(self), 1)
 
 
-def crossed(groups: Mapping[str, Groups], name: str, of: str = "the images") -> Groups:
+def intersect(groups: Mapping[str, Groups], name: str, of: str = "the images") -> Groups:
     """Groups by one attribute, or by an intersection of several.
 
     Parameters
@@ -197,7 +197,7 @@ def crossed(groups: Mapping[str, Groups], name: str, of: str = "the images") -> 
     Examples
     --------
     >>> groups = {"race": Groups.from_labels("rs"), "gender": Groups.from_labels("fm")}
-    >>> crossed(groups, "race*gender").names
+    >>> intersect(groups, "race*gender").names
     ('r | f', 's | m')
     """
     parts = name.split("*")
@@ -361,7 +361,7 @@ class Faces:
         UnknownNameError
             The images have no labels of this attribute.
         """
-        return crossed(self.groups, name, self.name)
+        return intersect(self.groups, name, self.name)
 
 
 @runtime_checkable

@@ -19,7 +19,7 @@ from tiltmeter.debiasers.debiaser import ModelEdit, Reranker
 from tiltmeter.debiasers.fitting import debias
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.results import Run
-from tiltmeter.testbed.captioned import captioned
+from tiltmeter.testbed.captioned import draw_captioned_scenes
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Faces, Prompt
 
@@ -67,7 +67,7 @@ def fitted(name: str) -> tuple[Any, Faces, Faces]:
     """The corrected model, the images that it was fitted on, and others."""
     spec = "testbed:fusion" if name == "fairvlp" else "testbed:dual"
     if name in DEBIASERS and issubclass(DEBIASERS[name], ModelEdit):
-        captions = captioned(World.plant(), 200, np.random.default_rng(0))
+        captions = draw_captioned_scenes(World.plant(), 200, np.random.default_rng(0))
         made = debias(name, spec, FITTED, attribute="shape", captions=captions,
                       settings=QUICK[name], device="cpu")  # fmt: skip
         edited = Double(spec)

@@ -20,9 +20,9 @@ from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fairvlp import VARIANTS, FairVLP  # noqa: E402
 from tiltmeter.debiasers.utility_cost import masked_hits, recall, utility_changes  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.models.trainable import hidden_logprobs, network_of  # noqa: E402
+from tiltmeter.models.trainable import masked_logprobs, network_of  # noqa: E402
 from tiltmeter.models.weights import weights_hash  # noqa: E402
-from tiltmeter.testbed.captioned import PAIRS, captioned, frame_words  # noqa: E402
+from tiltmeter.testbed.captioned import PAIRS, draw_captioned_scenes, frame_words  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 
 torch.set_num_threads(1)
@@ -38,7 +38,7 @@ def fusion() -> Any:
 
 
 def data(n: int = 64, seed: int = 0, targets: float = 1.0) -> Captions:
-    return captioned(WORLD, n, np.random.default_rng(seed), targets=targets)
+    return draw_captioned_scenes(WORLD, n, np.random.default_rng(seed), targets=targets)
 
 
 def redrawn(captions: Captions) -> Any:
@@ -267,7 +267,7 @@ def test_a_model_without_word_logits_is_asked_by_the_public_method(fusion: Any) 
     texts = ["The ball is [MASK]", "The [MASK] is [MASK]", "A block who is [MASK]", "[MASK] [MASK]"]
     pixels = fusion.pixels(WORLD.scenes(4, np.random.default_rng(0)))
     public = SimpleNamespace(mask_token="[MASK]", mask_logprobs=fusion.mask_logprobs)
-    one, other = hidden_logprobs(fusion, pixels, texts), hidden_logprobs(public, pixels, texts)
+    one, other = masked_logprobs(fusion, pixels, texts), masked_logprobs(public, pixels, texts)
     assert one.shape[0] == 6
     assert (one - other).abs().max() < 1e-4
 
@@ -307,7 +307,7 @@ def test_the_price_of_nothing_is_nothing(fusion: Any) -> None:
 
 
 def test_masked_hits_and_recall_by_hand(fusion: Any) -> None:
-    world_icons = captioned(WORLD, 40, np.random.default_rng(1), cells=16)
+    world_icons = draw_captioned_scenes(WORLD, 40, np.random.default_rng(1), cells=16)
     texts = tuple(
         "a photo of a nurse" if at % 2 else one for at, one in enumerate(world_icons.texts)
     )

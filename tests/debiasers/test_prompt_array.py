@@ -24,7 +24,7 @@ from tiltmeter.debiasers.utility_cost import recall  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.metrics import METRICS  # noqa: E402
 from tiltmeter.models.weights import weights_hash  # noqa: E402
-from tiltmeter.testbed.captioned import captioned  # noqa: E402
+from tiltmeter.testbed.captioned import draw_captioned_scenes  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 
 torch.set_num_threads(1)
@@ -55,7 +55,7 @@ def figures(dual):
 
 @pytest.fixture(scope="module")
 def pairs():
-    return captioned(World.plant(), 1000, np.random.default_rng(3))
+    return draw_captioned_scenes(World.plant(), 1000, np.random.default_rng(3))
 
 
 def numbers(model, text: str) -> list[int]:
@@ -321,7 +321,7 @@ def test_bias_was_there_and_falls_on_other_figures(dual, figures, trained) -> No
 
 def test_itc_keeps_more_utility(dual, trained) -> None:
     """The paper's finding, on captions that nobody has seen."""
-    held = captioned(World.plant(), 400, np.random.default_rng(11))
+    held = draw_captioned_scenes(World.plant(), 400, np.random.default_rng(11))
     found = {
         name: recall(method.apply(dual), held, k=(5,))["text to image"].mean()
         for name, method in trained.items()

@@ -16,7 +16,7 @@ from tests.refusing import refused
 from tiltmeter.io.image_files import (
     GeneratedImages,
     ImageFiles,
-    Unreadable,
+    UnreadableImageError,
     decode,
     resolve_all_within,
     resolve_within,
@@ -64,7 +64,7 @@ def test_a_cut_file_is_unreadable_or_whole_never_half(kind: str) -> None:
     for length in range(0, len(whole), max(1, len(whole) // 150)):
         try:
             image = decode(whole[:length])
-        except Unreadable:
+        except UnreadableImageError:
             refused += 1
         else:
             assert np.array_equal(image, expected), length

@@ -10,12 +10,12 @@ pytest.importorskip("sklearn")
 
 from tiltmeter.judge.frontier import frontier
 from tiltmeter.judge.frontier.evaluation import CandidateEvaluator, CandidateRanking
-from tiltmeter.judge.frontier.utility import of_captions
+from tiltmeter.judge.frontier.utility import caption_task
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
-from tiltmeter.testbed.captioned import captioned
+from tiltmeter.testbed.captioned import draw_captioned_scenes
 from tiltmeter.testbed.captions import concept_captions
-from tiltmeter.testbed.data import figures
+from tiltmeter.testbed.data import planted_faces
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Prompt
 
@@ -32,7 +32,7 @@ def test_words_lean_together_here() -> None:
     """So the band of their mean is wider than that of as many rankings at random."""
     model = load_model("testbed:dual", device="cpu")
     world = World.plant(model.provenance["strength"])
-    faces = figures(world, 560, np.random.default_rng(3))
+    faces = planted_faces(world, 560, np.random.default_rng(3))
     prompts = leaning(world)
     judge = CandidateEvaluator(
         faces,
@@ -55,8 +55,8 @@ def test_words_lean_together_here() -> None:
 
 def test_halves_of_a_task_share_no_picture() -> None:
     model = load_model("testbed:dual", device="cpu")
-    said = captioned(World.plant(1.0), 80, np.random.default_rng(0), cells=16)
-    task = of_captions(model, said, np.asarray(model.encode_images(said.images)), seed=0)
+    said = draw_captioned_scenes(World.plant(1.0), 80, np.random.default_rng(0), cells=16)
+    task = caption_task(model, said, np.asarray(model.encode_images(said.images)), seed=0)
     assert [int((task.half == half).sum()) for half in (0, 1)] == [40, 40]
     hits = [task.hits(task.encoded, task.vectors, half) for half in (0, 1)]
     assert [len(one) for one in hits] == [40, 40]

@@ -14,7 +14,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics import numpy_kernels, retrieval
 from tiltmeter.metrics.arrays import kernels
 from tiltmeter.metrics.association import c_asc_of_moments
-from tiltmeter.metrics.summary import Moments, TopItems, in_top
+from tiltmeter.metrics.summary import Moments, TopItems, top_weights
 from tiltmeter.types import Groups
 
 torch = pytest.importorskip("torch")
@@ -61,7 +61,7 @@ def test_merged_summaries_equal_the_whole(
             np.testing.assert_allclose(whole_top.counts(k, ties), expected, atol=1e-9)
             # the same from what every single item counts for
             block = kind(scores)
-            each = in_top(block, kernels(block).rank(block), k, ties)
+            each = top_weights(block, kernels(block).rank(block), k, ties)
             member = np.eye(len(groups.names))[groups.codes]
             np.testing.assert_allclose(np.asarray(each) @ member, expected, atol=1e-9)
 

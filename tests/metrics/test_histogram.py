@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tiltmeter import metrics
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.digest import Digest, digest, finest, merged
+from tiltmeter.metrics.digest import Digest, digest, intersect_groups, merged
 from tiltmeter.metrics.histogram import (
     LISTED,
     Histogram,
@@ -174,7 +174,7 @@ def test_attributes_come_from_their_crossing() -> None:
     scores, codes = case(5, 3)
     gender = Groups(codes % 2, ("man", "woman"), "gender")
     race = Groups(np.arange(300) % 3, tuple("abc"), "race")
-    cells, kinds = finest([gender, race])
+    cells, kinds = intersect_groups([gender, race])
     grid = HistogramGrid.around(scores)
     fine = Digest.of(scores, cells, len(kinds), K, grid, 0)
     for at, groups in enumerate((gender, race)):

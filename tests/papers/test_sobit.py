@@ -27,7 +27,7 @@ from tiltmeter.results import RESULTS, Run, combined, rows
 from tiltmeter.stats.null import overlapping_null
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
-from tiltmeter.testbed.data import planted
+from tiltmeter.testbed.data import planted_truth
 from tiltmeter.testbed.language import HUES, SHAPES
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
@@ -57,7 +57,7 @@ def audited(
     made = oracle.embeddings(IMAGES, np.random.default_rng(seed), noise=0.7)
     texts = made.texts[[world.index(one.concept) for one in some]]
     faces = Faces(tuple(map(str, range(IMAGES))), made.groups, vectors=made.images,
-                  truth=planted(world), name="figures")  # fmt: skip
+                  truth=planted_truth(world), name="figures")  # fmt: skip
     options = {"attributes": ATTRIBUTES, "convention": HOUSE, **more}
     model = StoredTexts(name, some, texts)
     drawn = replace(resampling, seed=seed)

@@ -23,7 +23,7 @@ from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.propagation import (
     group_effects,
     spearman,
-    spearman_draws,
+    spearman_resamples,
     spearman_rows,
     valence_effects,
     z_scores,
@@ -46,8 +46,8 @@ from tiltmeter.probes.texts import association_tests, propagation_sentences
 from tiltmeter.results import Run
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.testbed.data import figures
-from tiltmeter.testbed.valence import OptimalModel, lexicon, pictures, valences
+from tiltmeter.testbed.data import planted_faces
+from tiltmeter.testbed.valence import OptimalModel, lexicon, valence_images, valences
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Faces, Groups
 
@@ -101,7 +101,7 @@ def test_a_drawn_rho_is_the_rho_of_the_drawn_sample(seed: int, n: int, levels: i
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, levels, (2, n)).astype(float)
     weights = rng.multinomial(n, np.full(n, 1 / n), 3)
-    for found, weight in zip(spearman_draws(x, y, weights), weights, strict=True):
+    for found, weight in zip(spearman_resamples(x, y, weights), weights, strict=True):
         one, two = np.repeat(x, weight), np.repeat(y, weight)
         if len(set(one)) == 1 or len(set(two)) == 1:
             assert np.isnan(found)
@@ -683,8 +683,8 @@ def world_run(strength: float, *, seed: int = 0, noise: float = 0.3, images: int
     world, rng = World.plant(strength), np.random.default_rng(seed)
     return tm.audit(
         OptimalModel(world, noise=noise, seed=seed),
-        figures(world, images, rng),
-        data={"valence": pictures(world, 400, rng), "lexicon": lexicon(world)},
+        planted_faces(world, images, rng),
+        data={"valence": valence_images(world, 400, rng), "lexicon": lexicon(world)},
         probes=["propagation"],
         permutations=40,
         bootstraps=50,
@@ -739,7 +739,7 @@ def test_valence_is_the_worlds_own_whatever_its_strength() -> None:
 def test_a_perfect_model_gives_cosines_affine_in_the_posterior() -> None:
     world = World.plant(1.0)
     model, rng = OptimalModel(world), np.random.default_rng(0)
-    scenes = figures(world, 28, rng).images
+    scenes = planted_faces(world, 28, rng).images
     images = model.encode_images(scenes)
     np.testing.assert_allclose(np.linalg.norm(images, axis=1), 1)
     texts = model.encode_texts(propagation_sentences(["nurse", "thief"], planted=True).texts[0])

@@ -399,7 +399,7 @@ def test_shares_of_the_variance_are_those_of_the_whole_matrix(
 
 def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
     """Means and variances of weights and labels are what resampling and dealing out give."""
-    from tiltmeter.engine.ranking.top_items import held, relabelled, resampled
+    from tiltmeter.engine.ranking.top_items import relabelled, resampled, top_size
 
     rng, draws = np.random.default_rng(0), 20_000
     sizes, codes = np.array([5, 12]), np.array([0, 0, 1, 1, 1])
@@ -415,7 +415,7 @@ def test_draws_of_the_top_alone_are_those_of_all_images() -> None:
     assert (labels == 0).all(axis=1).mean() == pytest.approx(5 * 4 * 3 / (17 * 16 * 15), abs=0.005)
     # what is held is enough for every resample
     for k in (1, 10, 1000):
-        many = rng.poisson(held(k, 10**9), 10**6)
+        many = rng.poisson(top_size(k, 10**9), 10**6)
         assert many.min() >= k
 
 

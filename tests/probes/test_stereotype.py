@@ -23,7 +23,7 @@ from tests.conftest import write_csv
 from tests.datasets.making import text
 from tiltmeter.cli import app as cli
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.stereotype import picks
+from tiltmeter.metrics.stereotype import caption_choices
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.stereotype.across_models import cases as single_cases
@@ -653,7 +653,7 @@ def agreement(scores: np.ndarray, best: np.ndarray) -> float:
     """Per cent of clear cases whose pick is the perfect one; NaN where none is clear."""
     first = np.sort(best, axis=1)
     clear = first[:, 2] - first[:, 1] >= CLEAR
-    same = (picks(scores) * picks(best)).sum(axis=1)
+    same = (caption_choices(scores) * caption_choices(best)).sum(axis=1)
     return 100 * float(same[clear].mean()) if clear.any() else np.nan
 
 

@@ -13,8 +13,8 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.embeddings import StoredTexts
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
-from tiltmeter.testbed.captioned import captioned
-from tiltmeter.testbed.data import figures
+from tiltmeter.testbed.captioned import draw_captioned_scenes
+from tiltmeter.testbed.data import planted_faces
 from tiltmeter.testbed.language import HUES
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
@@ -24,7 +24,7 @@ from tiltmeter.types import Faces, Groups, planted_world
 def audited(strength: float) -> Run:
     """An audit of vectors that a perfect model of the world might give."""
     world, rng = World.plant(strength), np.random.default_rng(0)
-    faces = figures(world, 1500, rng)
+    faces = planted_faces(world, 1500, rng)
     crossed = faces.groups["shape"].codes * len(HUES) + faces.groups["hue"].codes
     vectors = Oracle(world).embeddings(1500, rng, groups=crossed)
     prompts = {p.text: p for p in audit_prompts(object(), "berg", templates=["A {} person"])}
@@ -91,6 +91,9 @@ def test_data_and_models_know_their_world(role: str) -> None:
 def test_trained_models_know_their_world_and_real_data_have_none() -> None:
     twins = [tm.load_model(f"testbed:dual?twin={twin}") for twin in ("biased", "fair")]
     assert [planted_world(twin).strength for twin in twins] == [1.0, 0.0]
-    assert planted_world(captioned(World.plant(0.5), 2, np.random.default_rng(0))).strength == 0.5
+    assert (
+        planted_world(draw_captioned_scenes(World.plant(0.5), 2, np.random.default_rng(0))).strength
+        == 0.5
+    )
     faces = Faces(("a",), {"group": Groups.from_labels(["x"])})
     assert planted_world(faces.only([0])) is None

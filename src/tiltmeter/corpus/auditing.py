@@ -18,7 +18,7 @@ from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_
 from tiltmeter.corpus.vocabulary import Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
-from tiltmeter.io.places import name_of, size
+from tiltmeter.io.places import file_size, path_of
 from tiltmeter.results import Run, combined, content_hash, run_record
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
@@ -106,7 +106,7 @@ a nurse and her cat\
     if against is not None:
         tables.append(explain(tables[0], against, dataset=name, seed=seed))
     captions = {
-        "name": name, "files": len(files), "bytes": sum(map(size, files)),
+        "name": name, "files": len(files), "bytes": sum(map(file_size, files)),
         "captions": int(counts.captions[-1]), "broken": broken,
     }  # fmt: skip
     meta = run_record(
@@ -244,5 +244,5 @@ def _word_list(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
 
 
 def _name(files: Sequence[File]) -> str:
-    first = name_of(files[0]).name.partition(".")[0]
+    first = path_of(files[0]).name.partition(".")[0]
     return first if len(files) == 1 else f"{first} and {len(files) - 1:,} more files"

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import elsewhere, find, name_of, opened, stream
+from tiltmeter.io.places import is_url, list_files, open_file, open_stream, path_of
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text
@@ -51,10 +51,12 @@ def find_files(places: Sequence[Place]) -> list[File]:
     remote: list[str] = []
     for place in places:
         path = Path(place)
-        if elsewhere(place):
+        if is_url(place):
             suffixes = tuple(file + packed for file in ENDINGS for packed in ("", *PACKED))
             remote += [
-                file for file in find(str(place), suffixes, deep=True) if _is_caption_file(file)
+                file
+                for file in list_files(str(place), suffixes, deep=True)
+                if _is_caption_file(file)
             ]
         elif path.is_dir():
             inside = [file for file in path.rglob("*") if file.is_file() and _is_caption_file(file)]
@@ -95,11 +97,11 @@ def blocks(path: File, column: str | None = None) -> Iterator[pa.Array]:
 
 
 def _is_caption_file(path: File) -> bool:
-    return _ending(path) in ENDINGS and not name_of(path).name.endswith(STATISTICS)
+    return _ending(path) in ENDINGS and not path_of(path).name.endswith(STATISTICS)
 
 
 def _ending(path: File) -> str:
-    suffixes = [suffix.lower() for suffix in name_of(path).suffixes]
+    suffixes = [suffix.lower() for suffix in path_of(path).suffixes]
     if suffixes and suffixes[-1] in PACKED and suffixes[-2:-1] != [".parquet"]:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
@@ -122,7 +124,7 @@ def _column(names: Sequence[str], column: str | None, path: File) -> str:
 def _parquet(path: File, column: str | None) -> Iterator[Any]:
     # both options are needed, or a whole row group would be in memory
     with (
-        opened(path) as source,
+        open_file(path) as source,
         pq.ParquetFile(source, buffer_size=CHUNK, pre_buffer=False) as file,
     ):
         name = _column(file.schema_arrow.names, column, path)
@@ -134,7 +136,7 @@ def _separated(path: File, column: str | None) -> Iterator[Any]:
     delimiter = "\t" if _ending(path) == ".tsv" else ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = pa.csv.ReadOptions(block_size=CHUNK // 8)  # pyarrow reads dozens of blocks ahead
-    with stream(path) as source:
+    with open_stream(path) as source:
         header = source.read(1 << 16).partition(b"\n")[0]
     names = pa.csv.read_csv(io.BytesIO(header + b"\n"), parse_options=parse).column_names
     name = _column(names, column, path)
@@ -142,7 +144,7 @@ def _separated(path: File, column: str | None) -> Iterator[Any]:
         include_columns=[name], column_types={name: pa.string()}, strings_can_be_null=False
     )
     with (
-        stream(path) as source,
+        open_stream(path) as source,
         pa.csv.open_csv(source, read, parse, convert) as reader,
     ):
         for batch in reader:
@@ -151,7 +153,7 @@ def _separated(path: File, column: str | None) -> Iterator[Any]:
 
 def _json_lines(path: File, column: str | None) -> Iterator[Any]:
     rest, field = b"", None
-    with stream(path) as source:
+    with open_stream(path) as source:
         while chunk := source.read(CHUNK):
             lines, _, rest = (rest + chunk).rpartition(b"\n")
             if lines.strip():

@@ -10,8 +10,8 @@ import csv
 import re
 from pathlib import Path
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.datasets.options import choices
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
@@ -43,7 +43,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     directory = spec.directory()
     names, models, malformed = [], [], []
     labels: dict[str, list[str | None]] = {name: [] for name in wanted}
-    for name in listed(directory):
+    for name in list_images(directory):
         parsed = NAME.fullmatch(name.rpartition("/")[2])
         if parsed is None or parsed[2].upper() not in RACES:
             malformed.append(name)
@@ -56,14 +56,14 @@ def load(spec: Spec, columns: Columns) -> Faces:
             labels["race"].append(RACES[race])
             labels["gender"].append(GENDERS[gender])
             labels["expression"].append(EXPRESSIONS[expression])
-    present = look(spec, directory, names, malformed=malformed)
+    present = find_images(spec, directory, names, malformed=malformed)
     if "norms" in spec.options:
         norms = _norms(Path(spec.options["norms"]))
         for column in dict.fromkeys(column for row in norms.values() for column in row):
             rated = [norms.get(model, {}).get(column) for model in models]
             labels.setdefault(column, rated)
     kept = {name: ",".join(codes) for name, codes in wanted.items()}
-    return faces(present, names, labels, columns, name="cfd", usual=USUAL, provenance=kept)
+    return labelled_faces(present, names, labels, columns, name="cfd", usual=USUAL, provenance=kept)
 
 
 def _norms(path: Path) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.found_images import OPTIONS, count_rows, look
+from tiltmeter.datasets.found_images import OPTIONS, count_rows, find_images
 from tiltmeter.datasets.options import file, folder
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.datasets.roles import Captions
@@ -73,7 +73,7 @@ def captions(
             f"{spec.scheme}: {source} has no captions", code="bad-file", value=str(source)
         )
     files = list(dict.fromkeys(file for file, _ in pairs))
-    present = None if place is None else look(spec, place, files, malformed=malformed)
+    present = None if place is None else find_images(spec, place, files, malformed=malformed)
     files = files if present is None else list(present.select(files))
     row = {file: at for at, file in enumerate(files)}
     kept = [(row[file], text) for file, text in pairs if file in row]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from tiltmeter.datasets.found_images import OPTIONS, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.datasets.options import choice
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
@@ -37,9 +37,9 @@ def load(spec: Spec, columns: Columns) -> Faces:
             value=str(directory),
         )
     files = [_in_split(str(name), split) for name in table["file"].to_pylist()]
-    present = look(spec, _image_root(spec, directory, split), files)
+    present = find_images(spec, _image_root(spec, directory, split), files)
     labels = {name: table[name].to_pylist() for name in table.column_names if name != "file"}
-    return faces(present, files, labels, columns, name=f"fairface-{split}", usual=USUAL)
+    return labelled_faces(present, files, labels, columns, name=f"fairface-{split}", usual=USUAL)
 
 
 def _in_split(name: str, split: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -28,7 +28,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     directory = spec.directory()
     names, malformed = [], []
     labels: dict[str, list[str]] = {part: [] for part in parts}
-    for name in listed(directory):
+    for name in list_images(directory):
         group, inside, _ = name.partition("/")
         values = group.rsplit("_", len(parts) - 1)
         if not inside or len(values) != len(parts) or not all(values):
@@ -37,5 +37,5 @@ def load(spec: Spec, columns: Columns) -> Faces:
         names.append(name)
         for part, value in zip(parts, values, strict=True):
             labels[part].append(value)
-    present = look(spec, directory, names, malformed=malformed)
-    return faces(present, names, labels, columns, name=directory.resolve().name)
+    present = find_images(spec, directory, names, malformed=malformed)
+    return labelled_faces(present, names, labels, columns, name=directory.resolve().name)

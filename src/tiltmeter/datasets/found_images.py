@@ -18,7 +18,7 @@ from tiltmeter.io.image_files import (
     SUFFIXES,
     GeneratedImages,
     ImageFiles,
-    Unreadable,
+    UnreadableImageError,
     decode,
     resolve_all_within,
     resolve_within,
@@ -62,7 +62,7 @@ class FoundImages:
         return tuple(values[row] for row in self.rows)
 
 
-def listed(root: Path) -> list[str]:
+def list_images(root: Path) -> list[str]:
     """Names of the image files under a directory, sorted; links that lead out are refused.
 
     Parameters
@@ -93,7 +93,7 @@ def _by_number(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if at % 2 else (-1, part) for at, part in enumerate(parts))
 
 
-def look(
+def find_images(
     spec: Spec, root: Path, names: Sequence[str], *, malformed: Sequence[str] = ()
 ) -> FoundImages:
     """Finds the images of a list; with `?check=yes` only those that can be decoded.
@@ -222,7 +222,7 @@ def readable(image: Path | bytes) -> bool:
     """Whether a file can be decoded as an image."""
     try:
         decode(image)
-    except Unreadable:
+    except UnreadableImageError:
         return False
     return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiltmeter.datasets.found_images import OPTIONS, group_counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, find_images, group_counts, list_images
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -18,9 +18,9 @@ def load(spec: Spec, columns: Columns) -> Utility:
     del columns  # no groups
     spec.only(*OPTIONS)
     directory = spec.directory()
-    names = listed(directory)
+    names = list_images(directory)
     inside = [name for name in names if name.count("/") >= 2]
-    present = look(spec, directory, inside, malformed=[n for n in names if n.count("/") < 2])
+    present = find_images(spec, directory, inside, malformed=[n for n in names if n.count("/") < 2])
     sets = ["/".join(name.split("/")[:2]) for name in present.select(inside)]
     classes = Groups.from_labels(sets, attribute="set")
     return Utility(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tiltmeter.datasets.found_images import OPTIONS, group_counts, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, find_images, group_counts, list_images
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
@@ -30,9 +30,11 @@ def load(spec: Spec, columns: Columns) -> Utility:
                 value=split,
             )
         directory = directory / split
-    names = listed(directory)
+    names = list_images(directory)
     inside = [name for name in names if "/" in name]
-    present = look(spec, directory, inside, malformed=[name for name in names if "/" not in name])
+    present = find_images(
+        spec, directory, inside, malformed=[name for name in names if "/" not in name]
+    )
     class_names = _names(Path(spec.options["names"])) if "names" in spec.options else {}
     folders = [name.partition("/")[0] for name in present.select(inside)]
     if unnamed := sorted(set(folders) - set(class_names)) if class_names else []:

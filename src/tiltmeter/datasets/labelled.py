@@ -15,7 +15,7 @@ from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
 
-def faces(
+def labelled_faces(
     present: FoundImages,
     ids: Sequence[str],
     labels: Mapping[str, Sequence[Any]],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
 from tiltmeter.datasets.roles import Valence, to_unit
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
@@ -26,9 +26,9 @@ def load(spec: Spec, columns: Columns) -> Valence:
     spec.only(*OPTIONS)
     directory = spec.directory()
     rows, malformed = _ratings(directory / "OASIS.csv")
-    on_disk = {_key(Path(name).stem): name for name in listed(directory)}
+    on_disk = {_key(Path(name).stem): name for name in list_images(directory)}
     names = [on_disk.get(_key(row["Theme"]), f"{row['Theme']}.jpg") for row in rows]
-    present = look(spec, directory, names, malformed=malformed)
+    present = find_images(spec, directory, names, malformed=malformed)
     ratings = np.array(present.select([float(row["Valence_mean"]) for row in rows]))
     return Valence(
         ids=present.select([row["Theme"] for row in rows]),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -24,14 +24,14 @@ def load(spec: Spec, columns: Columns) -> Scenes:
     """
     spec.only("attributes", *OPTIONS)
     directory = spec.directory()
-    parsed = {name: NAME.fullmatch(name) for name in listed(directory)}
+    parsed = {name: NAME.fullmatch(name) for name in list_images(directory)}
     known = {name: match for name, match in parsed.items() if match}
     names = list(known)
     malformed = [name for name, match in parsed.items() if not match]
-    present = look(spec, directory, names, malformed=malformed)
+    present = find_images(spec, directory, names, malformed=malformed)
     labels = {"race": [m[3] for m in known.values()], "gender": [m[4] for m in known.values()]}
     return Scenes(
-        **vars(faces(present, names, labels, columns, name="pairs")),
+        **vars(labelled_faces(present, names, labels, columns, name="pairs")),
         scenes=present.select([m[2] for m in known.values()]),
         kinds=present.select([m[1] for m in known.values()]),
     )

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import Unreadable
-from tiltmeter.io.places import Place, RemoteImages, find, map_places, name_of, opened
+from tiltmeter.io.image_files import UnreadableImageError
+from tiltmeter.io.places import Place, RemoteImages, list_files, map_places, open_file, path_of
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
@@ -41,7 +41,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     broken: list[str] = []
     tables: list[pa.Table] = []
     column = spec.options.get("image", "")
-    files = find(spec.rest, ".parquet", deep=True)
+    files = list_files(spec.rest, ".parquet", deep=True)
     for file, content in zip(files, map_places(partial(_read, column), files), strict=True):
         if content is None:
             broken.append(file)
@@ -50,7 +50,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
         tables.append(table)
         groups = np.repeat(np.arange(len(sizes)), sizes)
         places += [(file, row, int(group)) for row, group in enumerate(groups)]
-        ids += [f"{name_of(file).stem}/{row}" for row in range(len(groups))]
+        ids += [f"{path_of(file).stem}/{row}" for row in range(len(groups))]
     if not places:
         raise no_images_error(spec, broken)
     found = count_rows(spec, len(places), malformed=broken)
@@ -72,7 +72,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
 def _read(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
     """The column of images, the size of each row group, and all other columns."""
     try:
-        with opened(file) as source:
+        with open_file(file) as source:
             whole = pq.ParquetFile(source)
             column = _image_column(whole.schema_arrow, column, file)
             sizes = [whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)]
@@ -109,17 +109,17 @@ def _cell(column: str, place: Place) -> bytes:
         with _lock:
             first, cells = _row_group(file, column, group)
     except (pa.ArrowException, OSError, InputError) as error:
-        raise Unreadable(f"{file}: {str(error).partition(chr(10))[0]}") from None
+        raise UnreadableImageError(f"{file}: {str(error).partition(chr(10))[0]}") from None
     cell: Any = cells[row - first].as_py()
     data = cell.get("bytes") if isinstance(cell, dict) else cell
     if not data:
-        raise Unreadable(f"{file}, at row {row:,}: an empty cell")
+        raise UnreadableImageError(f"{file}, at row {row:,}: an empty cell")
     return bytes(data)
 
 
 @lru_cache(maxsize=2)
 def _row_group(file: str, column: str, group: int) -> tuple[int, Any]:
-    with opened(file) as source:
+    with open_file(file) as source:
         whole = pq.ParquetFile(source)
         first = sum(whole.metadata.row_group(at).num_rows for at in range(group))
         return first, whole.read_row_group(group, [column])[column].combine_chunks()

@@ -7,10 +7,16 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-from tiltmeter.datasets.found_images import OPTIONS, FoundImages, count_rows, group_counts, look
+from tiltmeter.datasets.found_images import (
+    OPTIONS,
+    FoundImages,
+    count_rows,
+    find_images,
+    group_counts,
+)
 from tiltmeter.datasets.options import flag, folder
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import RemoteImages, elsewhere, name_of, places_under, read_bytes
+from tiltmeter.io.places import RemoteImages, is_url, path_of, places_under, read_bytes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash
@@ -25,13 +31,13 @@ def load(spec: Spec, columns: Columns) -> Faces:
     missing images are then noticed when they are embedded.
     """
     spec.only("attributes", "path", "root", *OPTIONS)
-    path = spec.rest if elsewhere(spec.rest) else Path(spec.rest)
+    path = spec.rest if is_url(spec.rest) else Path(spec.rest)
     table = read_table(path)
     ids = item_ids(table, path)
     labels_hash = (
         file_hash(path) if isinstance(path, Path) else sha256(read_bytes(path)).hexdigest()
     )
-    data = Faces(ids, {}, name=name_of(path).stem, provenance={"labels": labels_hash})
+    data = Faces(ids, {}, name=path_of(path).stem, provenance={"labels": labels_hash})
     if "path" not in spec.options:
         if unused := [name for name in ("root", *OPTIONS) if name in spec.options]:
             raise InputError(
@@ -64,8 +70,8 @@ def load(spec: Spec, columns: Columns) -> Faces:
 def _find(spec: Spec, path: Path | str, names: Sequence[str]) -> FoundImages:
     """The images under the root; at a URL they are not checked, which would take too long."""
     root = spec.options.get("root", "")
-    if not elsewhere(root or path):
-        return look(spec, folder(spec, "root") or Path(path).parent, names)
+    if not is_url(root or path):
+        return find_images(spec, folder(spec, "root") or Path(path).parent, names)
     places = places_under(root or str(path).rpartition("/")[0], names)
     if flag(spec, "check"):
         raise InputError("table: ?check=yes works for local images only", code="bad-option")

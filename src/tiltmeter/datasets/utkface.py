@@ -10,8 +10,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -34,7 +34,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     directory = spec.directory()
     names, malformed = [], []
     labels: dict[str, list[str]] = {"gender": [], "race": [], "age": []}
-    for name in listed(directory):
+    for name in list_images(directory):
         parsed = NAME.fullmatch(name.rpartition("/")[2])
         if parsed is None or int(parsed[1]) < starts[0]:
             malformed.append(name)
@@ -43,8 +43,8 @@ def load(spec: Spec, columns: Columns) -> Faces:
         labels["gender"].append(GENDERS[int(parsed[2])])
         labels["race"].append(RACES[int(parsed[3])])
         labels["age"].append(band(int(parsed[1]), starts))
-    present = look(spec, directory, names, malformed=malformed)
-    return faces(
+    present = find_images(spec, directory, names, malformed=malformed)
+    return labelled_faces(
         present, names, labels, columns, name="utkface", provenance={"bands": list(starts)}
     )
 

@@ -6,8 +6,8 @@ concept and gender, cooking/female/1.jpg or activities/cooking/female/1.jpg.
 
 from __future__ import annotations
 
-from tiltmeter.datasets.found_images import OPTIONS, listed, look
-from tiltmeter.datasets.labelled import faces
+from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
+from tiltmeter.datasets.labelled import labelled_faces
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -27,7 +27,7 @@ def load(spec: Spec, columns: Columns) -> Scenes:
     directory = spec.directory()
     names, malformed = [], []
     genders, concepts, kinds = [], [], []
-    for name in listed(directory):
+    for name in list_images(directory):
         folders = name.split("/")[:-1]
         if len(folders) not in (2, 3) or folders[-1].lower() not in GENDERS:
             malformed.append(name)
@@ -36,9 +36,9 @@ def load(spec: Spec, columns: Columns) -> Scenes:
         genders.append(GENDERS[folders[-1].lower()])
         concepts.append(folders[-2])
         kinds.append(folders[0] if len(folders) == 3 else "")
-    present = look(spec, directory, names, malformed=malformed)
+    present = find_images(spec, directory, names, malformed=malformed)
     return Scenes(
-        **vars(faces(present, names, {"gender": genders}, columns, name="vlbias")),
+        **vars(labelled_faces(present, names, {"gender": genders}, columns, name="vlbias")),
         scenes=present.select(concepts),
         kinds=present.select(kinds),
         parallel=False,

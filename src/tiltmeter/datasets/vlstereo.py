@@ -13,7 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, listed, look
+from tiltmeter.datasets.found_images import (
+    OPTIONS,
+    count_rows,
+    find_images,
+    group_counts,
+    list_images,
+)
 from tiltmeter.datasets.options import choice, file, flag, folder
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError
@@ -59,7 +65,7 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     if place is None:
         found = count_rows(spec, table.num_rows)
     else:
-        present = look(spec, place, _files(place, table[url].to_pylist(), first))
+        present = find_images(spec, place, _files(place, table[url].to_pylist(), first))
         found, images, rows = present.found, present.images, present.rows
 
     if balance:
@@ -139,7 +145,7 @@ def _seed(spec: Spec) -> int:
 
 def _files(place: Path, urls: list[str | None], first: int) -> list[str]:
     """The file of each row: by the hash of its URL, else by its number."""
-    files = {Path(name).stem.lower(): name for name in listed(place)}
+    files = {Path(name).stem.lower(): name for name in list_images(place)}
     numbers = [int(stem) for stem in files if stem.isdecimal() and len(stem) < 8]
     if numbers and (min(numbers) < first or max(numbers) >= first + len(urls)):
         raise InputError(

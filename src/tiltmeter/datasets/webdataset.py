@@ -17,7 +17,15 @@ import pyarrow.parquet as pq
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import SUFFIXES
-from tiltmeter.io.places import Place, RemoteImages, exists, find, map_places, name_of, opened
+from tiltmeter.io.places import (
+    Place,
+    RemoteImages,
+    exists,
+    list_files,
+    map_places,
+    open_file,
+    path_of,
+)
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash
@@ -41,12 +49,12 @@ def load(spec: Spec, columns: Columns) -> Faces:
     records: list[dict[str, Any]] = []
     ids: list[str] = []
     broken: list[str] = []
-    shards = find(spec.rest, ".tar")
+    shards = list_files(spec.rest, ".tar")
     present = map_places(lambda shard: (_index(shard), *_metadata(shard)), shards)
     for shard, ((images, fields, complete), parquet, known) in zip(shards, present, strict=True):
         broken += [shard] * (not complete) + [parquet] * (known is None)
         for key, place in images.items():
-            ids.append(f"{name_of(shard).stem}/{key}")
+            ids.append(f"{path_of(shard).stem}/{key}")
             places.append(place)
             records.append({**(known or {}).get(key, {}), **fields.get(key, {})})
     if not places:
@@ -74,7 +82,7 @@ def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
     images: dict[str, Place] = {}
     fields: Fields = {}
     try:
-        with opened(shard) as file:
+        with open_file(shard) as file:
             size = file.size()
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
@@ -100,7 +108,7 @@ def _metadata(shard: str) -> tuple[str, Fields | None]:
     if not exists(place):
         return place, {}
     try:
-        with opened(place) as file:
+        with open_file(place) as file:
             table = pq.read_table(file)
     except (pa.ArrowException, OSError, InputError):
         return place, None

@@ -19,9 +19,9 @@ from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.models import load_model
-from tiltmeter.models.python import learned
+from tiltmeter.models.python import weights_fingerprint
 from tiltmeter.probes.probe import CannotRunError
-from tiltmeter.results import content_hash, file_hash, machine, versions, written_beside
+from tiltmeter.results import atomic_directory, content_hash, file_hash, machine, versions
 from tiltmeter.types import Array, Faces, Groups, Ints
 
 FORMAT = 2
@@ -118,7 +118,9 @@ class Debiased:
     @property
     def identity(self) -> dict[str, Any]:
         """The identity of the model, and a hash of the debiaser."""
-        identity = getattr(self.model, "identity", None) or {"weights": learned(self.model)}
+        identity = getattr(self.model, "identity", None) or {
+            "weights": weights_fingerprint(self.model)
+        }
         hashes = {
             name: content_hash(value)
             for name, value in self.debiaser.learned.items()
@@ -217,7 +219,7 @@ class Debiased:
                 f"{method} is not registered in DEBIASERS (tiltmeter list debiasers), so it could "
                 "not be loaded again"
             )
-        with written_beside(place) as directory:
+        with atomic_directory(place) as directory:
             plain = self.debiaser.write(directory, self.model)
             rows = self.debiaser.rows_
             meta = {
@@ -309,7 +311,7 @@ def method_name(debiaser: Debiaser) -> str:
 def fingerprint(model: Any) -> str | None:
     """Return a hash of a model's weights."""
     identity = getattr(model, "identity", None)
-    return identity["weights"] if identity else learned(model)
+    return identity["weights"] if identity else weights_fingerprint(model)
 
 
 def absolute_spec(spec: str) -> str:

@@ -27,10 +27,15 @@ from tiltmeter.debiasers.debiaser import ModelEdit, check_choice
 from tiltmeter.debiasers.training import Objective, TrainingConfig, rows_of_step, train
 from tiltmeter.debiasers.word_swaps import Caption, WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
-from tiltmeter.models.trainable import hidden_logprobs, in_training, network_of, other_losses
+from tiltmeter.models.trainable import (
+    auxiliary_losses,
+    masked_logprobs,
+    network_of,
+    set_training_mode,
+)
 from tiltmeter.models.weights import fill, read, weights_hash
 from tiltmeter.probes.counterfactual.sources.adversarial import Attack, attack
-from tiltmeter.probes.counterfactual.sources.words import spelled, with_masked_head
+from tiltmeter.probes.counterfactual.sources.words import check_words, with_masked_head
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array, Groups, Ints, Progress
 
@@ -138,7 +143,7 @@ class FairVLP(ModelEdit):
             self.steps, self.batch, self.accumulate, self.learning_rate, self.weight_decay,
             self.precision, self.checkpoint, self.seed,
         )  # fmt: skip
-        hooks = in_training(network, self.dropout if self.variant == "dropout" else None)
+        hooks = set_training_mode(network, self.dropout if self.variant == "dropout" else None)
         try:
             log = train(objective, config, key=key, checkpoints=checkpoints, progress=progress)
         finally:
@@ -216,7 +221,7 @@ class FairVLP(ModelEdit):
                 f"this variant needs an edited image for each of {len(captions.ids)} images; "
                 f"got {'none' if edited is None else len(edited)}: --edited DIR"
             )
-        spelled(model, (self.pairs or gender_pairs())[0], "bias word")
+        check_words(model, (self.pairs or gender_pairs())[0], "bias word")
 
 
 @dataclass
@@ -290,7 +295,7 @@ class _MaskedObjective(Objective):
         asked = [at for at, answer in enumerate(answers) if answer]
         losses: dict[str, Tensor] = {}
         if asked:
-            factual = hidden_logprobs(self.model, pixels[asked], [masked[at] for at in asked])
+            factual = masked_logprobs(self.model, pixels[asked], [masked[at] for at in asked])
             right = _right_logprobs(factual, [answers[at] for at in asked])
             losses["mask"] = -right.sum() / batch.masks
         others = batch.counterfactual[part]
@@ -298,7 +303,7 @@ class _MaskedObjective(Objective):
         if compared:
             sides = [int(batch.sides[part][at]) for at in compared]  # type: ignore[arg-type]
             shown = self._counterfactual(pixels[compared], sides, rows[compared])
-            other = hidden_logprobs(self.model, shown, [str(others[at]) for at in compared])
+            other = masked_logprobs(self.model, shown, [str(others[at]) for at in compared])
             right = _right_logprobs(other, [answers[at] for at in compared])
             losses["mask, counterfactual"] = -right.sum() / batch.compared
             kept = set(compared)
@@ -308,7 +313,7 @@ class _MaskedObjective(Objective):
             divergence = (factual[same].exp() * (factual[same] - other)).sum()
             losses["divergence"] = divergence / batch.compared
         share = len(rows) / len(batch.rows)
-        for name, loss in other_losses(self.model, pixels, texts).items():
+        for name, loss in auxiliary_losses(self.model, pixels, texts).items():
             losses[name] = loss * share
         return losses
 

@@ -334,11 +334,13 @@ def _of_testbed(model: Any) -> bool:
 
 def _captions(captions: Any, model: Any, seed: int) -> Any:
     if captions is None and _of_testbed(model):
-        from tiltmeter.testbed.captioned import captioned
+        from tiltmeter.testbed.captioned import draw_captioned_scenes
         from tiltmeter.testbed.world import World
 
         world = World.plant(model.provenance["strength"])
-        return captioned(world, DEFAULT_CAPTIONS, np.random.default_rng([seed, DEFAULT_SEED]))
+        return draw_captioned_scenes(
+            world, DEFAULT_CAPTIONS, np.random.default_rng([seed, DEFAULT_SEED])
+        )
     if captions is None:
         raise InputError(f"this method learns from captions: {GIVEN_BY['captions']}")
     return load_data(captions, role="captions") if isinstance(captions, str) else captions

@@ -1,7 +1,8 @@
 """Image files: decoded safely, and identified by a hash of their content.
 
-Every file gives either an upright RGB image or `Unreadable` with the reason. Nothing outside the
-root directory is read, and images with an implausible number of pixels are not decoded.
+Every file gives either an upright RGB image or `UnreadableImageError` with the reason. Nothing
+outside the root directory is read, and images with an implausible number of pixels are not
+decoded.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 
 
-class Unreadable(TiltmeterError):
+class UnreadableImageError(TiltmeterError):
     """A file that cannot be decoded as an image."""
 
     code: Code = "unreadable-image"
@@ -130,7 +131,7 @@ def unreadable_rows(images: ImageFiles | GeneratedImages) -> dict[int, str]:
     for row in range(len(images)):
         try:
             images[row]
-        except Unreadable as error:
+        except UnreadableImageError as error:
             reasons[row] = str(error)
     return reasons
 
@@ -238,7 +239,7 @@ def decode(source: Path | bytes) -> Any:
                     raise _unreadable(name, strip)
                 upright: Any = ImageOps.exif_transpose(image)
                 return _on_white(_eight_bits(upright)).convert("RGB")
-    except Unreadable:
+    except UnreadableImageError:
         raise
     except Image.DecompressionBombError:  # Pillow's own limit comes first
         raise _too_large(name, "far too many") from None
@@ -248,11 +249,11 @@ def decode(source: Path | bytes) -> Any:
         raise _unreadable(name, f"{type(error).__name__}: {error}") from error
 
 
-def _unreadable(name: str, why: str) -> Unreadable:
-    return Unreadable(f"{name}: {why}", value=name)
+def _unreadable(name: str, why: str) -> UnreadableImageError:
+    return UnreadableImageError(f"{name}: {why}", value=name)
 
 
-def _too_large(name: str, size: str) -> Unreadable:
+def _too_large(name: str, size: str) -> UnreadableImageError:
     return _unreadable(name, f"{size} pixels, more than the limit of {MAX_PIXELS:,}")
 
 

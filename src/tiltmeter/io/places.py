@@ -23,7 +23,7 @@ from pyarrow import fs
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import (
     GeneratedImages,
-    Unreadable,
+    UnreadableImageError,
     decode,
     is_row,
     outside_root,
@@ -36,7 +36,7 @@ READERS = 16  # files read at a time: for remote files the latency is longer tha
 T = TypeVar("T")
 
 
-def elsewhere(place: object) -> bool:
+def is_url(place: object) -> bool:
     """Whether a place is a URL.
 
     Parameters
@@ -46,7 +46,7 @@ def elsewhere(place: object) -> bool:
 
     Examples
     --------
-    >>> elsewhere("s3://bucket/labels.parquet"), elsewhere("labels.parquet")
+    >>> is_url("s3://bucket/labels.parquet"), is_url("labels.parquet")
     (True, False)
     """
     return "://" in str(place)
@@ -65,7 +65,7 @@ def filesystem(place: str) -> tuple[Any, str]:
     InputError
         If there is no such file system.
     """
-    if not elsewhere(place):
+    if not is_url(place):
         return fs.LocalFileSystem(), str(Path(place).absolute())
     url, _, settings = _split_url(place)
     parts = urlsplit(url)
@@ -102,7 +102,7 @@ def _split_url(place: str) -> tuple[str, str, str]:
     return url.rstrip("/"), mark, settings
 
 
-def find(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> list[str]:
+def list_files(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> list[str]:
     """Files in a directory, or that match a pattern such as `shards/00*.tar`, sorted.
 
     Parameters
@@ -120,7 +120,7 @@ def find(place: str, endings: str | tuple[str, ...], *, deep: bool = False) -> l
         The files, as URLs if the place is one.
     """
     system, path = filesystem(place)
-    url, mark, settings = _split_url(place) if elsewhere(place) else ("", "", "")
+    url, mark, settings = _split_url(place) if is_url(place) else ("", "", "")
     head = url[: len(url) - len(path)] if url.endswith(path) else ""
     pattern = any(sign in path for sign in "*?[")
     folder = path.rpartition("/")[0] if pattern else path
@@ -151,7 +151,7 @@ def map_places(function: Callable[[str], T], places: Sequence[str]) -> Iterator[
         yield from pool.map(function, places)
 
 
-def opened(place: object) -> Any:
+def open_file(place: object) -> Any:
     """Opens a file for random access.
 
     Parameters
@@ -171,7 +171,7 @@ def opened(place: object) -> Any:
         raise _cannot_read(place, error) from error
 
 
-def stream(place: object) -> Any:
+def open_stream(place: object) -> Any:
     """Opens a file for sequential reading; .gz, .bz2 and .zst are decompressed."""
     system, path = filesystem(str(place))
     return system.open_input_stream(path, compression="detect")
@@ -179,7 +179,7 @@ def stream(place: object) -> Any:
 
 def read_bytes(place: object) -> bytes:
     """The content of a file."""
-    with opened(place) as file:
+    with open_file(place) as file:
         try:
             return bytes(file.read())
         except (OSError, pa.ArrowException) as error:
@@ -188,10 +188,10 @@ def read_bytes(place: object) -> bytes:
 
 def open_bytes(place: object) -> Any:
     """Opens a local file, or fetches a remote one as a whole."""
-    return io.BytesIO(read_bytes(place)) if elsewhere(place) else Path(str(place)).open("rb")
+    return io.BytesIO(read_bytes(place)) if is_url(place) else Path(str(place)).open("rb")
 
 
-def size(place: object) -> int:
+def file_size(place: object) -> int:
     """The size of a file in bytes."""
     system, path = filesystem(str(place))
     return int(system.get_file_info(path).size or 0)
@@ -206,9 +206,9 @@ def exists(place: str) -> bool:
         return False
 
 
-def name_of(place: object) -> PurePath:
+def path_of(place: object) -> PurePath:
     """A place as a path, for its name, stem and suffix."""
-    return PurePosixPath(_split_url(str(place))[0]) if elsewhere(place) else PurePath(str(place))
+    return PurePosixPath(_split_url(str(place))[0]) if is_url(place) else PurePath(str(place))
 
 
 def image_bytes(place: Place) -> bytes:
@@ -217,12 +217,12 @@ def image_bytes(place: Place) -> bytes:
     try:
         if count < 0:
             return read_bytes(file)
-        with opened(file) as source:
+        with open_file(file) as source:
             data = bytes(source.read_at(count, offset))
     except (InputError, OSError, pa.ArrowException) as error:
-        raise Unreadable(_first_line(error), value=file) from None
+        raise UnreadableImageError(_first_line(error), value=file) from None
     if len(data) < count:
-        raise Unreadable(f"{file} is truncated", value=file)
+        raise UnreadableImageError(f"{file} is truncated", value=file)
     return data
 
 
@@ -296,7 +296,7 @@ def places_under(root: str, names: Sequence[str]) -> list[Place]:
         With the code `unsafe-path`, if a name leads out of the root.
     """
     for name in names:
-        if name.startswith("/") or ".." in PurePosixPath(name).parts or elsewhere(name):
+        if name.startswith("/") or ".." in PurePosixPath(name).parts or is_url(name):
             raise outside_root(name, root)
     url, mark, settings = _split_url(root)
     return [(f"{url}/{name}{mark}{settings}", 0, -1) for name in names]

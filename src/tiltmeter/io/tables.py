@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import elsewhere, name_of, open_bytes
+from tiltmeter.io.places import is_url, open_bytes, path_of
 from tiltmeter.types import Floats, Groups
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -41,16 +41,16 @@ def read_table(path: Path | str) -> pa.Table:
     InputError
         `not-found`, or `bad-file` if it is no table, has no rows, or two columns of one name.
     """
-    if not elsewhere(path) and not Path(path).is_file():
+    if not is_url(path) and not Path(path).is_file():
         raise InputError(f"no such table: {path}", code="not-found", value=str(path))
-    suffix = name_of(path).suffix
+    suffix = path_of(path).suffix
     try:
         if suffix == ".parquet":
-            table = pq.read_table(open_bytes(path) if elsewhere(path) else path)
+            table = pq.read_table(open_bytes(path) if is_url(path) else path)
         elif suffix in (".csv", ".tsv"):
             delimiter = "\t" if suffix == ".tsv" else ","
             table = pa.csv.read_csv(
-                open_bytes(path) if elsewhere(path) else path,
+                open_bytes(path) if is_url(path) else path,
                 parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
                 convert_options=_as_text(path, delimiter),
             )

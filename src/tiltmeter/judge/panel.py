@@ -21,7 +21,7 @@ from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
 from tiltmeter.types import Floats
 
 DRAWS = 500  # bootstrap resamples of words, for the intervals of ranks
-LEANING = "share of models that lean up"  # the experiment
+SIGN_AGREEMENT = "share of models that lean up"  # the experiment
 #: Columns that identify a measure, apart from model and data.
 MEASURE = ("metric", "attribute", "group", "k")
 
@@ -203,7 +203,7 @@ def _signs(word_rows: list[Row], constants: dict[str, Any]) -> list[pa.Table]:
         **constants,
         **columns,
         metric="c_asc",
-        experiment=LEANING,
+        experiment=SIGN_AGREEMENT,
         value=up,
         verdict=verdicts,
         n=[len(association_rows) for association_rows in shared.values()],

@@ -228,7 +228,7 @@ def merged(parts: Iterable[Digest]) -> Digest:
     return reduce(Digest.merge, parts)
 
 
-def finest(groups: Sequence[Groups]) -> tuple[Ints, Ints]:
+def intersect_groups(groups: Sequence[Groups]) -> tuple[Ints, Ints]:
     """Intersect all groups.
 
     Parameters
@@ -246,7 +246,7 @@ def finest(groups: Sequence[Groups]) -> tuple[Ints, Ints]:
     Examples
     --------
     >>> gender, age = Groups.from_labels("ffm"), Groups.from_labels("oyy")
-    >>> cells, kinds = finest([gender, age])
+    >>> cells, kinds = intersect_groups([gender, age])
     >>> cells.tolist(), kinds.tolist()
     ([0, 1, 2], [[0, 0], [0, 1], [1, 1]])
     """

@@ -99,7 +99,7 @@ def mean_ranks(x: Array) -> Array:
     return like(x, below + upto + 1) / 2
 
 
-def spearman_draws(x: Floats, y: Floats, weights: Floats) -> Floats:
+def spearman_resamples(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Spearman's rank correlation of bootstrap resamples.
 
     Parameters
@@ -116,7 +116,8 @@ def spearman_draws(x: Floats, y: Floats, weights: Floats) -> Floats:
 
     Examples
     --------
-    >>> spearman_draws([1, 2, 3, 4], [1, 3, 2, 4], np.array([[1, 1, 1, 1], [2, 0, 0, 1]])).round(3)
+    >>> weights = np.array([[1, 1, 1, 1], [2, 0, 0, 1]])
+    >>> spearman_resamples([1, 2, 3, 4], [1, 3, 2, 4], weights).round(3)
     array([0.8, 1. ])
     """
     weights = np.asarray(weights, dtype=float)

@@ -11,7 +11,7 @@ from tiltmeter.metrics.arrays import flat, like, matrix, namespace
 from tiltmeter.types import Array
 
 
-def picks(scores: Array) -> Array:
+def caption_choices(scores: Array) -> Array:
     """Share of the choice that each caption gets: 1 for the best one, ties split evenly.
 
     Parameters
@@ -32,7 +32,7 @@ def picks(scores: Array) -> Array:
 
     Examples
     --------
-    >>> picks([[3, 1, 2], [2, 2, 1]])
+    >>> caption_choices([[3, 1, 2], [2, 2, 1]])
     array([[1. , 0. , 0. ],
            [0.5, 0.5, 0. ]])
     """
@@ -70,7 +70,7 @@ def vlrs(scores: Array) -> Array:
     >>> vlrs([[3, 1, 2], [1, 2, 3]])
     np.float64(50.0)
     """
-    return 100 * (1 - picks(scores)[:, 2].mean())
+    return 100 * (1 - caption_choices(scores)[:, 2].mean())
 
 
 def vlbs(scores: Array, anti: Array) -> Array:
@@ -99,7 +99,7 @@ def vlbs(scores: Array, anti: Array) -> Array:
     >>> vlbs([[3, 1, 2], [1, 2, 3], [3, 2, 1]], anti=[True, True, False])
     np.float64(50.0)
     """
-    chosen = picks(scores)
+    chosen = caption_choices(scores)
     anti = flat(like(chosen, anti), "anti")
     if len(anti) != len(chosen):
         raise InputError(f"anti has {len(anti)} entries for {len(chosen)} instances")

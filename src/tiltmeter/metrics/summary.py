@@ -151,11 +151,11 @@ class TopItems:
         return namespace(held).where(last, self.tied, held)
 
 
-def in_top(scores: Array, order: Array, k: int, ties: str) -> Array:
+def top_weights(scores: Array, order: Array, k: int, ties: str) -> Array:
     """How much each item counts in the top `k` of each query, as in `TopItems.counts`.
 
     >>> import numpy as np
-    >>> in_top(np.array([[1.0, 3.0, 1.0, 0.0]]), np.array([[1, 0, 2, 3]]), 2, "expected")
+    >>> top_weights(np.array([[1.0, 3.0, 1.0, 0.0]]), np.array([[1, 0, 2, 3]]), 2, "expected")
     array([[0.5, 1. , 0.5, 0. ]])
     """
     check_k(k, scores.shape[1])

@@ -42,7 +42,7 @@ class FromPython:
     @property
     def identity(self) -> dict[str, Any]:
         """How it was made, and its weights: its `fingerprint`, or a hash of all its arrays."""
-        return {**self.provenance, "weights": learned(self.model)}
+        return {**self.provenance, "weights": weights_fingerprint(self.model)}
 
     def _guarded(self, method: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
@@ -57,7 +57,7 @@ class FromPython:
         return getattr(self.model, name)
 
 
-def learned(model: Any) -> str | None:
+def weights_fingerprint(model: Any) -> str | None:
     """Hash of a model's weights: its own `fingerprint`, or a hash of every array in it.
 
     Returns None where there is no array.

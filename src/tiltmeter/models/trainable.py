@@ -34,7 +34,7 @@ def network_of(model: Any) -> nn.Module:
     )
 
 
-def hidden_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+def masked_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
     """Log-probabilities of every piece at every mask, in the order of the texts: masks x pieces.
 
     Texts may have any number of masks, unlike those of `mask_logprobs`.
@@ -63,7 +63,7 @@ def hidden_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
     return torch.cat(parts)[torch.cat(at).argsort().to(parts[0].device)]
 
 
-def other_losses(model: Any, pixels: Tensor, texts: Sequence[str]) -> dict[str, Tensor]:
+def auxiliary_losses(model: Any, pixels: Tensor, texts: Sequence[str]) -> dict[str, Tensor]:
     """The model's losses other than that of masked words; random numbers are torch's own."""
     if len(texts) < 2:
         return {}  # there is no wrong caption
@@ -100,7 +100,7 @@ def _text_vectors(model: Any, texts: Sequence[str]) -> Tensor | None:
     return None
 
 
-def in_training(network: nn.Module, dropout: float | None = None) -> list[Any]:
+def set_training_mode(network: nn.Module, dropout: float | None = None) -> list[Any]:
     """Set a network to training mode, with its running statistics frozen.
 
     Parameters

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.corpus import Vocabulary, count
-from tiltmeter.engine.ranking.top_items import held
+from tiltmeter.engine.ranking.top_items import top_size
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import digest
 from tiltmeter.metrics.histogram import BINS, HistogramGrid
@@ -149,7 +149,7 @@ def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> floa
     grid = HistogramGrid.around(words @ images[:1000].T)
 
     def work() -> None:
-        digest(words, images, codes, groups=groups, k=held(1000, VECTORS), grid=grid)
+        digest(words, images, codes, groups=groups, k=top_size(1000, VECTORS), grid=grid)
 
     before = use_cores(1)  # as a worker does
     try:

@@ -20,7 +20,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, words_known
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
 from tiltmeter.probes.texts import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.bootstrap import interval, small_sample_stretch
@@ -290,7 +290,7 @@ def _word_sets(
     )
     if not texts:
         return {}
-    with words_known():
+    with check_vocabulary():
         vectors = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"), np.float64)
     row_of = {text: row for row, text in enumerate(texts)}
     return {

@@ -212,7 +212,7 @@ def _parse_like(default: Any, value: Any, name: str) -> Any:
 
 
 @contextmanager
-def words_known() -> Iterator[None]:
+def check_vocabulary() -> Iterator[None]:
     """Turn an unknown word of a model with a closed vocabulary into a `CannotRunError`."""
     try:
         yield

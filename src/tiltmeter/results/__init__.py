@@ -4,7 +4,7 @@
 in `run.json`, and `files` atomic writing and hashes.
 """
 
-from tiltmeter.results.files import content_hash, file_hash, label_hash, written_beside
+from tiltmeter.results.files import atomic_directory, content_hash, file_hash, label_hash
 from tiltmeter.results.record import machine, prompt_record, run_record, versions
 from tiltmeter.results.run import FORMAT, ProbeFailedError, Run
 from tiltmeter.results.schema import (
@@ -27,6 +27,7 @@ __all__ = [
     "RESULTS",
     "ProbeFailedError",
     "Run",
+    "atomic_directory",
     "combined",
     "content_hash",
     "file_hash",
@@ -37,5 +38,4 @@ __all__ = [
     "rows",
     "run_record",
     "versions",
-    "written_beside",
 ]

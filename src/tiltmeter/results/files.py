@@ -19,7 +19,7 @@ from tiltmeter.errors import TiltmeterError
 
 
 @contextlib.contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
+def atomic_directory(path: Path) -> Iterator[Path]:
     """Write a directory atomically: whole, or not at all.
 
     Parameters
@@ -42,7 +42,7 @@ def written_beside(path: Path) -> Iterator[Path]:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "run"
-    >>> with written_beside(path) as folder:
+    >>> with atomic_directory(path) as folder:
     ...     _ = (folder / "note.txt").write_text("done")
     ...     print(path.exists())
     False

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, TiltmeterError
-from tiltmeter.results.files import content_hash, file_hash, write_parquet, written_beside
+from tiltmeter.results.files import atomic_directory, content_hash, file_hash, write_parquet
 from tiltmeter.results.schema import RESULTS
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class Run:
                 f"{path} is not a run of tiltmeter and will not be replaced: choose another "
                 "directory"
             )
-        with written_beside(path) as folder:
+        with atomic_directory(path) as folder:
             write_parquet(self.table, folder / "results.parquet")
             for part, tables in (("instances", self.instances), ("vectors", self.vectors)):
                 for name, table in tables.items():

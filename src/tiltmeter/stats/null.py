@@ -114,7 +114,7 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
     above = (1 + (draws >= value - slack).sum(axis=0)) / points
     below = (1 + (draws <= value + slack).sum(axis=0)) / points
-    p = np.asarray(one_p(above, below, side))
+    p = np.asarray(p_of_tails(above, below, side))
     return np.where(np.isnan(value), np.nan, p)[()]
 
 
@@ -149,11 +149,11 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
     slack = TOLERANCE * (1 + np.abs(values))
     above = 1 + len(ordered) - np.searchsorted(ordered, values - slack, side="left")
     below = 1 + np.searchsorted(ordered, values + slack, side="right")
-    p = one_p(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
+    p = p_of_tails(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
     return np.where(np.isnan(values), np.nan, p)
 
 
-def one_p(above: Any, below: Any, side: str) -> Any:
+def p_of_tails(above: Any, below: Any, side: str) -> Any:
     """Combine the p-values of two tails.
 
     Parameters
@@ -175,7 +175,7 @@ def one_p(above: Any, below: Any, side: str) -> Any:
 
     Examples
     --------
-    >>> float(one_p(0.02, 0.99, "two"))
+    >>> float(p_of_tails(0.02, 0.99, "two"))
     0.04
     """
     if side not in SIDES:
@@ -255,7 +255,7 @@ def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Float
     for group, size in enumerate(sizes):
         above, below = _tails(size, sizes.sum(), k)
         count = counts[..., group]
-        p[..., group] = one_p(
+        p[..., group] = p_of_tails(
             above[np.floor(count + TOLERANCE).astype(int)],
             below[np.ceil(count - TOLERANCE).astype(int)],
             side,

@@ -39,7 +39,7 @@ def frame_words() -> tuple[str, ...]:
     return tuple(sorted({*words, *HUES, "an"} - {"{}", "{g}"}))
 
 
-def captioned(
+def draw_captioned_scenes(
     world: World,
     n: int,
     rng: np.random.Generator,
@@ -70,7 +70,7 @@ def captioned(
 
     Examples
     --------
-    >>> data = captioned(World.plant(), 3, np.random.default_rng(0))
+    >>> data = draw_captioned_scenes(World.plant(), 3, np.random.default_rng(0))
     >>> len(data.images), len(data.texts)
     (3, 3)
     """

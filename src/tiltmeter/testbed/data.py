@@ -55,19 +55,19 @@ def load(spec: Spec, columns: Columns) -> Any:
     strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
     if images < len(GROUPS) * 2:
         raise InputError(f"testbed: needs at least {len(GROUPS) * 2} images; got {images}")
-    return figures(World.plant(strength), images, np.random.default_rng(seed))
+    return planted_faces(World.plant(strength), images, np.random.default_rng(seed))
 
 
 def _load_valence(spec: Spec) -> Any:
     """Images or words with the valence that the world gives them."""
-    from tiltmeter.testbed.valence import lexicon, pictures
+    from tiltmeter.testbed.valence import lexicon, valence_images
 
     spec.only("images", "strength", "seed")
     world = World.plant(_number(spec, "strength", float, 1.0))
     if spec.rest == "lexicon":
         return lexicon(world)
     rng = np.random.default_rng(_number(spec, "seed", int, 0))
-    return pictures(world, _number(spec, "images", int, 900), rng)
+    return valence_images(world, _number(spec, "images", int, 900), rng)
 
 
 def _load_triplets(spec: Spec) -> PlantedTriplets:
@@ -80,7 +80,7 @@ def _load_triplets(spec: Spec) -> PlantedTriplets:
     return triplets(world, images, np.random.default_rng(seed), cells=cells)
 
 
-def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
+def planted_faces(world: World, images: int, rng: np.random.Generator) -> Faces:
     """Images of figures without icons, with the truth of their world.
 
     Parameters
@@ -99,7 +99,8 @@ def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
 
     Examples
     --------
-    >>> figures(World.plant(), 28, np.random.default_rng(0)).attribute("shape").counts.tolist()
+    >>> faces = planted_faces(World.plant(), 28, np.random.default_rng(0))
+    >>> faces.attribute("shape").counts.tolist()
     [14, 14]
     """
     group = rng.permutation(np.arange(images) % len(GROUPS))
@@ -111,14 +112,14 @@ def figures(world: World, images: int, rng: np.random.Generator) -> Faces:
             "hue": Groups(group % len(HUES), HUES, "hue"),
         },
         images=scenes,
-        truth=planted(world),
+        truth=planted_truth(world),
         name="testbed",
         provenance={"strength": world.strength, "seed": world.seed},
         world=world,
     )
 
 
-def planted(world: World) -> Callable[[str, Sequence[Prompt], Groups], Floats | None]:
+def planted_truth(world: World) -> Callable[[str, Sequence[Prompt], Groups], Floats | None]:
     """The planted truth, as `Faces.truth`: known for C-ASC, for concepts and groups of the world.
 
     Parameters

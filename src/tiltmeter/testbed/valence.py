@@ -115,7 +115,7 @@ def lexicon(world: World) -> PlantedLexicon:
     )
 
 
-def pictures(world: World, images: int, rng: np.random.Generator) -> PlantedValence:
+def valence_images(world: World, images: int, rng: np.random.Generator) -> PlantedValence:
     """Images of figures with a faint icon, each of another concept.
 
     Parameters

@@ -16,8 +16,8 @@ from tiltmeter.probes.counterfactual.sources import SOURCES, Swap
 from tiltmeter.probes.counterfactual.sources.folder import EditedFolder
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages, RedrawnScenes
 from tiltmeter.probes.counterfactual.sources.words import (
+    check_words,
     read,
-    spelled,
     with_masked_head,
     word_logprobs,
 )
@@ -164,6 +164,6 @@ def test_words_without_a_picture(stream):
 
 def test_words_and_models_that_do_not_fit(stream):
     with pytest.raises(InputError, match=r"'zebra' is not in the vocabulary .*leave it out"):
-        spelled(stream, ["cooking", "zebra"])
+        check_words(stream, ["cooking", "zebra"])
     with pytest.raises(InputError, match=r"no masked head.*testbed:fusion"):
         with_masked_head(load_model("testbed:dual"))

@@ -28,8 +28,8 @@ from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding.jpeg import KeepsSize, can_decode
 from tiltmeter.engine.embedding.transfer import DeviceBatch, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import GeneratedImages, ImageFiles, Unreadable, decode
-from tiltmeter.io.places import elsewhere
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles, UnreadableImageError, decode
+from tiltmeter.io.places import is_url
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Floats
 
@@ -284,7 +284,7 @@ class _Prepare:
             image = self.images[row] if data is None else decode(data)
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
-        except Unreadable as error:
+        except UnreadableImageError as error:
             return None, None, self.with_name(row, str(error))
         try:
             pixels = np.asarray(image) if self.pixels is None else _packed(self.pixels([image]))
@@ -298,7 +298,7 @@ class _Prepare:
     @property
     def fetches(self) -> bool:
         """Whether images are remote."""
-        return len(self.images) > 0 and elsewhere(self._name(0))
+        return len(self.images) > 0 and is_url(self._name(0))
 
     def reads_only(self, count: int) -> bool:
         """Whether the first `count` images are all decoded by the GPU."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import jpeg
-from tiltmeter.io.image_files import Unreadable, decode
+from tiltmeter.io.image_files import UnreadableImageError, decode
 
 MOVERS, COPIERS = 3, 4  # threads
 
@@ -89,7 +89,7 @@ class Transfer:
         for index, data in files.items():  # one is broken: find it with Pillow, one by one
             try:
                 ready[index] = self._send([np.asarray(decode(data)).transpose(2, 0, 1)])[0]
-            except Unreadable as reason:
+            except UnreadableImageError as reason:
                 broken[index] = str(reason)
         return ready, broken
 

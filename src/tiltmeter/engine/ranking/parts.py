@@ -27,11 +27,11 @@ from tiltmeter.engine.ranking.moments import (
 )
 from tiltmeter.engine.ranking.reranked import RankingOrder, add_reranked
 from tiltmeter.engine.ranking.samples import checked, samples_of
-from tiltmeter.engine.ranking.top_items import TopImages, held, relabelled
+from tiltmeter.engine.ranking.top_items import TopImages, relabelled, top_size
 from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.vectors import SelectedVectors, VectorPart, parts_of, sample
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.digest import IMAGES, Digest, RerankPools, digest_blocks, finest
+from tiltmeter.metrics.digest import IMAGES, Digest, RerankPools, digest_blocks, intersect_groups
 from tiltmeter.metrics.histogram import BoundedValue, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares, target_shares
@@ -105,12 +105,12 @@ class ImagePass:
         vectors = scaled(vectors, job.convention.images)
         texts = matched(job.texts, vectors)
         partitions = [*job.groups.values(), *([] if reranked is None else [reranked])]
-        cells, kinds = finest(partitions)
+        cells, kinds = intersect_groups(partitions)
         n, largest_k, pools = len(job.images), max(job.convention.k), None
         if job.reorder is not None:
             pool_of = kinds[:, -1] if reranked is not None else np.zeros(len(kinds), int)
             pools = RerankPools(pool_of, largest_k + 1)
-        k = n if n * len(texts) <= FEW_SCORES else held(largest_k, n)
+        k = n if n * len(texts) <= FEW_SCORES else top_size(largest_k, n)
         grid = HistogramGrid.around(texts @ vectors.T)
         work = DigestTask(texts, len(kinds), k, grid, job.convention.images, pools)
         return cls(job, work, cells, kinds, rows, vectors)
@@ -293,7 +293,7 @@ def _ranking_estimates(
     part = PromptBlocks(len(digest.top.scores), words)
     for k, values in counts.items():
         part.add(f"top {k}", values)
-    top_images = TopImages.of(digest.top, held(max(convention.k), digest.items))
+    top_images = TopImages.of(digest.top, top_size(max(convention.k), digest.items))
     top_images.add_draws(part, groups, convention.k, words, resampling, rng)
     bounded, notes = _whole_ndkl(digest, q)
     part.add("ndkl", bounded.value)

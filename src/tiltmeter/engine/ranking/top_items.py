@@ -24,12 +24,12 @@ from tiltmeter.types import Floats, Groups, Ints
 SPREAD, SPARE = 8, 32  # standard deviations, and further images, beyond k for resampling
 
 
-def held(k: int, images: int) -> int:
+def top_size(k: int, images: int) -> int:
     """Number of top images to keep, so that resamples have k of them.
 
     The weights of m images add up to about m, plus or minus its root.
 
-    >>> held(100, 10**6), held(100, 120)
+    >>> top_size(100, 10**6), top_size(100, 120)
     (212, 120)
     """
     return min(k + math.ceil(SPREAD * math.sqrt(k)) + SPARE, images)

@@ -17,7 +17,7 @@ import numpy as np
 from tiltmeter import metrics
 from tiltmeter.metrics.association import association
 from tiltmeter.metrics.ranking import entropy_of_shares, max_of, skew_of_shares, target_shares
-from tiltmeter.metrics.stereotype import picks
+from tiltmeter.metrics.stereotype import caption_choices
 from tiltmeter.stats.null import (
     draw_top_counts,
     ndkl_null,
@@ -229,7 +229,7 @@ def captions(world: World, n: int, noise: float, rng: np.random.Generator) -> Re
         values["vlrs"].append(metrics.vlrs(noisy))
         values["vlbs"].append(metrics.vlbs(noisy, against))
         values["ivlas"].append(metrics.ivlas(noisy, against))
-        chosen = picks(noisy)
+        chosen = caption_choices(noisy)
         p.append(paired_test(chosen[:, 1], chosen[:, 0], rng=rng, draws=FEW_DRAWS).p)
     planted = pmi[:, 0] - pmi[:, 1]  # decreases metrics with an ideal of 100
     return {

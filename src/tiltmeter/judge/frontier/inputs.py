@@ -14,7 +14,7 @@ from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.engine.embedding.embed import embed
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.judge.frontier.utility import UtilityTask, of_captions, of_classes, of_testbed
+from tiltmeter.judge.frontier.utility import UtilityTask, caption_task, class_task, testbed_tasks
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.store import Store
@@ -89,15 +89,15 @@ def tasks_of(
         data = load_data(utility, role="utility") if isinstance(utility, str) else utility
         done = _vectors(model, data, store, strict, tell)
         rows = np.asarray(done[0])
-        found.append(of_classes("accuracy", model, data.classes[rows], data.images[rows], done[1],
+        found.append(class_task("accuracy", model, data.classes[rows], data.images[rows], done[1],
                                 None, seed))  # fmt: skip
     if captions is not None:
         data = load_data(captions, role="captions") if isinstance(captions, str) else captions
         read, vectors = _vectors(model, data, store, strict, tell)
-        found.append(of_captions(model, _of_rows(data, read), vectors, seed))
+        found.append(caption_task(model, _of_rows(data, read), vectors, seed))
     if planted_world(model) and not found:
         tell("drawing what it must be good for", 0.0)
-        found += of_testbed(model, seed)
+        found += testbed_tasks(model, seed)
     return found
 
 

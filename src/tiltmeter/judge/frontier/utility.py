@@ -50,7 +50,7 @@ class UtilityTask:
         return recall_hits(best, self.of[captions], rows, [k])[:, 0]
 
 
-def of_classes(
+def class_task(
     name: str, model: Any, classes: Groups, images: Any, vectors: Floats,
     class_texts: Sequence[str] | None, seed: int,
 ) -> UtilityTask:  # fmt: skip
@@ -63,7 +63,7 @@ def of_classes(
     )  # fmt: skip
 
 
-def of_captions(
+def caption_task(
     model: Any, captions: Any, vectors: Floats, seed: int, name: str = f"recall@{K}",
     counts: bool = True,
 ) -> UtilityTask:  # fmt: skip
@@ -75,14 +75,14 @@ def of_captions(
     )  # fmt: skip
 
 
-def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
+def testbed_tasks(model: Any, seed: int) -> list[UtilityTask]:
     """Icon accuracy over all concepts, and recall of captions, in the world of a testbed model.
 
     Recall is measured on scenes with full icons. It is also measured, and not counted as a loss, on
     scenes as the world draws them: some have no icon, so that a caption can find them only by
     group, which is the planted bias itself.
     """
-    from tiltmeter.testbed.captioned import captioned
+    from tiltmeter.testbed.captioned import draw_captioned_scenes
     from tiltmeter.testbed.captions import concept_captions
     from tiltmeter.testbed.world import World
 
@@ -90,19 +90,19 @@ def of_testbed(model: Any, seed: int) -> list[UtilityTask]:
     concept = rng.integers(0, len(world.concepts), 2 * TESTBED_IMAGES)
     icons = world.scenes(2 * TESTBED_IMAGES, rng, concept=concept, cells=16)
     full_icons, as_drawn = (
-        captioned(world, 2 * TESTBED_IMAGES, rng, cells=16),
-        captioned(world, 2 * TESTBED_IMAGES, rng),
+        draw_captioned_scenes(world, 2 * TESTBED_IMAGES, rng, cells=16),
+        draw_captioned_scenes(world, 2 * TESTBED_IMAGES, rng),
     )
     names = tuple(planted.name for planted in world.concepts)
     image_sets = (icons, full_icons.images, as_drawn.images)
     vectors = [np.asarray(to_numpy(model.encode_images(images))) for images in image_sets]
     return [
-        of_classes(
+        class_task(
             "icon accuracy", model, Groups(concept, names, "concept"), icons, vectors[0],
             list(concept_captions().values()), seed,
         ),
-        of_captions(model, full_icons, vectors[1], seed),
-        of_captions(model, as_drawn, vectors[2], seed, f"recall@{K}, as drawn", counts=False),
+        caption_task(model, full_icons, vectors[1], seed),
+        caption_task(model, as_drawn, vectors[2], seed, f"recall@{K}, as drawn", counts=False),
     ]  # fmt: skip
 
 

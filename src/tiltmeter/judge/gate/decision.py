@@ -120,7 +120,7 @@ def worse_in_words(comparison: Comparison) -> list[str]:
         words = sorted(worst_by_word(of_attribute), key=lambda row: -row["excess"])
         over_words = [row for row in of_attribute if not row["concept"] and row["group"] is None]
         changes = [
-            f"{measure(row)} {row['before']:.2f} to {row['after']:.2f}" for row in over_words
+            f"{metric_label(row)} {row['before']:.2f} to {row['after']:.2f}" for row in over_words
         ]
         if words:
             examples = ", ".join(_short(row["concept"]) for row in words[:NAMED])
@@ -130,14 +130,15 @@ def worse_in_words(comparison: Comparison) -> list[str]:
             )
         if not changes:  # only single groups, over all words
             changes = [
-                f"{_short(row['group'])}: {measure(row)} {row['before']:.2f} to {row['after']:.2f}"
+                f"{_short(row['group'])}: {metric_label(row)} "
+                f"{row['before']:.2f} to {row['after']:.2f}"
                 for row in of_attribute[:NAMED]
             ]
         lines.append(f"{_short(attribute or 'all')} is worse: {'; '.join(changes)}")
     for row in worse:
         if row["metric"] in UTILITY:
             lines.append(
-                f"utility is worse:  {measure(row)} {row['before']:.3f} to {row['after']:.3f}"
+                f"utility is worse:  {metric_label(row)} {row['before']:.3f} to {row['after']:.3f}"
             )
     return lines
 
@@ -153,7 +154,7 @@ def worst_by_word(rows: Sequence[Row]) -> list[Row]:
     return list(worst.values())
 
 
-def measure(row: Row) -> str:
+def metric_label(row: Row) -> str:
     """The metric's name for readers."""
     names = {"c_asc": "C-ASC", "mean_abs_c_asc": "mean |C-ASC|", "max_skew": "MaxSkew",
              "gaps": "gap of harm"}  # fmt: skip

@@ -22,11 +22,11 @@ from tiltmeter.judge.gate.run_scores import PairedRuns
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
-from tiltmeter.metrics.summary import in_top
+from tiltmeter.metrics.summary import top_weights
 from tiltmeter.probes.ranking.tabulate import RowUnit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import stratified_weights
-from tiltmeter.types import Floats, Groups, Ints, Progress, crossed
+from tiltmeter.types import Floats, Groups, Ints, Progress, intersect
 
 BLOCK = 64  # prompts per block
 MAX_SIGNS = 2**24  # signs in memory at a time
@@ -46,7 +46,7 @@ def swap_tests(
     rng = np.random.default_rng(seed)
     flips = np.packbits(rng.integers(0, 2, (draws, len(pair)), dtype=np.uint8), axis=1)
     units, tests = concepts(pair.prompts), PairedTests()
-    by = {name: crossed(pair.groups, name) for name in attributes}
+    by = {name: intersect(pair.groups, name) for name in attributes}
     for rows, groups in samples_of(by, pair.groups, convention, rng):
         # skip attributes with a group that is too small in the sample
         groups = {name: labels for name, labels in groups.items() if labels.counts.min() > 1}
@@ -252,7 +252,7 @@ def _add_max_skew(
 ) -> None:
     """Add MaxSkew@k by word and over all; `ranked` are scores and orders, before and after."""
     first, second = (
-        in_top(*scores_and_order, k, convention.ties).astype(np.float32)
+        top_weights(*scores_and_order, k, convention.ties).astype(np.float32)
         for scores_and_order in ranked
     )
     sums = sample.signed_sums((second - first).T / 2)

@@ -27,7 +27,7 @@ from tiltmeter.pages import text
 from tiltmeter.pages.calibration import plots
 from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.pages.selection import by
-from tiltmeter.results import written_beside
+from tiltmeter.results import atomic_directory
 
 TABLE, PAGE, FIGURES = "calibration.parquet", "calibration.md", "figures"
 
@@ -38,7 +38,7 @@ def save(found: Calibration, path: str | os.PathLike[str], *, replace: bool = Fa
     check_place(path, replace=replace)
     lacking = plots.missing()
     rows = found.table.to_pylist()
-    with written_beside(path) as place:
+    with atomic_directory(path) as place:
         pq.write_table(found.table, place / TABLE, compression="zstd")
         if not lacking:
             (place / FIGURES).mkdir()

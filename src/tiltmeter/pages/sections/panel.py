@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tiltmeter.judge.panel import LEANING
+from tiltmeter.judge.panel import SIGN_AGREEMENT
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Section, table_of
@@ -20,7 +20,7 @@ LEAD = (
 def section(run: Run, probe: str) -> Section:
     """The section of a run of several models."""
     parts = by(run.where(probe=probe), "experiment")
-    parts[LEANING] = sobit.without_mirrors(parts.get(LEANING, []))
+    parts[SIGN_AGREEMENT] = sobit.without_mirrors(parts.get(SIGN_AGREEMENT, []))
     rows = [row for mine in parts.values() for row in mine]
     ranks = [r for r in rows if r["experiment"] == "rank among models" and r["value"] is not None]
     smallest = min((row["k"] for row in ranks if row["k"]), default=None)

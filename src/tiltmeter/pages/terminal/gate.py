@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tiltmeter.judge.gate import Comparison, Gate
 from tiltmeter.judge.gate.comparison import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
-from tiltmeter.judge.gate.decision import measure, worst_by_word
+from tiltmeter.judge.gate.decision import metric_label, worst_by_word
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
@@ -154,7 +154,7 @@ def over_words(rows: Sequence[Row]) -> Table:
 def _line(row: Row, name: str, sign: float) -> Row:
     edges = (row["ci_low"], row["ci_high"])
     low, high = sorted(sign * edge for edge in edges) if None not in edges else (None, None)
-    return {**row, "name": name, "measure": measure(row), "change": sign * row["excess"],
+    return {**row, "name": name, "measure": metric_label(row), "change": sign * row["excess"],
             "low": low, "high": high, "told": NAMES[row["verdict"]],
             "tone": TONES[row["verdict"]]}  # fmt: skip
 
@@ -183,7 +183,7 @@ def single_words(rows: Sequence[Row], many: int = SHOWN) -> list[Table]:
         ranked = sorted(worst_by_word(mine), key=lambda row: (-abs(row["excess"]), row["concept"]))
         order = dict.fromkeys(row["attribute"] for row in mine)
         lines = [
-            {**row, "group": row["group"] or "", "measure": measure(row), "tone": ""}
+            {**row, "group": row["group"] or "", "measure": metric_label(row), "tone": ""}
             for attribute in order
             for row in [one for one in ranked if one["attribute"] == attribute][:many]
         ]

@@ -14,7 +14,12 @@ import numpy as np
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.metrics.counterfactual import counterfactual_bias
 from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Source, Swap, pixels_of
-from tiltmeter.probes.counterfactual.sources.words import one_mask, read, spelled, with_masked_head
+from tiltmeter.probes.counterfactual.sources.words import (
+    check_words,
+    one_mask,
+    read,
+    with_masked_head,
+)
 from tiltmeter.types import Faces, Floats, Ints, MaskedPredictor, Progress
 
 READINGS = ("vocabulary", "candidates")
@@ -132,8 +137,8 @@ def measure(
     `noise` is the size of a random change that is measured as a control; 0 leaves it out.
     """
     with_masked_head(model)
-    spelled(model, query.targets)
-    spelled(model, query.swap.words, "bias word")
+    check_words(model, query.targets)
+    check_words(model, query.swap.words, "bias word")
     parts = []
     total, done = max(len(query.swap.rows(data)), 1), 0
     for block in source.blocks(model, data, query.swap):
@@ -221,7 +226,7 @@ def text_bias(
     for no image: `text_only`, or `blank` (white, in the size of `images`) if a model needs one.
     """
     with_masked_head(model)
-    spelled(model, query.targets)
+    check_words(model, query.targets)
 
     def difference(image: Any | None) -> Floats:
         differences = []

@@ -41,7 +41,7 @@ from tiltmeter.probes.counterfactual.shifts import (
 )
 from tiltmeter.probes.counterfactual.sources import SOURCES, Source, Swap, images_of, pixels_of
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
-from tiltmeter.probes.counterfactual.sources.words import spelled, with_masked_head
+from tiltmeter.probes.counterfactual.sources.words import check_words, with_masked_head
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe
 from tiltmeter.probes.texts import counterfactual_words, target_words
 from tiltmeter.results import INSTANCES, combined, rows
@@ -319,7 +319,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         words["labels"],
     )
     try:
-        spelled(model, query.targets)
+        check_words(model, query.targets)
     except InputError as error:
         raise CannotRunError(str(error)) from error
     source: Source | None = None

@@ -22,7 +22,7 @@ from tiltmeter.engine.vectors import InMemoryVectors, Vectors, sample
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.digest import finest
+from tiltmeter.metrics.digest import intersect_groups
 from tiltmeter.metrics.lift import lift
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
@@ -96,7 +96,7 @@ def lift_table(
     if not (np.isfinite(scale) and scale > 0):
         raise InputError(f"logit_scale must be a positive number; the model states {scale}")
     groups = {name: faces.attribute(name) for name in attributes}
-    cells, kinds = finest(list(groups.values()))
+    cells, kinds = intersect_groups(list(groups.values()))
     embeddings = images or InMemoryVectors(image_embeddings(model, faces))
     classes = word_classes(model, prompts, float(scale))
     if not classes:

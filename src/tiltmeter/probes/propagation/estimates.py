@@ -21,7 +21,7 @@ MIDDLE = 0.5
 BANDS = ("pleasant", "unpleasant")
 
 
-def figures(measured: ExperimentResult, constants: dict[str, Any]) -> Iterator[pa.Table]:
+def valence_rows(measured: ExperimentResult, constants: dict[str, Any]) -> Iterator[pa.Table]:
     """Figure 6: group means as z-scores. Figure 7: the same by valence, and the difference."""
     note = "; ".join(measured.notes) or None
     groups = measured.queries.groups

@@ -18,8 +18,8 @@ import pyarrow as pa
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, words_known
-from tiltmeter.probes.propagation.estimates import figures, instances
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
+from tiltmeter.probes.propagation.estimates import instances, valence_rows
 from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
     ROLES,
@@ -80,7 +80,7 @@ def propagation(
         groups = measured.groups
         constants |= {"dataset": "+".join(names), "attribute": groups and groups.attribute}
         tables.append(tabulate(measured, choices, resampling, rng, constants))
-        tables += figures(measured, constants)
+        tables += valence_rows(measured, constants)
         single.append(instances(measured, constants))
     if not single:
         told = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
@@ -131,7 +131,7 @@ def _run(
             )
     if valence is not None:
         sides["valence"] = _pictures(model, valence, setting)
-    with words_known():
+    with check_vocabulary():
         if lexicon is not None:
             sides["lexicon"] = _lexicon(model, lexicon, planted, setting.progress)
         if not labels:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.propagation import spearman, spearman_draws, spearman_rows
+from tiltmeter.metrics.propagation import spearman, spearman_resamples, spearman_rows
 from tiltmeter.probes.propagation.experiments import ExperimentResult, PropagationConfig, permuted
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
@@ -154,7 +154,7 @@ def _rhos(
             if key not in weights:
                 even = np.full(len(x), 1 / len(x))
                 weights[key] = rng.multinomial(len(x), even, resampling.bootstraps)
-            boot = spearman_draws(x, y, weights[key])
+            boot = spearman_resamples(x, y, weights[key])
             low[row], high[row] = interval(boot, value[row])
             boots.append(boot)
     yield rows(

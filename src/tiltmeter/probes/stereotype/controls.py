@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from tiltmeter.metrics.stereotype import picks
+from tiltmeter.metrics.stereotype import caption_choices
 from tiltmeter.probes.stereotype.caption_choice import CaptionCases, CaptionScorer
 from tiltmeter.probes.stereotype.statistics import CaptionSets, row_of, share_interval
 from tiltmeter.types import Floats
@@ -27,7 +27,7 @@ def length_rows(
     first = np.unique(cases.sets, return_index=True)[1]
     length = np.array([[len(text) for text in cases.captions[row]] for row in first])
     shortest = 1.0 * (length == length.min(axis=1, keepdims=True))
-    chosen, everywhere = picks(scores), np.ones(len(cases), bool)
+    chosen, everywhere = caption_choices(scores), np.ones(len(cases), bool)
     picked = np.stack([sets.sums(column, everywhere) for column in chosen.T], axis=1)
     size = np.bincount(cases.sets)
     hits = (picked * shortest).sum(axis=1)
@@ -75,7 +75,7 @@ def position_rows(
               for row in range(count)]  # fmt: skip
     rescored = scorer.together(image_kind, rotated)
     back = np.stack([np.roll(rescored[row], -shift[row]) for row in range(count)])
-    changed = float((picks(back) != picks(scores[:count])).any(axis=1).mean())
+    changed = float((caption_choices(back) != caption_choices(scores[:count])).any(axis=1).mean())
     row = {
         "metric": "position",
         "ideal": 0.0,

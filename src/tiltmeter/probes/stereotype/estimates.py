@@ -75,7 +75,7 @@ class CaptionScores:
 
     def error_shares(self, scores: Floats) -> Floats:
         """Share of each pick that is the relevant caption that does not fit the image."""
-        picked = metrics.picks(scores[:, :3])
+        picked = metrics.caption_choices(scores[:, :3])
         return np.asarray(np.where(self.against, picked[:, 0], picked[:, 1]))
 
     def rows(self) -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ class CaptionScores:
         return result_rows
 
     def _of_part(self, scores: Floats, part: Ints, best: Floats | None) -> Iterator[dict[str, Any]]:
-        anti, n, chosen = self.against[part], int(part.sum()), metrics.picks(scores)
+        anti, n, chosen = self.against[part], int(part.sum()), metrics.caption_choices(scores)
 
         def truth(metric: Any, *labels: Ints) -> float | None:
             return None if best is None else float(metric(best[part], *labels))
@@ -216,7 +216,7 @@ class CaptionScores:
                 continue
             name = experiment(reading, image_kind)
             p = probabilities(scale * scores[:, :3])
-            chosen = metrics.picks(scores[:, :3])
+            chosen = metrics.caption_choices(scores[:, :3])
             rank = (scores[:, None, :3] > scores[:, :3, None]).sum(axis=2) + 1
             for row in range(len(p)):
                 labels = {"experiment": name, **self._case(row)}

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.probes.probe import AuditContext, Probe, words_known
+from tiltmeter.probes.probe import AuditContext, Probe, check_vocabulary
 from tiltmeter.probes.stereotype import controls
 from tiltmeter.probes.stereotype.caption_choice import (
     IMAGE_KINDS,
@@ -92,7 +92,7 @@ def stereotype(
         for step, image_kind in enumerate(IMAGE_KINDS):
             progress(f"{scorer.name}, {image_kind} image", (done + step / 4) / len(scorers))
             can = has_images or image_kind in ("white", "none")
-            with words_known():
+            with check_vocabulary():
                 scores[image_kind] = scorer(image_kind, texts) if can else None
         choice = CaptionScores(cases, sets, scorer.name, scores)
         result_rows += [*choice.rows(), *choice.shift_rows(1.0, scorer.name)]

@@ -25,8 +25,8 @@ from torch import Tensor
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.probes.counterfactual.sources import ImagePairBlock, Swap, images_of, pixels_of
 from tiltmeter.probes.counterfactual.sources.words import (
+    check_words,
     one_mask,
-    spelled,
     with_masked_head,
     word_logprobs,
 )
@@ -131,7 +131,7 @@ def attack(
         If model, pixels, goal, words or prompt are not as described.
     """
     with_masked_head(model)
-    spelled(model, words, "bias word")
+    check_words(model, words, "bias word")
     prompt = one_mask(prompt)
     x = pixels.detach().to(getattr(model, "device", pixels.device))
     check_pixels(model, x)

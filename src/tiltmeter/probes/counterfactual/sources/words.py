@@ -46,7 +46,7 @@ def one_mask(template: str, *, named: bool = False) -> str:
     return template
 
 
-def spelled(model: MaskedPredictor, words: Sequence[str], what: str = "target word") -> None:
+def check_words(model: MaskedPredictor, words: Sequence[str], what: str = "target word") -> None:
     """Raise `InputError` if a word is not in the model's vocabulary."""
     for word in words:
         try:
