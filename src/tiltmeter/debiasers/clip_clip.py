@@ -125,6 +125,6 @@ def _kth_distance(values: Floats, k: int) -> Floats:
         at = start[fits]
         here = line[fits]
         best[fits] = np.minimum(best[fits], np.maximum(here - line[at], line[at + k] - here))
-    found = np.empty(n)
-    found[order] = best
-    return found
+    distance = np.empty(n)
+    distance[order] = best
+    return distance

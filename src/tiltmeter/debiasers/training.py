@@ -187,42 +187,20 @@ def train(
     """
     config.check()
     rank, world = _join_processes() if config.distributed else (0, 1)
-    network = objective.network
-    device = next(network.parameters()).device
-    # one kernel instead of many, which matters where few weights learn
-    fused: dict[str, Any] = {"fused": True} if device.type == "cuda" else {}
+    device = next(objective.network.parameters()).device
     players = objective.players()
     optimizers = {
-        name: torch.optim.AdamW(
-            weights,
-            lr=config.learning_rate if rate is None else rate,
-            weight_decay=config.weight_decay,
-            **fused,
-        )
-        for name, (weights, rate) in players.items()
+        name: _optimizer(weights, rate, config, device) for name, (weights, rate) in players.items()
     }
     state = _State(objective, optimizers, key, checkpoints if process()[0] == 0 else None)
     finished = state.resume(checkpoints)
     first, started = len(state.log), time.perf_counter()
-    half = uses_bfloat16(config.precision, device)
-    parts = config.accumulate * world
-    size = config.batch // parts
     every = max(1, config.steps // 200)  # reading losses makes the GPU wait
     for step in range(config.steps if finished else first, config.steps):
-        batch = objective.draw(step, np.random.default_rng([config.seed, 1, step]))
         weights, _ = players[objective.player(step)]
         optimizer = optimizers[objective.player(step)]
         optimizer.zero_grad(set_to_none=True)
-        losses: dict[str, Tensor] = {}
-        for part in range(rank, parts, world):
-            with _seeded(device, [config.seed, step, part]):
-                with torch.autocast(device.type, torch.bfloat16, enabled=half):
-                    of_part = objective.losses(batch, slice(part * size, (part + 1) * size))
-                    total = objective.total(of_part) if of_part else None
-                if total is not None:  # a part may have nothing to learn from
-                    total.backward()  # type: ignore[no-untyped-call]
-            for name, loss in of_part.items():
-                losses[name] = losses.get(name, torch.zeros((), device=device)) + loss.detach()
+        losses = _backward(objective, config, step, rank, world, device)
         if world > 1:
             losses = _reduce(weights, losses)
         if config.clip is not None:
@@ -239,6 +217,41 @@ def train(
         if finished or stop(step):
             break
     return state.floats()
+
+
+def _optimizer(
+    weights: list[nn.Parameter], rate: float | None, config: TrainingConfig, device: torch.device
+) -> torch.optim.AdamW:
+    # on a GPU one kernel instead of many, which matters where few weights learn
+    fused: dict[str, Any] = {"fused": True} if device.type == "cuda" else {}
+    lr = config.learning_rate if rate is None else rate
+    return torch.optim.AdamW(weights, lr=lr, weight_decay=config.weight_decay, **fused)
+
+
+def _backward(
+    objective: Objective,
+    config: TrainingConfig,
+    step: int,
+    rank: int,
+    world: int,
+    device: torch.device,
+) -> dict[str, Tensor]:
+    """Add up gradients and losses of this process's parts of a step's batch."""
+    half = config.precision == "bfloat16" or (config.precision == "auto" and device.type == "cuda")
+    parts = config.accumulate * world
+    size = config.batch // parts
+    batch = objective.draw(step, np.random.default_rng([config.seed, 1, step]))
+    losses: dict[str, Tensor] = {}
+    for part in range(rank, parts, world):
+        with _seeded(device, [config.seed, step, part]):
+            with torch.autocast(device.type, torch.bfloat16, enabled=half):
+                of_part = objective.losses(batch, slice(part * size, (part + 1) * size))
+                total = objective.total(of_part) if of_part else None
+            if total is not None:  # a part may have nothing to learn from
+                total.backward()  # type: ignore[no-untyped-call]
+        for name, loss in of_part.items():
+            losses[name] = losses.get(name, torch.zeros((), device=device)) + loss.detach()
+    return losses
 
 
 @dataclass
@@ -290,11 +303,6 @@ class _State:
         self.objective.restore(saved["objective"])
         self.log = list(saved["log"])
         return bool(saved["finished"])
-
-
-def uses_bfloat16(precision: str, device: torch.device) -> bool:
-    """Return whether a precision means bfloat16 on a device."""
-    return precision == "bfloat16" or (precision == "auto" and device.type == "cuda")
 
 
 def process() -> tuple[int, int]:
