@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tiltmeter.pages.parts import Plot
 
 import tiltmeter as tm
 from tiltmeter.datasets import load_data
@@ -37,6 +36,7 @@ from tiltmeter.judge.frontier.strengths import untrained
 from tiltmeter.judge.frontier.table import CandidateResult
 from tiltmeter.judge.frontier.utility import testbed_tasks
 from tiltmeter.models import load_model
+from tiltmeter.pages.model import Plot
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.testbed.captions import concept_captions

@@ -114,7 +114,7 @@ def test_the_command_saves_and_names_what_failed(
     options = ["--json"] if as_json else []
     done = tiltmeter("audit", brought, *TWO, "--out", "run", *options, cwd=tmp_path)
     assert done.returncode == 2
-    assert f"error: eat failed: {WHY}" in done.stderr
+    assert f"eat failed: {WHY}" in done.stderr
     assert "kept in run" in done.stderr
     assert "Traceback" not in done.stderr
     run = Run.load(tmp_path / "run")

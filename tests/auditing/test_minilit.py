@@ -90,7 +90,7 @@ def test_the_age_that_is_taken_for_non_human_is_named(model: str, place: Path) -
                                                "50-59", "60-69", "more than 70"]  # fmt: skip
     [finding] = page_of(run).summary.tested
     assert Markup(finding.text).striptags() == (
-        "0-2 is taken for “non-human” in 79.8% of images, 60-69 in 1.4% (by age)."
+        "0-2 is classified as “non-human” in 79.8% of images, 60-69 in 1.4% (by age)."
     )
     assert finding.numbers.endswith("n = 89 and 145")
 

@@ -432,7 +432,7 @@ def test_items_that_tie_for_the_last_places_share_them() -> None:
     assert shared.tied.tolist() == [2]
     stable = top_means(np.ones((2, 4)), blind, [9], values, ties="stable")
     np.testing.assert_allclose(stable.means, [[[1, 0, 0]]] * 2)
-    with pytest.raises(UnknownNameError, match="way with ties"):
+    with pytest.raises(UnknownNameError, match="choice for .ties."):
         top_means(np.ones((2, 4)), blind, [9], values, ties="random")
 
 

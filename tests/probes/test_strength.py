@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from rich.table import Table
 from scipy.stats import binom
 
 import tiltmeter as tm
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.pages.model import Table
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.pages.terminal.probes import strengths
 from tiltmeter.probes.probe import CannotRunError
@@ -226,7 +226,7 @@ def test_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert "undefined: the group has fewer than 20 images" in colour
     assert max(map(len, (whole + colour).splitlines())) <= 80
     few = measured(Hashed(), pictures(), words[:2])
-    assert [t.row_count for t in strengths(few.table.to_pylist()) if isinstance(t, Table)] == [2, 2]
+    assert [len(t.rows) for t in strengths(few.table.to_pylist()) if isinstance(t, Table)] == [2, 2]
 
 
 def test_through_an_audit(embeddings: Path, tmp_path: Path) -> None:
