@@ -153,7 +153,7 @@ def compare(
     Examples
     --------
     >>> from tiltmeter import audit, compare
-    >>> run = audit("testbed:dual", probes=["eat"], permutations=0, bootstraps=0)
+    >>> run = audit("testbed:dual", probes=["harms"], permutations=0, bootstraps=0)
     >>> compare(run, run).worse.num_rows
     0
     """
