@@ -21,7 +21,7 @@ from tiltmeter.debiasers import DEBIASERS  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased, absolute_spec  # noqa: E402
 from tiltmeter.debiasers.debiaser import Debiaser, GroupTexts, VectorMap  # noqa: E402
 from tiltmeter.debiasers.fitted_rows import FittedRows  # noqa: E402
-from tiltmeter.debiasers.fitting import debias, made_from  # noqa: E402
+from tiltmeter.debiasers.fitting import debias, make_debiaser  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.metrics import METRICS  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
@@ -286,16 +286,16 @@ def test_brought_vectors_are_corrected_too(embeddings: Path) -> None:
 
 def test_a_pipeline_fits_each_part_on_what_the_others_leave() -> None:
     x, groups = planted()
-    made = made_from("clip-clip+leace", {"clip-clip.keep": "20"}).fit(x, groups)
+    made = make_debiaser("clip-clip+leace", {"clip-clip.keep": "20"}).fit(x, groups)
     first = DEBIASERS["clip-clip"](keep=20).fit(x, groups)
     second = DEBIASERS["leace"]().fit(first.map_images(x), groups)
     assert np.array_equal(made.map_images(x), second.map_images(first.map_images(x)))
     texts = x[:3]
     assert np.array_equal(made.map_texts(texts, ["a"] * 3, None), first.transform(texts))
     with pytest.raises(UnknownNameError, match="unknown setting"):
-        made_from("clip-clip+leace", {"keep": "20"})
+        make_debiaser("clip-clip+leace", {"keep": "20"})
     with pytest.raises(InputError, match="fairvlp is not a vector map"):
-        made_from("leace+fairvlp", {}).fit(x, groups)
+        make_debiaser("leace+fairvlp", {}).fit(x, groups)
     with pytest.raises(InputError, match="two methods or more"):
         DEBIASERS["pipeline"](["leace"]).fit(x, groups)
 

@@ -67,7 +67,7 @@ def debias(
     from tiltmeter.debiasers.fitting import debias as run_debias
 
     if export is not None:
-        from tiltmeter.debiasers.export import check_format, export_beside
+        from tiltmeter.debiasers.export import check_format, export_saved
 
         check_format(export, model)
     roles = data_roles(data or (), known=("captions",))
@@ -92,7 +92,7 @@ def debias(
             progress=progress,
         )
     if export is not None:
-        export_beside(debiased, out)
+        export_saved(debiased, out)
     record = debiased.provenance["debiaser"]
     if as_json:
         print(json.dumps({"out": str(out), **record}, indent=2))

@@ -111,7 +111,7 @@ def export(debiased: Any, place: str | Path) -> Path:
     return place
 
 
-def export_beside(debiased: Any, place: Path) -> None:
+def export_saved(debiased: Any, place: Path) -> None:
     """Export into the directory where the model was saved, which is kept in any case."""
     try:
         export(debiased, place)

@@ -123,7 +123,7 @@ def debias(
             "the model has no spec, so it could not be loaded again: pass its spec "
             "(debias(method, 'hf:DIR', ...)), or no `out`"
         )
-    debiaser = made_from(method, settings, model, seed) if isinstance(method, str) else method
+    debiaser = make_debiaser(method, settings, model, seed) if isinstance(method, str) else method
     report = progress or (lambda what, share: None)
     started = time.perf_counter()
     record: dict[str, Any] = {"attribute": attribute, "seed": seed}
@@ -183,7 +183,7 @@ def _is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def made_from(
+def make_debiaser(
     method: str, settings: Mapping[str, Any] | None, model: Any = None, seed: int = 0
 ) -> Debiaser:
     """Make a debiaser with settings as typed on the command line, or as Python values.
@@ -208,7 +208,7 @@ def made_from(
 
     Examples
     --------
-    >>> made_from("clip-clip", {"keep": "0.5"})
+    >>> make_debiaser("clip-clip", {"keep": "0.5"})
     ClipClip(keep=0.5, neighbours=3)
     """
     settings = settings or {}
@@ -218,7 +218,7 @@ def made_from(
             if name.partition(".")[0] not in methods:
                 raise UnknownNameError(f"setting of {method}", name, methods)
         steps = [
-            made_from(step, _settings_of(step, settings), model, seed).get_params()
+            make_debiaser(step, _settings_of(step, settings), model, seed).get_params()
             for step in methods
         ]
         return DEBIASERS["pipeline"](methods, steps)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ from tiltmeter.auditing.options import (
 )
 from tiltmeter.debiasers.debiaser import GroupTexts, ModelEdit, Reranker
 from tiltmeter.debiasers.fitted_rows import FittedRows
-from tiltmeter.debiasers.fitting import debias, made_from
+from tiltmeter.debiasers.fitting import debias, make_debiaser
 from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.judge.frontier.evaluation import (
@@ -330,7 +330,7 @@ class _Sweep:
 
     def corrected(self, one: Candidate, texts: GroupTexts, captions: Any) -> FittedCandidate:
         """A fitted candidate; it remembers the rows that it was fitted on."""
-        made = made_from(one.method, one.settings, self.model, self.seed)
+        made = make_debiaser(one.method, one.settings, self.model, self.seed)
         if isinstance(made, ModelEdit):
             return self._trained(made, captions)
         started = time.perf_counter()
