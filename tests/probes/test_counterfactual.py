@@ -358,7 +358,7 @@ def test_texts_alone(tmp_path, asked):
     assert instances.num_rows == 0
     from tests.models import tiny
 
-    with pytest.raises(InputError, match="cannot read without a picture"):
+    with pytest.raises(InputError, match="cannot read without an image"):
         text_bias(bridge, few)
     blank, how = text_bias(bridge, few, tiny.pictures(1))
     assert how == "blank"

@@ -510,7 +510,7 @@ def test_a_group_of_fewer_items_makes_all_sets_as_small() -> None:
     few = replace(sides["faces"], groups=Groups(np.array([0] * 3 + [1] * 27 + [2] * 30), GROUPS))
     found = measure("2-b", sides["lexicon"], few, SMALL, np.random.default_rng(0))
     assert len(found.members) == 9
-    assert found.notes == ("sets of 3 faces a group, not 5: 'x' has 3",)
+    assert found.notes == ("sets of 3 faces per group, not 5: 'x' has 3",)
     assert measured({**sides, "faces": few}).where(experiment="2-b", metric="rho")[0]["note"]
     with pytest.raises(CannotRunError, match="26 most pleasant"):
         measure(
@@ -732,7 +732,7 @@ def test_valence_is_the_worlds_own_whatever_its_strength() -> None:
     np.testing.assert_array_equal(loaded.valence, one)
     shown = tm.load_data("testbed:valence?images=90&seed=1", role="valence")
     assert len(shown) == len(set(shown.ids)) == 90
-    with pytest.raises(InputError, match="one each"):
+    with pytest.raises(InputError, match="one image for each"):
         tm.load_data("testbed:valence?images=5000")
 
 

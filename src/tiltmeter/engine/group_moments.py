@@ -74,5 +74,5 @@ def group_moments(
             moments = done if moments is None else moments.merge(done)
         progress("scoring images", (index + 1) / len(parts))
     if moments is None:
-        raise InputError(f"no embeddings could be read:  {next(iter(failed.values()))}")
+        raise InputError(f"no embeddings could be read: {next(iter(failed.values()))}")
     return moments, failed
