@@ -287,7 +287,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 def test_a_run_keeps_what_its_scores_are_made_of(runs: tuple[Run, Run], tmp_path: Path) -> None:
     run = runs[0]
     back = Run.load(run.save(tmp_path / "run"))
-    one, other = evidence.seen(run), evidence.seen(back)
+    one, other = evidence.load_scores(run), evidence.load_scores(back)
     np.testing.assert_array_equal(one.images, other.images)
     assert one.prompts == other.prompts
     assert {prompt.role for prompt in one.prompts} == {"word"}

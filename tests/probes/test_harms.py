@@ -332,7 +332,7 @@ def test_words_that_a_model_does_not_know(embeddings: Path) -> None:
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ({"thief": "crime"}, "a category 'person'"),
+        ({"thief": "crime"}, "the category 'person'"),
         ({"man": "person"}, "at least one harmful"),
         ({"man": "person", "thief": ""}, "at least one harmful"),
     ],

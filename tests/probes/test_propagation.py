@@ -510,7 +510,7 @@ def test_a_group_of_fewer_items_makes_all_sets_as_small() -> None:
     few = replace(sides["faces"], groups=Groups(np.array([0] * 3 + [1] * 27 + [2] * 30), GROUPS))
     found = measure("2-b", sides["lexicon"], few, SMALL, np.random.default_rng(0))
     assert len(found.members) == 9
-    assert found.notes == ("sets of 3 faces a group, not 5: 'x' has 3",)
+    assert found.notes == ("sets of 3 faces per group, not 5: 'x' has 3",)
     assert measured({**sides, "faces": few}).where(experiment="2-b", metric="rho")[0]["note"]
     with pytest.raises(CannotRunError, match="26 most pleasant"):
         measure(

@@ -770,7 +770,7 @@ def test_a_matcher_on_photographs(
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
-    assert re.search(r"cannot be read: .*3\.png: not a picture", capsys.readouterr().err)
+    assert re.search(r"unreadable image: .*3\.png", capsys.readouterr().err)
     assert "without a picture" in one(run, "vlrs", "matching, no picture")["note"]
     model = tm.load_model(f"hf:{tmp_path / 'vilt'}", device="cpu")
     picture = cases.images[5]

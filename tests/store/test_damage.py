@@ -223,7 +223,7 @@ def test_a_damaged_record_is_written_again(store: Store) -> None:
     path = shard(store, ".json")
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"colours", b"colors!"))
-    assert "space.json is not what was written" in next(iter(store.spaces()[0].problems()))[1]
+    assert "space.json was changed" in next(iter(store.spaces()[0].problems()))[1]
     with pytest.raises(errors.DamagedError):
         store.spaces()[0].info()
     with pytest.warns(UserWarning, match="made again"):

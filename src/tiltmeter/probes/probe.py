@@ -91,7 +91,7 @@ class AuditContext:
         """
         unreadable = unreadable_rows(data.images)
         if unreadable and self.strict:
-            raise InputError(f"unreadable image:  {next(iter(unreadable.values()))}")
+            raise InputError(f"unreadable image: {next(iter(unreadable.values()))}")
         rows = [row for row in range(len(data.images)) if row not in unreadable]
         if not rows:
             raise CannotRunError(f"none of the {len(unreadable):,} images can be read")

@@ -176,7 +176,7 @@ class PartsRanking:
                 digest = digest.absorb(part_digest)
             self.progress("ranking images", (index + 1) / len(parts))
         if digest is None:
-            raise InputError(f"no embeddings could be read:  {next(iter(self.failed.values()))[0]}")
+            raise InputError(f"no embeddings could be read: {next(iter(self.failed.values()))[0]}")
         if not readable.all():
             summary.groups = {
                 name: checked(groups[readable]) for name, groups in summary.groups.items()
