@@ -233,7 +233,7 @@ def test_words_that_a_model_does_not_know() -> None:
     with pytest.raises(CannotRunError, match="unknown word of the testbed's closed vocabulary"):
         tm.audit("testbed:dual", probes=["eat"])
     run = tm.audit("testbed:dual", "testbed:?images=140", k=[10], permutations=9, bootstraps=0)
-    assert run.meta["not_run"]["eat"].startswith("not know all words")
+    assert run.meta["not_run"]["eat"].startswith("the model does not know all words")
     assert "harms" not in run.meta["not_run"]
 
 

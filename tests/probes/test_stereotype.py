@@ -771,7 +771,7 @@ def test_a_matcher_on_photographs(
         cli.main()
     assert stopped.value.code == 2
     assert re.search(r"unreadable image: .*3\.png", capsys.readouterr().err)
-    assert "without a picture" in one(run, "vlrs", "matching, no picture")["note"]
+    assert "without an image" in one(run, "vlrs", "matching, no picture")["note"]
     model = tm.load_model(f"hf:{tmp_path / 'vilt'}", device="cpu")
     picture = cases.images[5]
     logits = np.array([float(model.match([picture], [text])[0]) for text in cases.captions[5]])
