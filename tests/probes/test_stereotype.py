@@ -770,8 +770,8 @@ def test_a_matcher_on_photographs(
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
-    assert re.search(r"unreadable image: .*3\.png: not an image", capsys.readouterr().err)
-    assert "without a picture" in one(run, "vlrs", "matching, no picture")["note"]
+    assert re.search(r"unreadable image: .*3\.png", capsys.readouterr().err)
+    assert "without an image" in one(run, "vlrs", "matching, no picture")["note"]
     model = tm.load_model(f"hf:{tmp_path / 'vilt'}", device="cpu")
     picture = cases.images[5]
     logits = np.array([float(model.match([picture], [text])[0]) for text in cases.captions[5]])

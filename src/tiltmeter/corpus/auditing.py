@@ -77,9 +77,7 @@ def audit_captions(
     >>> import tempfile
     >>> from pathlib import Path
     >>> file = Path(tempfile.mkdtemp()) / "captions.csv"
-    >>> _ = file.write_text("caption\
-a nurse and her cat\
-")
+    >>> _ = file.write_text("caption\\na nurse and her cat\\n")
     >>> run = audit_captions(file, words=["nurse"])
     >>> run.meta["data"]["captions"]["captions"]
     1

@@ -38,7 +38,7 @@ class QueryRunner:
             raise InputError("unknown attribute; expected one of " + ", ".join(data.groups))
         if not 1 <= k <= len(data):
             raise InputError(
-                f"k must be between 1 and  {len(data):,}, the number of images; got {k}"
+                f"k must be between 1 and {len(data):,}, the number of images; got {k}"
             )
         scores = self.scores(checked(text), model)
         order = data.towers[model].order

@@ -154,10 +154,14 @@ def embed(
 
     Examples
     --------
-    >>> from tiltmeter import load_data, load_model
-    >>> faces = load_data("testbed:?images=8")
-    >>> embed(load_model("testbed:dual"), faces.images, faces.ids).vectors.shape[0]
-    8
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Image.new("RGB", (32, 32)).save(folder / "a.png")
+    >>> images = ImageFiles((folder / "a.png",), folder)
+    >>> embed(load_model("testbed:dual"), images, ["a"]).vectors.shape[0]
+    1
     """
     if not isinstance(images, ImageFiles | GeneratedImages):
         raise InputError("there are no image files to embed: see tiltmeter list datasets")
