@@ -23,7 +23,7 @@ def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
     """
     texts = np.asarray(to_numpy(model.encode_texts([prompt.text for prompt in prompts])))
     if len(texts) != len(prompts):
-        raise InputError(f"the model gave {len(texts)} vectors for {len(prompts)} texts")
+        raise InputError(f"the model gave {len(texts)} embeddings for {len(prompts)} texts")
     return texts
 
 
@@ -45,7 +45,7 @@ def image_embeddings(model: TextEncoder, faces: Faces) -> Floats:
             "pass --images embeddings:DIR"
         )
     if len(images) != len(faces):
-        raise InputError(f"{len(images)} image vectors for {len(faces)} labelled images")
+        raise InputError(f"{len(images)} image embeddings for {len(faces)} labelled images")
     return np.asarray(images)
 
 

@@ -1,4 +1,4 @@
-"""The texts that probes show to a model: words beside placebos, classes, sets of words."""
+"""The texts that probes show to a model: words and neutral words, classes, word sets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def audit_prompts(
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
 ) -> list[Prompt]:
-    """The texts to show: the model's own table, or words in templates beside their placebos."""
+    """The texts to show: the model's own table, or words and neutral words in templates."""
     own = getattr(model, "prompts", None)
     if own is not None and words is None and placebo is None and templates is None:
         return list(own)
@@ -74,8 +74,8 @@ def audit_prompts(
     if placebo is not None and not any(prompt.role == "placebo" for prompt in prompts):
         known = ", ".join(sorted(pos or "none given" for pos in shown))
         raise InputError(
-            f"no placebo of {placebo} can stand beside a word: the words' parts of speech are "
-            f"{known}, and placebos must have the same"
+            f"no neutral word of {placebo} has the part of speech of a word: words are "
+            f"{known}; neutral words need the same"
         )
     return prompts
 

@@ -110,8 +110,8 @@ def word_verdicts(
     spread = _MAD * np.median(np.abs(neutral), axis=0)
     if not (spread > 0).all():
         raise InputError(
-            "neutral words have the same lift in a group: their scores do not differ, so nothing "
-            "can be told from them; check the model's scores"
+            "neutral words have the same lift in a group: their scores do not differ, so they "
+            "show nothing; check the model's scores"
         )
     sizes = np.abs(lift) / spread
     defined = np.asarray(np.isfinite(lift + error).all(axis=1))

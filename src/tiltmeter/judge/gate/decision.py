@@ -138,7 +138,7 @@ def worse_in_words(comparison: Comparison) -> list[str]:
     for row in worse:
         if row["metric"] in UTILITY:
             lines.append(
-                f"utility is worse: {measure(row)} {row['before']:.3f} to {row['after']:.3f}"
+                f"utility is worse: {metric_label(row)} {row['before']:.3f} to {row['after']:.3f}"
             )
     return lines
 

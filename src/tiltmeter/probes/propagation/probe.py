@@ -1,4 +1,4 @@
-"""Does the tilt of a model's vectors come out in what it retrieves? (Ghate et al. 2025)
+"""Does the bias of a model's embeddings appear in what it retrieves? (Ghate et al. 2025)
 
 Eight experiments between pictures of people, pictures with a valence, a lexicon with valences, and
 phrases that name groups. Each query has an intrinsic number (SC-EAT) and an extrinsic one (what its
@@ -83,8 +83,8 @@ def propagation(
         tables += valence_rows(measured, constants)
         single.append(instances(measured, constants))
     if not single:
-        told = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
-        raise CannotRunError(f"none of the eight experiments can run: {told}")
+        reasons = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
+        raise CannotRunError(f"none of the eight experiments can run: {reasons}")
     tables.append(pooled_rows(combined(tables), everything))
     if parameters:
         tables.append(rows(1, **everything, metric="parameters", value=float(parameters)))
@@ -93,9 +93,9 @@ def propagation(
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], setting: AuditContext
+    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
-    options = dict(setting.options)
+    options = dict(context.options)
     attribute, each = options.pop("attribute"), options.pop("each")
     choices = PropagationConfig(**options)
     faces, valence, lexicon = (data.get(role) for role in ("faces", "valence", "lexicon"))
@@ -119,7 +119,7 @@ def _run(
         if len(_meant(faces.attribute(attribute), labels)) < 2:
             labels = {}
         try:
-            shown, notes = _balanced(setting.seen(faces), attribute, labels, each, setting.seed)
+            shown, notes = _balanced(context.seen(faces), attribute, labels, each, context.seed)
         except CannotRunError as error:
             lacking["faces"] = str(error)
         else:
@@ -130,14 +130,14 @@ def _run(
                 "faces", shown.ids, [vectors], None, groups, faces.name, notes
             )
     if valence is not None:
-        sides["valence"] = _pictures(model, valence, setting)
+        sides["valence"] = _valence_input(model, valence, context)
     with check_vocabulary():
         if lexicon is not None:
-            sides["lexicon"] = _lexicon(model, lexicon, planted, setting.progress)
+            sides["lexicon"] = _lexicon_input(model, lexicon, planted, context.progress)
         if not labels:
             lacking["groups"] = f"no phrases that name groups by {attribute}"
         elif "faces" in sides or "valence" in sides:
-            sides["groups"] = _phrases(model, phrases, labels, attribute, setting.progress)
+            sides["groups"] = _phrases(model, phrases, labels, attribute, context.progress)
     device = str(getattr(model, "device", "cpu"))
     if device.startswith("cuda"):
         sides = {role: _moved(side, device) for role, side in sides.items()}
@@ -146,10 +146,10 @@ def _run(
         model=getattr(model, "name", type(model).__name__),
         lacking=lacking,
         choices=choices,
-        convention=setting.convention,
+        convention=context.convention,
         parameters=_size(model),
-        resampling=setting.resampling,
-        progress=setting.progress,
+        resampling=context.resampling,
+        progress=context.progress,
     )
 
 
@@ -216,13 +216,13 @@ def _plain(name: str) -> str:
 
 def _seen(model: Any, data: Any) -> Floats:
     if data.images is None or not hasattr(model, "encode_images"):
-        raise CannotRunError(f"{data.name} has no pictures that the model could see")
+        raise CannotRunError(f"{data.name} has no images that the model can embed")
     return to_numpy(model.encode_images(data.images))
 
 
-def _pictures(model: Any, valence: Any, setting: AuditContext) -> ExperimentInput:
+def _valence_input(model: Any, valence: Any, context: AuditContext) -> ExperimentInput:
     if isinstance(valence.images, ImageFiles | GeneratedImages):
-        found = setting.see(valence)
+        found = context.see(valence)
         kept, vectors = np.asarray(found.rows), found.vectors
     else:
         kept, vectors = np.arange(len(valence)), _seen(model, valence)
@@ -232,7 +232,7 @@ def _pictures(model: Any, valence: Any, setting: AuditContext) -> ExperimentInpu
     )
 
 
-def _lexicon(
+def _lexicon_input(
     model: TextEncoder, lexicon: Any, planted: bool, progress: Progress
 ) -> ExperimentInput:
     """Each word once: of a word that stands there again, the first valence is taken."""
@@ -286,7 +286,7 @@ def _size(model: Any) -> int | None:
 
 
 PROBE = Probe(
-    "Does the tilt of vectors come out in what they retrieve? Propagation, in eight experiments.",
+    "Does the bias of embeddings appear in what they retrieve? Eight experiments on propagation.",
     _run,
     invited_by=("valence", "lexicon"),
     takes=("faces", "valence", "lexicon"),
