@@ -178,7 +178,6 @@ OLD = {
     "docs/probes/stereotype.md",
     "docs/scale.md",
     "docs/testbed.md",
-    "src/tiltmeter/probes/texts.py",
     "src/tiltmeter/stimuli/loader.py",
 }
 

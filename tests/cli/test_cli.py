@@ -436,7 +436,7 @@ THEIR_ERRORS = {
     "import nowhere_at_all": "ModuleNotFoundError",
     "def f(:": "SyntaxError",
     "class f:\n def encode_texts(self, t): raise KeyError('x')": "KeyError",
-    NO_VECTORS: "2 vectors",
+    NO_VECTORS: "2 embeddings",
 }
 
 

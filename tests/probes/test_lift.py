@@ -89,7 +89,7 @@ def test_half_the_temperature_is_half_the_lift(twins: dict[str, Run]) -> None:
     run = tm.audit(Cool(), "testbed:", probes=["lift"], words="sobit", **FEW)
     first = run.where(metric="lift", attribute="shape")
     whole = twins["biased"].where(metric="lift", attribute="shape")
-    assert first[0]["value"] == pytest.approx(whole[0]["value"] / 2, abs=1e-6)
+    assert first[0]["value"] == pytest.approx(whole[0]["value"] / 2, abs=1e-4)
 
 
 def test_nouns_are_judged_by_neutral_words_about_people() -> None:
