@@ -26,7 +26,7 @@ from tiltmeter.io.image_files import SUFFIXES, GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.models import load_model
 from tiltmeter.store import Store
-from tiltmeter.types import Array, Faces, Groups, Progress
+from tiltmeter.types import Array, Faces, Groups, Progress, planted_world
 
 #: Captions that the testbed's models learn from by default; images and their seed.
 DEFAULT_CAPTIONS, DEFAULT_IMAGES, DEFAULT_SEED = 20_000, 4000, 1
@@ -152,7 +152,8 @@ def debias(
         texts = None
         if "prompts" in needs or prompts is not None:
             names = _group_names(groups, faces, model, attribute)
-            texts = group_texts(model.encode_texts, prompts, names, testbed=_of_testbed(model))
+            planted = planted_world(model) is not None
+            texts = group_texts(model.encode_texts, prompts, names, testbed=planted)
         report("fitting", 0.5)
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]
     debiaser.rows_ = None if fitted_on is None else FittedRows.of(fitted_on)
@@ -225,7 +226,7 @@ def make_debiaser(
     kind = DEBIASERS[method]
     known = inspect.signature(kind).parameters
     params: dict[str, Any] = {"seed": seed} if "seed" in known else {}
-    if "pairs" in known and _of_testbed(model):
+    if "pairs" in known and planted_world(model):
         from tiltmeter.testbed.captioned import PAIRS, frame_words
 
         params |= {"pairs": PAIRS, "spared": frame_words(), "hide_bias": False}
@@ -274,10 +275,9 @@ def _faces(
     seed: int, progress: Progress,
 ) -> Faces:  # fmt: skip
     """The images to fit on, with their embeddings, a random share of them."""
-    if faces is None and _of_testbed(model):
-        strength = model.provenance["strength"]
-        # not the seed of the images that an audit uses
-        faces = f"testbed:?images={DEFAULT_IMAGES}&strength={strength}&seed={DEFAULT_SEED + seed}"
+    if faces is None and (world := planted_world(model)):
+        own = DEFAULT_SEED + seed  # not the seed of the images that an audit uses
+        faces = f"testbed:?images={DEFAULT_IMAGES}&strength={world.strength}&seed={own}"
     if faces is None or attribute is None:
         raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
     if isinstance(faces, str):
@@ -318,7 +318,7 @@ def _group_names(
 ) -> tuple[str, ...] | None:
     """The names of the groups that occur, also for methods that use no labels."""
     if groups is None and attribute is not None:
-        if faces is None and _of_testbed(model):
+        if faces is None and planted_world(model):
             faces = f"testbed:?images={DEFAULT_IMAGES}"
         if isinstance(faces, str):
             faces = load_data(faces, attributes=attribute.split("*"), role="faces")
@@ -328,18 +328,15 @@ def _group_names(
     return tuple(name for name, count in zip(groups.names, groups.counts, strict=True) if count)
 
 
-def _of_testbed(model: Any) -> bool:
-    return str(getattr(model, "name", "")).startswith("testbed:")
-
-
 def _captions(captions: Any, model: Any, seed: int) -> Any:
-    if captions is None and _of_testbed(model):
+    if captions is None and (world := planted_world(model)):
         from tiltmeter.testbed.captioned import draw_captioned_scenes
         from tiltmeter.testbed.world import World
 
-        world = World.plant(model.provenance["strength"])
         return draw_captioned_scenes(
-            world, DEFAULT_CAPTIONS, np.random.default_rng([seed, DEFAULT_SEED])
+            World.plant(world.strength),
+            DEFAULT_CAPTIONS,
+            np.random.default_rng([seed, DEFAULT_SEED]),
         )
     if captions is None:
         raise InputError(f"this method learns from captions: {GIVEN_BY['captions']}")
