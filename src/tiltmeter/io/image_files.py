@@ -25,7 +25,7 @@ MAX_PIXELS = 150_000_000
 #: The largest ratio of the sides: a longer strip, scaled up for a model, would fill the memory.
 MAX_ASPECT_RATIO = 50
 #: Begins the message about bytes without a file; the embedding loader puts the row's name there.
-UNNAMED = "picture"
+UNNAMED = "image"
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 #: Formats that Pillow may recognise, whatever the file name says. By default it tries dozens, and
 #: passes PostScript to an interpreter.

@@ -61,7 +61,7 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
     """
     if (Path(spec) / "debiased.json").is_file():
         spec = f"debias:{spec}"
-    parsed = Spec.parse(spec)
+    parsed = Spec.parse(spec, known=MODELS)
     if trust_remote_code and parsed.scheme == "hf":
         parsed = replace(parsed, options={**parsed.options, "trust_remote_code": "yes"})
     with nullcontext() if parsed.scheme in OWN else _without_bar():
