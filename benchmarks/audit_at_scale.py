@@ -40,7 +40,7 @@ ATTRIBUTES = ("gender", "race", "race*gender")
 #: Steps that are timed: where they are, and what they do.
 STEPS = {
     "store.Space.vectors": "reading the store",
-    "engine.ranking.whole.draw_sample": "drawing labels and weights",
+    "engine.ranking.in_memory.draw_sample": "drawing labels and weights",
     "metrics.numpy_kernels.rank": "ranking",
     "stats.kernels.standardized": "standardised scores",
     "stats.kernels.relabelled_sums": "C-ASC relabelled",

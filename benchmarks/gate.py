@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from tiltmeter.judge.gate.comparison import BETTER, WORSE, verdicts
 from tiltmeter.judge.gate.exchange import swap_tests
-from tiltmeter.judge.gate.run_scores import PairedRuns
+from tiltmeter.judge.gate.run_embeddings import PairedRuns
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.testbed.language import GROUPS

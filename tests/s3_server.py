@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tiltmeter.io import places as sources
+from tiltmeter.io import filesystems as sources
 
 DATE = "Sun, 15 Nov 2026 00:00:00 GMT"
 

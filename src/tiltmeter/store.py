@@ -46,7 +46,7 @@ _SOUND: set[tuple[object, ...]] = set()  # shards that this process has verified
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddingSpace:
+class StoredEmbeddings:
     """The embeddings of one model: one set of weights and one preprocessing."""
 
     path: Path
@@ -302,7 +302,7 @@ class Store:
 
     def space(
         self, model: Any, precision: str = "float32", decoder: str = "pillow"
-    ) -> EmbeddingSpace:
+    ) -> StoredEmbeddings:
         """The space of a model's embeddings, created if missing.
 
         Parameters
@@ -323,7 +323,7 @@ class Store:
             "precision": precision,
             **({} if decoder == "pillow" else {"decoder": decoder}),
         }
-        space = EmbeddingSpace(self.root / _folder(about))
+        space = StoredEmbeddings(self.root / _folder(about))
         space.path.mkdir(parents=True, exist_ok=True)
         try:
             space.about()
@@ -336,10 +336,12 @@ class Store:
             _atomically(error.path, lambda to: to.write_text(text, encoding="utf-8"))
         return space
 
-    def spaces(self) -> list[EmbeddingSpace]:
+    def spaces(self) -> list[StoredEmbeddings]:
         if not self.root.is_dir():
             raise InputError(f"no store at {self.root}: create one with tiltmeter embed")
-        spaces = [EmbeddingSpace(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))]
+        spaces = [
+            StoredEmbeddings(path.parent) for path in sorted(self.root.glob(f"*/{SPACE_FILE}"))
+        ]
         if not spaces:
             raise InputError(f"{self.root} is not a store: none of its folders has a {SPACE_FILE}")
         return spaces
@@ -356,7 +358,7 @@ class Store:
         for source in other.spaces():
             for _, problem in source.problems():
                 raise InputError(f"{source.path}: {problem}; nothing was merged from it")
-            target = EmbeddingSpace(self.root / source.path.name)
+            target = StoredEmbeddings(self.root / source.path.name)
             target.path.mkdir(parents=True, exist_ok=True)
             damaged = {name for name, _ in target.problems()}
             intact = set(target.shards()) - damaged

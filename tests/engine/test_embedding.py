@@ -28,8 +28,8 @@ from tiltmeter.engine.embedding.loader import REQUESTS, LoaderConfig
 from tiltmeter.engine.embedding.loader import embed as chunks
 from tiltmeter.engine.engines import LocalEngine
 from tiltmeter.errors import InputError
+from tiltmeter.io.filesystems import RemoteImages
 from tiltmeter.io.image_files import ImageFiles
-from tiltmeter.io.places import RemoteImages
 from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups

@@ -22,7 +22,7 @@ from tiltmeter.cli.app import app
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.frontier import Frontier, frontier
-from tiltmeter.judge.frontier.evaluation import CandidateEvaluator, CandidateRanking
+from tiltmeter.judge.frontier.evaluation import BiasEvaluator, CandidateRanking
 from tiltmeter.judge.frontier.inputs import split
 from tiltmeter.judge.frontier.leakage import leakage
 from tiltmeter.judge.frontier.strengths import COMPOSITIONS, GRIDS, Candidate, candidates, untrained
@@ -99,7 +99,7 @@ def test_words_that_lean_together_widen_the_null() -> None:
     rng = np.random.default_rng(0)
     groups = Groups(np.arange(600) % 2, ("a", "b"), "kind")
     faces = faces_of(rng.normal(size=(600, 40)), kind=groups)
-    judge = CandidateEvaluator(faces, ("kind",), words(20), HOUSE.with_(k=(100,)), permutations=400)
+    judge = BiasEvaluator(faces, ("kind",), words(20), HOUSE.with_(k=(100,)), permutations=400)
     one = rng.normal(size=(1, 40))
     others = np.linalg.qr(rng.normal(size=(40, 20)))[0].T
     spread = {}
@@ -107,7 +107,7 @@ def test_words_that_lean_together_widen_the_null() -> None:
         found = judge.null(CandidateRanking.by_score(texts, faces.vectors), "max_skew", "kind")
         assert found is not None
         spread[name] = found[1].std()
-    single = CandidateEvaluator(faces, ("kind",), words(1), HOUSE.with_(k=(100,)), permutations=400)
+    single = BiasEvaluator(faces, ("kind",), words(1), HOUSE.with_(k=(100,)), permutations=400)
     alone = single.null(CandidateRanking.by_score(one, faces.vectors), "max_skew", "kind")
     assert alone is not None
     assert spread["same"] == pytest.approx(alone[1].std(), rel=1e-9)
@@ -120,9 +120,7 @@ def test_the_null_band_holds_where_nothing_leans() -> None:
         rng = np.random.default_rng(seed)
         groups = Groups(rng.permutation(np.arange(300) % 3), ("a", "b", "c"), "kind")
         faces = faces_of(rng.normal(size=(300, 8)), kind=groups)
-        judge = CandidateEvaluator(
-            faces, ("kind",), words(10), HOUSE.with_(k=(50,)), 199, seed=seed
-        )
+        judge = BiasEvaluator(faces, ("kind",), words(10), HOUSE.with_(k=(50,)), 199, seed=seed)
         shown = CandidateRanking.by_score(rng.normal(size=(10, 8)), faces.vectors)
         figures, _ = judge.figures(shown)
         inside += figures["max_skew", "kind"].within_null
@@ -136,9 +134,7 @@ def test_means_are_those_of_plain_loops() -> None:
     rng = np.random.default_rng(3)
     x, groups = planted(n=90, groups=3)
     texts = rng.normal(size=(6, x.shape[1]))
-    judge = CandidateEvaluator(
-        faces_of(x, kind=groups), ("kind",), words(3, 2), HOUSE.with_(k=(20,))
-    )
+    judge = BiasEvaluator(faces_of(x, kind=groups), ("kind",), words(3, 2), HOUSE.with_(k=(20,)))
     found = judge.means(CandidateRanking.by_score(texts, x))
     per_word: dict[int, list[float]] = {}
     sizes: dict[int, list[float]] = {}

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from tiltmeter.judge.frontier import frontier
-from tiltmeter.judge.frontier.evaluation import CandidateEvaluator, CandidateRanking
+from tiltmeter.judge.frontier.evaluation import BiasEvaluator, CandidateRanking
 from tiltmeter.judge.frontier.utility import caption_task
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.models import load_model
@@ -34,7 +34,7 @@ def test_words_lean_together_here() -> None:
     world = World.plant(model.provenance["strength"])
     faces = planted_faces(world, 560, np.random.default_rng(3))
     prompts = leaning(world)
-    judge = CandidateEvaluator(
+    judge = BiasEvaluator(
         faces,
         ("shape",),
         tuple(prompts),

@@ -17,7 +17,7 @@ from tests.conftest import brought_embeddings
 from tiltmeter.debiasers.debiaser import VectorMap
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.judge.gate import Gate, compare, gate
-from tiltmeter.judge.gate import run_scores as evidence
+from tiltmeter.judge.gate import run_embeddings as evidence
 from tiltmeter.judge.gate.comparison import attributes_to_compare, verdicts
 from tiltmeter.judge.gate.exchange import standard_ranks, swap_tests
 from tiltmeter.judge.gate.intervals import interval_tests
@@ -288,7 +288,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
 def test_a_run_keeps_what_its_scores_are_made_of(runs: tuple[Run, Run], tmp_path: Path) -> None:
     run = runs[0]
     back = Run.load(run.save(tmp_path / "run"))
-    one, other = evidence.load_scores(run), evidence.load_scores(back)
+    one, other = evidence.load_run_embeddings(run), evidence.load_run_embeddings(back)
     np.testing.assert_array_equal(one.images, other.images)
     assert one.prompts == other.prompts
     assert {prompt.role for prompt in one.prompts} == {"word"}

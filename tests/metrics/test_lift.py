@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.lift import LogMeanExp, centred, lift, lift_error, lift_of_group_scores
+from tiltmeter.metrics.lift import (
+    LogMeanExp,
+    centred,
+    lift,
+    lift_of_group_scores,
+    lift_standard_error,
+)
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
@@ -51,9 +57,9 @@ def test_tensors_give_the_same(estimator: str) -> None:
     assert isinstance(found, torch.Tensor)
     wanted = lift(WORDS, CODES, neutral=NEUTRAL, estimator=estimator)
     np.testing.assert_allclose(found.numpy(), wanted, atol=1e-12)
-    error = lift_error(Moments.of(centred(*tensors), CODES))
+    error = lift_standard_error(Moments.of(centred(*tensors), CODES))
     np.testing.assert_allclose(
-        error.numpy(), lift_error(Moments.of(centred(WORDS, NEUTRAL), CODES)), atol=1e-12
+        error.numpy(), lift_standard_error(Moments.of(centred(WORDS, NEUTRAL), CODES)), atol=1e-12
     )
 
 
@@ -119,7 +125,7 @@ def test_a_group_without_images_has_no_lift_and_leaves_the_others_alone() -> Non
 
 
 def test_the_error_is_that_of_repeated_samples() -> None:
-    """Lift of 400 samples of images spreads as `lift_error` says of each."""
+    """Lift of 400 samples of images spreads as `lift_standard_error` says of each."""
     rng = np.random.default_rng(1)
     found, errors = [], []
     for _ in range(400):
@@ -128,7 +134,7 @@ def test_the_error_is_that_of_repeated_samples() -> None:
         words = rng.normal(size=(1, 300)) * 2 + shared
         neutral = rng.normal(size=(301, 300)) * 0.05 + shared
         found.append(lift(words, codes, neutral=neutral)[0])
-        errors.append(lift_error(Moments.of(centred(words, neutral), codes))[0])
+        errors.append(lift_standard_error(Moments.of(centred(words, neutral), codes))[0])
     ratio = np.std(found, axis=0) / np.mean(errors, axis=0)
     assert (ratio > 0.9).all()
     assert (ratio < 1.1).all()

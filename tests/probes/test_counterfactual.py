@@ -17,7 +17,12 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.counterfactual import directed_bias
 from tiltmeter.models import load_model
-from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores, measure, text_bias
+from tiltmeter.probes.counterfactual.measuring import (
+    CounterfactualSpec,
+    MaskedScores,
+    measure,
+    text_bias,
+)
 from tiltmeter.probes.counterfactual.probe import (
     OPTIONS,
     CounterfactualSources,
@@ -49,7 +54,9 @@ def figures():
 @pytest.fixture(scope="module")
 def asked(figures):
     words = counterfactual_words(figures, OPTIONS)
-    return MaskedQuery(SHAPE, tuple(words["targets"]), tuple(words["targets"].values()), TEMPLATES)
+    return CounterfactualSpec(
+        SHAPE, tuple(words["targets"]), tuple(words["targets"].values()), TEMPLATES
+    )
 
 
 @pytest.fixture(scope="module", params=["fusion", "stream"])
@@ -59,7 +66,9 @@ def redrawn(request, figures, asked):
     return models[1], *(measure(model, figures, asked, RedrawnScenes()) for model in models)
 
 
-def by_target(found: MaskedScores, asked: MaskedQuery, kind: str, reading: str = "vocabulary"):
+def by_target(
+    found: MaskedScores, asked: CounterfactualSpec, kind: str, reading: str = "vocabulary"
+):
     """Equation 7 for every target, templates averaged: a plain loop."""
     values = found.biases(asked, reading, 0.05)[kind]
     return np.array(
@@ -73,9 +82,9 @@ def by_target(found: MaskedScores, asked: MaskedQuery, kind: str, reading: str =
 # the formulas
 
 
-def by_hand() -> tuple[MaskedScores, MaskedQuery]:
+def by_hand() -> tuple[MaskedScores, CounterfactualSpec]:
     """One picture of a man, one of a woman; two targets, one template."""
-    asked = MaskedQuery(
+    asked = CounterfactualSpec(
         replace(GENDER, words=("man", "woman")), ("a", "b"), ("x", "x"), ("The {g} is [MASK]",)
     )
     p = np.array([  # 4 inputs x 2 instances x 2 targets
@@ -126,7 +135,7 @@ def test_against_a_plain_loop(figures):
     """Every probability asked for one at a time, straight from the model."""
     model = load_model("testbed:stream")
     some = figures.only([0, 1, 2, 3])
-    asked = MaskedQuery(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
+    asked = CounterfactualSpec(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
     got = measure(model, some, asked, RedrawnScenes()).biases(asked, "vocabulary", 0.05)
 
     def p(scene, text, word):
@@ -294,7 +303,7 @@ def test_parallel_photographs_give_what_redrawing_gives(figures, asked, tmp_path
 def test_any_two_concepts_in_templates_of_their_own(figures):
     """As the paper's Figure 9 does with horse and cow against grass and ground."""
     model = load_model("testbed:fusion")
-    asked = MaskedQuery(
+    asked = CounterfactualSpec(
         replace(SHAPE, prompt="this is a [MASK]"),
         ("fishing", "sewing"),
         ("x", "x"),
@@ -342,7 +351,7 @@ def test_texts_alone(tmp_path, asked):
         (tmp_path / kind).mkdir()
         getattr(tiny_fused, kind)(tmp_path / kind)
     bert, bridge = (load_model(f"hf:{tmp_path / kind}") for kind in ("bert", "bridgetower"))
-    few = MaskedQuery(
+    few = CounterfactualSpec(
         replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES
     )
     table, instances = counterfactual(
@@ -412,7 +421,7 @@ def test_bad_input_is_told(figures):
     def ask(**how):
         given = {"swap": SHAPE, "targets": ("cooking",), "categories": ("x",),
                  "templates": TEMPLATES} | how  # fmt: skip
-        return MaskedQuery(**given)
+        return CounterfactualSpec(**given)
 
     with pytest.raises(InputError, match=r"has no mask: put \[MASK\]"):
         ask(templates=("The {g} is tall",))

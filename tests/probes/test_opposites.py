@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binom
 
 from tiltmeter import metrics
-from tiltmeter.engine.ranking.whole import gaps_of
+from tiltmeter.engine.ranking.in_memory import gaps_of
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.results import Run
 from tiltmeter.stimuli import load

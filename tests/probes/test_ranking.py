@@ -13,7 +13,7 @@ from tiltmeter import metrics
 from tiltmeter.engine.ranking import estimates as ranking_estimates
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import CONVENTIONS
-from tiltmeter.probes.ranking.tabulate import RowLayout
+from tiltmeter.probes.ranking.tabulate import AggregationLevels
 from tiltmeter.results import RESULTS, Run
 from tiltmeter.stats import null
 from tiltmeter.stats.null import top_count_p
@@ -195,7 +195,7 @@ def templated(words: int, templates: int) -> list[Prompt]:
 
 
 def test_concepts_are_means_over_their_templates() -> None:
-    layout = RowLayout.of(templated(50, 4))
+    layout = AggregationLevels.of(templated(50, 4))
     singles, concepts, overall = layout.levels
     assert (len(singles), len(concepts), len(overall)) == (12, 3, 1)
     assert concepts[0].prompts.tolist() == [0, 1, 2, 3]

@@ -11,11 +11,11 @@ import pytest
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing.audit import audit
 from tiltmeter.engine.engines import LocalEngine, PartsEngine
-from tiltmeter.engine.ranking import parts as ranking_parts
+from tiltmeter.engine.ranking import partitioned as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
 from tiltmeter.engine.vectors import FileVectors, InMemoryVectors, StoreVectors, sample, vectors_of
 from tiltmeter.errors import InputError
-from tiltmeter.judge.gate.run_scores import load_scores
+from tiltmeter.judge.gate.run_embeddings import load_run_embeddings
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.summary import Moments
@@ -24,7 +24,7 @@ from tiltmeter.probes.ranking.probe import RankingBackend, ranking
 from tiltmeter.results import Run
 from tiltmeter.sharing.card import command
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.store import EmbeddingSpace
+from tiltmeter.store import StoredEmbeddings
 from tiltmeter.types import Faces, Groups, Prompt
 
 KEY = ("metric", "attribute", "group", "concept", "category", "template", "k")
@@ -172,10 +172,10 @@ def faces(vectors: np.ndarray) -> Faces:
 def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(600, 8)).astype(np.float32)
-    space = EmbeddingSpace(tmp_path)
+    space = StoredEmbeddings(tmp_path)
     items = [f"item {at}" for at in range(600)]
     names = [space.add(items[at : at + 200], vectors[at : at + 200]) for at in (0, 200, 400)]
-    stored = StoreVectors.of(EmbeddingSpace(tmp_path), items)
+    stored = StoreVectors.of(StoredEmbeddings(tmp_path), items)
     np.testing.assert_array_equal(stored.read(), vectors)
     np.testing.assert_array_equal(stored.part(150, 450).read(), vectors[150:450])
     asked: dict[str, Any] = {
@@ -235,7 +235,7 @@ def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> Non
     stored = {**run.meta, "environment": {"store": "somewhere"}}  # image files need one
     assert str(command(stored)).endswith("--store store")
     whole = audit(brought, probes=["ranking"], k=[50], permutations=20)
-    here, there = load_scores(whole), load_scores(run)
+    here, there = load_run_embeddings(whole), load_run_embeddings(run)
     np.testing.assert_array_equal(there.images, here.images)
     np.testing.assert_array_equal(there.texts, here.texts)
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.lift import centred, lift, lift_error
+from tiltmeter.metrics.lift import centred, lift, lift_standard_error
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.stats.lift_verdict import (
     ASSOCIATED,
@@ -44,7 +44,7 @@ def judged(strength: float, attribute: str, *, images: int, noise: float, seed: 
     groups = made.groups[attribute]
     found = lift(scores[~placebo], groups, neutral=scores[placebo])
     neutral = lift(scores[placebo], groups, neutral=scores[placebo])
-    error = lift_error(Moments.of(centred(scores[~placebo], scores[placebo]), groups))
+    error = lift_standard_error(Moments.of(centred(scores[~placebo], scores[placebo]), groups))
     pmi = Oracle(world).pmi(attribute)[~placebo]
     truth = pmi - (pmi.sum(1, keepdims=True) - pmi) / (pmi.shape[1] - 1)
     return found, neutral, word_verdicts(found, error, neutral, groups.counts), truth, made

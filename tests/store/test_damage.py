@@ -20,7 +20,7 @@ from tests.store.test_store import Model, items, vectors
 from tiltmeter import errors
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.engine.vectors import StoreVectors
-from tiltmeter.store import EmbeddingSpace, Store
+from tiltmeter.store import Store, StoredEmbeddings
 from tiltmeter.types import Faces
 
 PACE = LoaderConfig(batch=8, workers=0, chunk=20, precision="float32")
@@ -157,7 +157,7 @@ def test_damage_is_seen_refused_and_mended(store: Store, faces: Faces, damage: s
     whole, lazy = space.vectors(names), StoreVectors.of(space, names)  # read once, in this process
     DAMAGE[damage](shard(store))
     assert list(space.problems())
-    for read in (lambda: EmbeddingSpace(space.path).vectors(names), lazy.read):
+    for read in (lambda: StoredEmbeddings(space.path).vectors(names), lazy.read):
         with pytest.raises(errors.DamagedError, match=f"verify {store.root} --remove"):
             read()
     with pytest.warns(UserWarning, match="made again"):
@@ -182,7 +182,7 @@ def test_flipped_bits_change_no_result(store: Store, faces: Faces, version: str)
     if version == "older":
         for path in space.path.glob("*.parquet"):
             older(path)
-        assert np.array_equal(EmbeddingSpace(space.path).vectors(names), whole)
+        assert np.array_equal(StoredEmbeddings(space.path).vectors(names), whole)
         assert list(space.problems()) == []
     sound = store.root.with_name("sound")
     shutil.copytree(store.root, sound)
@@ -193,7 +193,7 @@ def test_flipped_bits_change_no_result(store: Store, faces: Faces, version: str)
         flip(path, bit)
         seen = list(space.problems())
         try:
-            found = EmbeddingSpace(space.path).vectors(names)
+            found = StoredEmbeddings(space.path).vectors(names)
         except errors.TiltmeterError:
             refused += 1
             assert seen, (path.suffix, bit)

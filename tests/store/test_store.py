@@ -11,7 +11,7 @@ import pytest
 
 import tiltmeter as tm
 from tiltmeter.errors import DamagedError, InputError
-from tiltmeter.store import EmbeddingSpace, Store, identity
+from tiltmeter.store import Store, StoredEmbeddings, identity
 
 
 class Model:
@@ -32,11 +32,11 @@ def items(n: int, start: int = 0) -> list[str]:
 
 
 @pytest.fixture
-def space(tmp_path: Path) -> EmbeddingSpace:
+def space(tmp_path: Path) -> StoredEmbeddings:
     return Store(tmp_path / "store").space(Model())
 
 
-def test_what_was_put_in_comes_out(space: EmbeddingSpace) -> None:
+def test_what_was_put_in_comes_out(space: StoredEmbeddings) -> None:
     first, second = vectors(5), vectors(3, seed=1)
     space.add(items(5), first)
     space.add(items(3, 5), second)
@@ -55,12 +55,12 @@ def test_a_colon_in_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     space = Store(Path("clip:b32")).space(Model())
     shard = space.add(items(2), vectors(2))
-    assert np.array_equal(EmbeddingSpace(space.path).vectors(items(2)), vectors(2))
+    assert np.array_equal(StoredEmbeddings(space.path).vectors(items(2)), vectors(2))
     assert list(space.problems()) == []
     assert next((tmp_path / "clip:b32").glob(f"*/{shard}.parquet"))
 
 
-def test_numpy_and_pyarrow_alone_can_read_it(space: EmbeddingSpace) -> None:
+def test_numpy_and_pyarrow_alone_can_read_it(space: StoredEmbeddings) -> None:
     shard = space.add(items(2), vectors(2))
     assert np.array_equal(np.load(space.path / f"{shard}.npy"), vectors(2))
     assert pq.read_table(space.path / f"{shard}.parquet")["item"].to_pylist() == items(2)
@@ -74,14 +74,16 @@ def test_other_weights_or_preprocessing_are_another_space(tmp_path: Path) -> Non
     assert store.space(Model("a")).path in paths
 
 
-def test_two_writers_of_the_same_pictures_agree(space: EmbeddingSpace) -> None:
-    names = {EmbeddingSpace(space.path).add(items(4), vectors(4)) for _ in range(2)}
+def test_two_writers_of_the_same_pictures_agree(space: StoredEmbeddings) -> None:
+    names = {StoredEmbeddings(space.path).add(items(4), vectors(4)) for _ in range(2)}
     assert len(names) == 1
-    EmbeddingSpace(space.path).add(items(2), vectors(2, seed=9))  # another cut of the same pictures
-    assert len(EmbeddingSpace(space.path)) == 4
+    StoredEmbeddings(space.path).add(
+        items(2), vectors(2, seed=9)
+    )  # another cut of the same pictures
+    assert len(StoredEmbeddings(space.path)) == 4
 
 
-def test_damage_is_found(space: EmbeddingSpace) -> None:
+def test_damage_is_found(space: StoredEmbeddings) -> None:
     shards = [space.add(items(2, start), vectors(2, start)) for start in (0, 2, 4)]
     assert list(space.problems()) == []
     with (space.path / f"{shards[0]}.npy").open("r+b") as file:
@@ -95,10 +97,10 @@ def test_damage_is_found(space: EmbeddingSpace) -> None:
     assert sum("is missing" in problem for problem in problems) == 1
     assert sum("cannot be read" in problem for problem in problems) == 1
     with pytest.raises(InputError, match="tiltmeter store verify"):
-        len(EmbeddingSpace(space.path))
+        len(StoredEmbeddings(space.path))
     for shard in shards:
         space.remove(shard)
-    assert len(EmbeddingSpace(space.path)) == 0
+    assert len(StoredEmbeddings(space.path)) == 0
     shard = space.add(items(2), vectors(2))
     (space.path / f"{shard}.npy").write_bytes(b"x")
     with pytest.raises(DamagedError, match="cannot be read"):
@@ -120,7 +122,7 @@ def test_merge_takes_what_is_new_and_refuses_what_is_damaged(tmp_path: Path) -> 
         Store(tmp_path / "third").merge(theirs)
 
 
-def test_gc_removes_leftovers_and_covered_shards_only(space: EmbeddingSpace) -> None:
+def test_gc_removes_leftovers_and_covered_shards_only(space: StoredEmbeddings) -> None:
     whole = space.add(items(4), vectors(4))
     part = space.add(items(2), vectors(2, seed=5))
     (space.path / ".x.npy.abc.part").write_bytes(b"half")
@@ -129,7 +131,7 @@ def test_gc_removes_leftovers_and_covered_shards_only(space: EmbeddingSpace) -> 
     assert young == {f"{part}.npy", f"{part}.parquet"}
     removed = young | {path.name for path in Store(space.path.parent).gc(older=0)}
     assert removed == {f"{part}.npy", f"{part}.parquet", ".x.npy.abc.part", "orphan.npy"}
-    assert EmbeddingSpace(space.path).shards() == [whole]
+    assert StoredEmbeddings(space.path).shards() == [whole]
     assert Store(space.path.parent).gc(older=0) == []
 
 

@@ -37,7 +37,7 @@ from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
-from tiltmeter.store import EmbeddingSpace, Store
+from tiltmeter.store import Store, StoredEmbeddings
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, planted_world
 
 
@@ -241,7 +241,7 @@ class _Audit:
                 faces = embedded.of(faces)
                 return EmbeddedFaces(faces, InMemoryVectors(embedded.vectors), items)
             assert embedded.kept is not None
-            space = EmbeddingSpace(self.store.root / embedded.kept["space"])
+            space = StoredEmbeddings(self.store.root / embedded.kept["space"])
             provenance = {**faces.provenance, **embedded.record}
             readable = replace(faces.only(embedded.rows), provenance=provenance)
             return EmbeddedFaces(readable, StoreVectors.of(space, embedded.items), items)

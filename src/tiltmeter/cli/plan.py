@@ -57,7 +57,7 @@ def plan(
     device: common.Device = "auto",
     as_json: common.Json = False,
 ) -> None:
-    """Estimate power and cost before an audit.
+    """Estimate an audit's power from labels and its cost from a size.
 
     --images: the smallest effect that the audit can detect, for each group.
     --scale: the hours and bytes that it takes.

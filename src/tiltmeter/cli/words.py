@@ -47,7 +47,7 @@ def words(
     ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """Show which words are associated with which groups.
+    """Show which words a run associates with which groups.
 
     The tables of So-B-IT, for one run or before and after debiasing.
     """

@@ -18,7 +18,7 @@ from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_
 from tiltmeter.corpus.vocabulary import Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
-from tiltmeter.io.places import file_size, path_of
+from tiltmeter.io.filesystems import file_size, path_of
 from tiltmeter.results import Run, combined, content_hash, run_record
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress

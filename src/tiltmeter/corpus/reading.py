@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import is_url, list_files, open_file, open_stream, path_of
+from tiltmeter.io.filesystems import is_url, list_files, open_file, open_stream, path_of
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text

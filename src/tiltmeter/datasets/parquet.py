@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.filesystems import Place, RemoteImages, list_files, map_places, open_file, path_of
 from tiltmeter.io.image_files import UnreadableImageError
-from tiltmeter.io.places import Place, RemoteImages, list_files, map_places, open_file, path_of
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash

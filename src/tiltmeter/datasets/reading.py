@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.places import read_bytes
+from tiltmeter.io.filesystems import read_bytes
 
 
 def read_json(path: Path | str) -> Any:

@@ -16,7 +16,7 @@ from tiltmeter.datasets.found_images import (
 )
 from tiltmeter.datasets.options import flag, folder
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import RemoteImages, is_url, path_of, places_under, read_bytes
+from tiltmeter.io.filesystems import RemoteImages, is_url, path_of, places_under, read_bytes
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, item_ids, label_groups, read_table
 from tiltmeter.results import file_hash

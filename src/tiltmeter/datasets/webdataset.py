@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
 from tiltmeter.errors import InputError
-from tiltmeter.io.image_files import SUFFIXES
-from tiltmeter.io.places import (
+from tiltmeter.io.filesystems import (
     Place,
     RemoteImages,
     exists,
@@ -26,6 +25,7 @@ from tiltmeter.io.places import (
     open_file,
     path_of,
 )
+from tiltmeter.io.image_files import SUFFIXES
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, groups_if_any
 from tiltmeter.results import label_hash

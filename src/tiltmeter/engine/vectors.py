@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.store import EmbeddingSpace
+from tiltmeter.store import StoredEmbeddings
 from tiltmeter.types import Floats, Ints
 
 
@@ -66,7 +66,7 @@ class StoreVectors:
     row: Ints  # of each image: row in its shard
 
     @classmethod
-    def of(cls, space: EmbeddingSpace, items: Sequence[str]) -> StoreVectors:
+    def of(cls, space: StoredEmbeddings, items: Sequence[str]) -> StoreVectors:
         """The embeddings of the given items."""
         places = space.places(items)
         names = sorted({shard for shard, _ in places})
@@ -91,7 +91,7 @@ class StoreVectors:
             (name, filled, self.row[filled])
             for name, filled in zip(self.shards, places, strict=True)
         )
-        return EmbeddingSpace(self.space).gather(len(self), parts)
+        return StoredEmbeddings(self.space).gather(len(self), parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.explorer.neutral import NeutralReference, chosen, neutral
 from tiltmeter.explorer.ranking import Order
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, load_scores
+from tiltmeter.judge.gate.run_embeddings import EmbeddingsUnavailableError, load_run_embeddings
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
@@ -255,7 +255,7 @@ def _same_rows(faces: Faces, data: Faces, spec: str, kind: str) -> Faces:
 def _from_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], Floats]:
     """The images of a run, its words, and the embeddings that it ranked."""
     try:
-        scores = load_scores(run, store=store)
+        scores = load_run_embeddings(run, store=store)
     except EmbeddingsUnavailableError as error:
         raise InputError(
             f"this run cannot be explored: {error}. Audit again, or pass where the embeddings are "

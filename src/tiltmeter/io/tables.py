@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.places import is_url, open_bytes, path_of
+from tiltmeter.io.filesystems import is_url, open_bytes, path_of
 from tiltmeter.types import Floats, Groups
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")

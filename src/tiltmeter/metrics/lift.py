@@ -81,7 +81,7 @@ def lift_of_group_scores(words: Array, neutral: Array) -> Array:
     return _gap(words) - middle
 
 
-def lift_error(centred: Moments) -> Array:
+def lift_standard_error(centred: Moments) -> Array:
     """Standard error of lift through the sampling of images, words x groups.
 
     It says nothing of how well the model learned its own associations.
@@ -95,7 +95,7 @@ def lift_error(centred: Moments) -> Array:
     Examples
     --------
     >>> scores = [[1.0, 3.0, 0.0, 2.0]]
-    >>> lift_error(Moments.of(scores, [0, 0, 1, 1]))
+    >>> lift_standard_error(Moments.of(scores, [0, 0, 1, 1]))
     array([[1.41421356, 1.41421356]])
     """
     xp = namespace(centred.mean)

@@ -44,7 +44,7 @@ class Run:
         Probe to its single images or instances, with the columns of `INSTANCES`.
     vectors : dict of str to pyarrow.Table
         `texts` and `faces` that were ranked, with their embeddings or their keys in a store: see
-        `tiltmeter.judge.gate.run_scores`.
+        `tiltmeter.judge.gate.run_embeddings`.
 
     Raises
     ------

@@ -130,7 +130,7 @@ def _t_quantile(q: float, df: int) -> float:
     return float(stdtrit(df, q))
 
 
-class DiscordantPairs(NamedTuple):
+class McNemarResult(NamedTuple):
     """Two yes-or-no answers to the same items.
 
     Attributes
@@ -151,7 +151,7 @@ class DiscordantPairs(NamedTuple):
     p: float
 
 
-def mcnemar(first: Floats, second: Floats) -> DiscordantPairs:
+def mcnemar(first: Floats, second: Floats) -> McNemarResult:
     """McNemar's exact test, two-sided: do two models say yes equally often to the same items?
 
     Parameters
@@ -161,7 +161,7 @@ def mcnemar(first: Floats, second: Floats) -> DiscordantPairs:
 
     Returns
     -------
-    DiscordantPairs
+    McNemarResult
         Counts, difference and p-value. The interval is Agresti and Min's (2005): half a case is
         added to each of the four cells.
 
@@ -193,4 +193,4 @@ def mcnemar(first: Floats, second: Floats) -> DiscordantPairs:
     middle = (c - b) / padded
     half = Z * np.sqrt(((b + c + 1) / padded - middle**2) / padded)
     low, high = max(-1.0, middle - half), min(1.0, middle + half)
-    return DiscordantPairs(b, c, (c - b) / n, float(low), float(high), p)
+    return McNemarResult(b, c, (c - b) / n, float(low), float(high), p)

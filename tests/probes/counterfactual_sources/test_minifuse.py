@@ -17,7 +17,12 @@ from scipy.stats import spearmanr
 
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Scenes
-from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores, bias_only, measure
+from tiltmeter.probes.counterfactual.measuring import (
+    CounterfactualSpec,
+    MaskedScores,
+    bias_only,
+    measure,
+)
 from tiltmeter.probes.counterfactual.shifts import comparison, flips
 from tiltmeter.probes.counterfactual.sources import Swap
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
@@ -86,7 +91,9 @@ def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes
     from tiltmeter.probes.counterfactual.sources.adversarial import AdversarialAttack, Attack
 
     some = few(pairs, 2)
-    asked = MaskedQuery(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
+    asked = CounterfactualSpec(
+        SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",)
+    )
     source = AdversarialAttack(Attack(steps=5, quantise=True), batch=8)
     found = measure(fuse, some, asked, source, noise=8 / 255)
     right = found.odds(0) > 0
@@ -100,7 +107,9 @@ def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes
 @pytest.mark.slow
 def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
     """Of 136 pictures read right the parallel one flips 52.9%; the log-odds move by 1.37."""
-    asked = MaskedQuery(SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",))
+    asked = CounterfactualSpec(
+        SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",)
+    )
     before, after = bias_only(fuse, pairs, asked, ParallelImages())
     assert (before > 0).sum() == 136
     assert ((before > 0) & (after < 0)).sum() / 136 == pytest.approx(0.529, abs=5e-4)
@@ -120,7 +129,7 @@ def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, MaskedQuery]:
+def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, CounterfactualSpec]:
     """All 200 pictures, attacked as the README says; minutes on a CPU.
 
     It does not say where its random start is. From `corners`, every pixel up or down by epsilon as
@@ -133,7 +142,7 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, Mask
     def corners(*given: Any) -> Any:
         return (uniform(*given) >= 0.5).float()
 
-    asked = MaskedQuery(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
+    asked = CounterfactualSpec(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
     settings = adversarial.Attack(loss="pair", random_start=True, sure=2.0, starts=1)
     source = adversarial.AdversarialAttack(settings, batch=8)
     with pytest.MonkeyPatch.context() as patch:
@@ -143,7 +152,9 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, Mask
 
 
 @pytest.mark.slow
-def test_attacked_photographs(measured: tuple[MaskedScores, MaskedScores, MaskedQuery]) -> None:
+def test_attacked_photographs(
+    measured: tuple[MaskedScores, MaskedScores, CounterfactualSpec],
+) -> None:
     attacked, parallel, _ = measured
     rate = {
         row["experiment"]: (row["value"], row["n"])
@@ -164,7 +175,7 @@ def test_attacked_photographs(measured: tuple[MaskedScores, MaskedScores, Masked
 
 @pytest.mark.slow
 def test_words_move_alike_without_shared_pictures(
-    measured: tuple[MaskedScores, MaskedScores, MaskedQuery], pairs: Scenes
+    measured: tuple[MaskedScores, MaskedScores, CounterfactualSpec], pairs: Scenes
 ) -> None:
     """README, "the {g} is a [MASK]": r .93, Spearman .94, noise .14, ceiling .87, slope 4.8."""
     attacked, parallel, asked = measured

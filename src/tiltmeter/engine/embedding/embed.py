@@ -19,7 +19,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.models import load_model
 from tiltmeter.results import content_hash
-from tiltmeter.store import EmbeddingSpace, Store, warn_of_damage
+from tiltmeter.store import Store, StoredEmbeddings, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
 SHOWN = 5  # unreadable images listed in messages and records
@@ -183,7 +183,7 @@ def embed(
     if space is None:
         vectors = np.stack([done.vectors[item] for item in items])
     else:
-        space = EmbeddingSpace(space.path)  # reread: other processes may have written to it
+        space = StoredEmbeddings(space.path)  # reread: other processes may have written to it
         # workers in other processes have verified what they read
         damaged = {} if remote else space.discard_damaged(items)
         if broken := done.written & set(damaged):
@@ -211,7 +211,7 @@ def embed(
 def _chunks(
     model: Any,
     images: ImageFiles | GeneratedImages,
-    space: EmbeddingSpace | None,
+    space: StoredEmbeddings | None,
     pace: LoaderConfig,
     workers: Workers,
     device: str,
@@ -242,7 +242,7 @@ def _collect(
     chunks: Iterator[Chunk],
     images: ImageFiles | GeneratedImages,
     ids: Sequence[str],
-    space: EmbeddingSpace | None,
+    space: StoredEmbeddings | None,
     remote: bool,
     strict: bool,
     progress: Progress | None,

@@ -28,8 +28,8 @@ from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding.jpeg import KeepsSize, can_decode
 from tiltmeter.engine.embedding.transfer import DeviceBatch, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.filesystems import is_url
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles, UnreadableImageError, decode
-from tiltmeter.io.places import is_url
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.types import Floats
 

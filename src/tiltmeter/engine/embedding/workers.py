@@ -19,7 +19,7 @@ from tiltmeter.engine.embedding.loader import Chunk, LoaderConfig, decoder_of, d
 from tiltmeter.engine.engines import Engine, FailedPart
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.store import EmbeddingSpace
+from tiltmeter.store import StoredEmbeddings
 
 #: Chunks per part, by device. A GPU needs less than a second for one: meanwhile files of the next
 #: are read, and embeddings of the last written.
@@ -38,8 +38,8 @@ class EmbeddingTask:
 
     def __call__(self) -> Callable[[Part], list[Chunk]]:
         """Load the model; embeddings in the store are not made again, unless damaged."""
-        model, space, pace = self.load(), EmbeddingSpace(self.space), self.pace
-        before = EmbeddingSpace(self.space)  # not written to, so that its tables are read once
+        model, space, pace = self.load(), StoredEmbeddings(self.space), self.pace
+        before = StoredEmbeddings(self.space)  # not written to, so that its tables are read once
         len(before)  # read them now, before there are threads
         if decoder_of(model, pace) == "nvjpeg":
             _try_decoding(device_of(model))
@@ -99,7 +99,7 @@ def embed_on(
     engine: Engine,
     load: Callable[[], Any],
     images: ImageFiles | GeneratedImages,
-    space: EmbeddingSpace,
+    space: StoredEmbeddings,
     pace: LoaderConfig,
     device: str,
 ) -> Iterator[Chunk]:

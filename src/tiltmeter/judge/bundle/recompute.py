@@ -27,7 +27,7 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.ranking.tabulate import RowLayout, means, tabulate
+from tiltmeter.probes.ranking.tabulate import AggregationLevels, means, tabulate
 from tiltmeter.results import combined
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg
@@ -123,7 +123,7 @@ def recomputed_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any,
     for (model, dataset, _), rows in by_attribute.items():
         prompts = [Prompt("", row["concept"], row["template"], row["category"] or "", row["role"],
                           row["pos"] or "") for row in rows]  # fmt: skip
-        layout = RowLayout.of(prompts)
+        layout = AggregationLevels.of(prompts)
         constants: dict[str, object] = {"model": model, "dataset": dataset}
         for estimate in _estimates(rows, convention):
             table = combined([tabulate(estimate, layout, rng=rng, constants=constants)])
@@ -135,7 +135,7 @@ def recomputed_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any,
 
 
 def _row_details(
-    estimate: MetricEstimate, layout: RowLayout
+    estimate: MetricEstimate, layout: AggregationLevels
 ) -> Iterator[tuple[int, Floats | None]]:
     """Level of each row of `tabulate`, and the values of the neutral words it is compared with."""
     columns = range(estimate.values.shape[1])

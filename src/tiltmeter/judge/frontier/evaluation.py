@@ -102,7 +102,7 @@ class BootstrapValues:
 
 
 @dataclass(frozen=True, eq=False)
-class CandidateEvaluator:
+class BiasEvaluator:
     """One split of the images with its groups, and the draws that all candidates share."""
 
     faces: Faces

@@ -28,9 +28,9 @@ from tiltmeter.debiasers.fitting import debias, make_debiaser
 from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.judge.frontier.evaluation import (
+    BiasEvaluator,
     BootstrapValues,
     CandidateEstimate,
-    CandidateEvaluator,
     CandidateRanking,
 )
 from tiltmeter.judge.frontier.inputs import (
@@ -170,9 +170,9 @@ def frontier(
             resampling.seed, tell,
         )  # fmt: skip
 
-    def judge(part: Faces, draws: Resampling) -> CandidateEvaluator:
+    def judge(part: Faces, draws: Resampling) -> BiasEvaluator:
         there = tuple(one for one in attributes if set(one.split("*")) <= set(part.groups))
-        return CandidateEvaluator(
+        return BiasEvaluator(
             part, there, said, convention, draws.permutations, draws.bootstraps, draws.seed
         )
 
@@ -285,9 +285,9 @@ class _Sweep:
     model: Any
     attribute: str
     fit: Faces
-    validation: CandidateEvaluator
-    test: CandidateEvaluator
-    others: list[CandidateEvaluator]
+    validation: BiasEvaluator
+    test: BiasEvaluator
+    others: list[BiasEvaluator]
     tasks: Sequence[UtilityTask]
     texts: Floats
     seed: int
@@ -370,7 +370,7 @@ class _Sweep:
         seen_ = {id(judge): _unit(made.images(judge.faces.vectors, judge.faces.images))
                  for judge in (self.validation, self.test, *self.others)}  # fmt: skip
 
-        def shown(judge: CandidateEvaluator) -> CandidateRanking:
+        def shown(judge: BiasEvaluator) -> CandidateRanking:
             by_score = CandidateRanking.by_score(texts, seen_[id(judge)])
             if made.reranker is None:
                 return by_score

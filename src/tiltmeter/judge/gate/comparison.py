@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tiltmeter.errors import ConventionError, InputError
 from tiltmeter.judge.gate.intervals import interval_tests
-from tiltmeter.judge.gate.run_scores import EmbeddingsUnavailableError, PairedRuns, pair
+from tiltmeter.judge.gate.run_embeddings import EmbeddingsUnavailableError, PairedRuns, pair
 from tiltmeter.judge.gate.untested import untested_reason
 from tiltmeter.judge.gate.utility import utility_tests
 from tiltmeter.metrics.convention import CHOICES, Convention, same_convention

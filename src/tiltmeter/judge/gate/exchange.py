@@ -18,7 +18,7 @@ import numpy as np
 
 from tiltmeter.engine.ranking.samples import samples_of
 from tiltmeter.judge.gate.paired_tests import Key, PairedTests
-from tiltmeter.judge.gate.run_scores import PairedRuns
+from tiltmeter.judge.gate.run_embeddings import PairedRuns
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares

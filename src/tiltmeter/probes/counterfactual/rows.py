@@ -20,7 +20,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
-    from tiltmeter.probes.counterfactual.measuring import MaskedQuery, MaskedScores
+    from tiltmeter.probes.counterfactual.measuring import CounterfactualSpec, MaskedScores
     from tiltmeter.stats.resampling import Resampling
 
 METHOD = "bootstrap over clusters of images"
@@ -95,7 +95,7 @@ def statistics_of(means: Means, side: str) -> dict[str, Any]:
 
 def bias_tables(
     scores: MaskedScores,
-    query: MaskedQuery,
+    query: CounterfactualSpec,
     biases: dict[str, Floats],
     reading: str,
     resampling: Resampling,
@@ -153,7 +153,7 @@ def bias_tables(
 
 
 def _lists(
-    kind: str, by_template: Means, query: MaskedQuery, constants: dict[str, Any]
+    kind: str, by_template: Means, query: CounterfactualSpec, constants: dict[str, Any]
 ) -> list[pa.Table]:
     """The paper's Table 2: mean absolute value over the words of a list, by template and over all.
 
@@ -196,7 +196,9 @@ def _mean(values: Floats) -> Floats:
     return np.asarray(defined.mean(np.moveaxis(values, -1, 0)))
 
 
-def _spread(kind: str, values: Floats, query: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
+def _spread(
+    kind: str, values: Floats, query: CounterfactualSpec, constants: dict[str, Any]
+) -> pa.Table:
     """Standard deviation over the instances of a target (the paper's Figure 2)."""
     by_instance = _mean(np.moveaxis(values, 1, -1))  # mean over templates: instances x targets
     n = (~np.isnan(by_instance)).sum(axis=0)
@@ -213,7 +215,7 @@ def _spread(kind: str, values: Floats, query: MaskedQuery, constants: dict[str, 
 
 
 def _agreement(
-    kind: str, mean_bias: Floats, query: MaskedQuery, constants: dict[str, Any]
+    kind: str, mean_bias: Floats, query: CounterfactualSpec, constants: dict[str, Any]
 ) -> pa.Table:
     """Share of targets with a human label whose bias has the same sign."""
     from scipy.stats import binomtest
@@ -240,7 +242,9 @@ def _agreement(
     )
 
 
-def _quadrants(v: Floats, lang: Floats, query: MaskedQuery, constants: dict[str, Any]) -> pa.Table:
+def _quadrants(
+    v: Floats, lang: Floats, query: CounterfactualSpec, constants: dict[str, Any]
+) -> pa.Table:
     """Number of targets by sign of the image's and the word's bias (the paper's Figure 7)."""
     first, second = query.swap.words
     sides = [(a, b) for a in (1, -1) for b in (1, -1)]
@@ -266,8 +270,8 @@ def _quadrants(v: Floats, lang: Floats, query: MaskedQuery, constants: dict[str,
 
 
 def instances(
-    scores: MaskedScores, data: Faces, query: MaskedQuery, biases: dict[str, Floats], reading: str,
-    constants: dict[str, Any],
+    scores: MaskedScores, data: Faces, query: CounterfactualSpec, biases: dict[str, Floats],
+    reading: str, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """bias_VL, bias_V and bias_L of every image and target, means over templates."""
     groups = [

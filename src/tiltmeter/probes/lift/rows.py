@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.lift import lift_error, lift_of_group_scores
+from tiltmeter.metrics.lift import lift_of_group_scores, lift_standard_error
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.lift_verdict import (
@@ -47,7 +47,7 @@ def class_rows(
     count = len(words.words)
     neutral = np.asarray(lift_of_group_scores(moments.mean[count:], moments.mean[count:]))
     value = np.asarray(lift_of_group_scores(moments.mean[:count], moments.mean[count:]))
-    errors = np.asarray(lift_error(moments))
+    errors = np.asarray(lift_standard_error(moments))
     images = np.asarray(moments.count).astype(int)
     verdicts = word_verdicts(value, errors[:count], neutral, images)
     same = {**constants, "metric": "lift", "attribute": attribute, "experiment": words.pos}

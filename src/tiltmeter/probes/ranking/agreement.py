@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman
-from tiltmeter.probes.ranking.tabulate import RowLayout, means
+from tiltmeter.probes.ranking.tabulate import AggregationLevels, means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.estimate import MetricEstimate
@@ -18,7 +18,7 @@ DRAWS = 200  # bootstrap resamples of words, for the interval
 
 def agreement(
     estimate: MetricEstimate,
-    layout: RowLayout,
+    layout: AggregationLevels,
     truth: Floats | None,
     *,
     rng: np.random.Generator,

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.ranking.in_memory import InMemoryRanking
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
-from tiltmeter.engine.ranking.parts import PartsRanking
+from tiltmeter.engine.ranking.partitioned import PartitionedRanking
 from tiltmeter.engine.ranking.reranked import reordering_of, with_rerank_note
 from tiltmeter.engine.ranking.samples import checked
-from tiltmeter.engine.ranking.whole import WholeRanking
 from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
@@ -34,7 +34,7 @@ from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.probes.ranking.rows import constants_of, estimate_rows, instances, words_first
 from tiltmeter.probes.ranking.stored import counts_table, kept_faces, kept_texts
-from tiltmeter.probes.ranking.tabulate import RowLayout
+from tiltmeter.probes.ranking.tabulate import AggregationLevels
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
@@ -55,13 +55,13 @@ class RankingBackend:
 
     def start(self, job: RankingJob, rng: np.random.Generator) -> Ranking:
         if self.engine.name == "local":
-            return WholeRanking(job, rng, self.device, self.progress)
+            return InMemoryRanking(job, rng, self.device, self.progress)
         if self.device != "cpu":
             raise InputError(
                 f"--option ranking.device={self.device} needs --engine local: the other engines "
                 "rank on the CPU"
             )
-        return PartsRanking(job, rng, self.engine, self.progress)
+        return PartitionedRanking(job, rng, self.engine, self.progress)
 
     def record(self, ranked: Ranking, images: int) -> dict[str, Any]:
         """Number of images ranked by parts, and the parts that could not be read."""
@@ -136,7 +136,7 @@ def ranking(
     )
     ranked = where.start(job, rng)
     constants = constants_of(model, faces, convention, resampling.seed)
-    layout = RowLayout.of(prompts)
+    layout = AggregationLevels.of(prompts)
     # the planted truth holds for the model's own order only
     planted = faces.truth if reorder is None else None
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.agreement import agreement
-from tiltmeter.probes.ranking.tabulate import RowLayout, tabulate
+from tiltmeter.probes.ranking.tabulate import AggregationLevels, tabulate
 from tiltmeter.probes.ranking.wording import wording
 from tiltmeter.results import INSTANCES
 from tiltmeter.stats.estimate import MetricEstimate
@@ -49,7 +49,7 @@ def constants_of(
 
 def estimate_rows(
     estimate: MetricEstimate,
-    layout: RowLayout,
+    layout: AggregationLevels,
     prompts: Sequence[Prompt],
     planted: Planted | None,
     *,

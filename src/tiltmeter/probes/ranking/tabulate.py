@@ -147,7 +147,7 @@ def _even(unit: RowUnit) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class RowLayout:
+class AggregationLevels:
     """The rows for a list of prompts: levels over words, and the neutral words to compare with."""
 
     levels: list[Level]
@@ -158,7 +158,7 @@ class RowLayout:
     grids: dict[Kind, Ints]
 
     @classmethod
-    def of(cls, prompts: Sequence[Prompt]) -> RowLayout:
+    def of(cls, prompts: Sequence[Prompt]) -> AggregationLevels:
         words = concepts(prompts)
         # single prompts get rows only where a concept has several
         single = [
@@ -196,7 +196,7 @@ class RowLayout:
 
 def tabulate(
     estimate: MetricEstimate,
-    layout: RowLayout,
+    layout: AggregationLevels,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],

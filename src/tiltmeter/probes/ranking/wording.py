@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.probes.ranking.tabulate import RowLayout
+from tiltmeter.probes.ranking.tabulate import AggregationLevels
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.draws import BootstrapDraws
@@ -26,7 +26,7 @@ DRAWS = 200  # bootstrap resamples of words, for intervals
 
 def wording(
     estimate: MetricEstimate,
-    layout: RowLayout,
+    layout: AggregationLevels,
     *,
     rng: np.random.Generator,
     constants: dict[str, object],

@@ -13,7 +13,7 @@ from tiltmeter.probes.stereotype.caption_choice import KINDS
 from tiltmeter.results import Run
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import benjamini_hochberg
-from tiltmeter.stats.paired import DiscordantPairs, mcnemar
+from tiltmeter.stats.paired import McNemarResult, mcnemar
 
 AGAINST, STEREOTYPE = KINDS[1], KINDS[0]
 
@@ -98,7 +98,7 @@ class ModelComparison(NamedTuple):
     category: str | None  # None: all
     n: int
     tied: int  # left out: one of the two models tied
-    test: DiscordantPairs  # of picking the stereotype; difference: second - first
+    test: McNemarResult  # of picking the stereotype; difference: second - first
     p_bh: float
 
 

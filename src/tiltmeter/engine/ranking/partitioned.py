@@ -17,6 +17,7 @@ import numpy as np
 
 from tiltmeter.engine.engines import Engine, FailedPart
 from tiltmeter.engine.ranking.estimates import MetricTask, PromptBlocks, estimates
+from tiltmeter.engine.ranking.in_memory import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.moments import (
     boot_draws,
@@ -28,7 +29,6 @@ from tiltmeter.engine.ranking.moments import (
 from tiltmeter.engine.ranking.reranked import RankingOrder, add_reranked
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.engine.ranking.top_items import TopImages, relabelled, top_size
-from tiltmeter.engine.ranking.whole import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.vectors import SelectedVectors, VectorPart, parts_of, sample
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.digest import IMAGES, Digest, RerankPools, digest_blocks, intersect_groups
@@ -116,7 +116,7 @@ class ImagePass:
         return cls(job, work, cells, kinds, rows, vectors)
 
 
-class PartsRanking:
+class PartitionedRanking:
     """A ranking job by parts."""
 
     def __init__(

@@ -18,7 +18,7 @@ from tiltmeter.metrics.arrays import matrix, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import LABEL, MOST_KEPT, PROMPT
 from tiltmeter.results import Run
-from tiltmeter.store import EmbeddingSpace
+from tiltmeter.store import StoredEmbeddings
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 
@@ -27,7 +27,7 @@ class EmbeddingsUnavailableError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class RunScores:
+class RunEmbeddings:
     """Embeddings of the texts and images of one run."""
 
     prompts: list[Prompt]
@@ -37,7 +37,7 @@ class RunScores:
     images: Floats
 
 
-def load_scores(run: Run, *, store: str | Path | None = None) -> RunScores:
+def load_run_embeddings(run: Run, *, store: str | Path | None = None) -> RunEmbeddings:
     """Embeddings of the texts and images that a run ranked.
 
     Parameters
@@ -49,7 +49,7 @@ def load_scores(run: Run, *, store: str | Path | None = None) -> RunScores:
 
     Returns
     -------
-    RunScores
+    RunEmbeddings
 
     Raises
     ------
@@ -83,7 +83,9 @@ def load_scores(run: Run, *, store: str | Path | None = None) -> RunScores:
         for name in faces.column_names
         if name.startswith(LABEL)
     }
-    return RunScores(prompts, _array(text_table["vector"]), faces["id"].to_pylist(), labels, images)
+    return RunEmbeddings(
+        prompts, _array(text_table["vector"]), faces["id"].to_pylist(), labels, images
+    )
 
 
 def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
@@ -91,7 +93,7 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
     root = Path(store or run.meta.get("environment", {}).get("store", ""))
     path = root / str(recorded.get("space", "?"))
     try:
-        return EmbeddingSpace(path).vectors(items)
+        return StoredEmbeddings(path).vectors(items)
     except DamagedError:
         raise  # its message says how to repair the store
     except (InputError, OSError) as error:
@@ -134,7 +136,7 @@ def pair(
     runs = []
     for name, run in (("before", before), ("after", after)):
         try:
-            runs.append(load_scores(run, store=store))
+            runs.append(load_run_embeddings(run, store=store))
         except EmbeddingsUnavailableError as error:
             raise EmbeddingsUnavailableError(f"the run {name}: {error}") from None
     first, second = runs

@@ -23,7 +23,7 @@ from tiltmeter.corpus import audit_captions
 from tiltmeter.engine.embedding.embed import embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError
-from tiltmeter.io import places as sources
+from tiltmeter.io import filesystems as sources
 from tiltmeter.store import Store
 
 

@@ -118,7 +118,7 @@ class _Block(NamedTuple):
     convention: Convention
 
 
-class WholeRanking:
+class InMemoryRanking:
     """A ranking job in one piece."""
 
     def __init__(
