@@ -25,7 +25,7 @@ from tiltmeter.sharing.card import card
 FEW = {"permutations": 20, "bootstraps": 20, "k": [20]}
 DRAWS = ["--permutations", "20", "--bootstraps", "20", "--k", "20"]
 TWO = ["--probe", "ranking", "--probe", "eat", *DRAWS]
-WHY = "the model does not know all words"
+WHY = "needs words that the model does not know"
 #: A probe with a bug, and the command line that knows it.
 BROKEN = """
 import sys

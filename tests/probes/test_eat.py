@@ -233,7 +233,7 @@ def test_words_that_a_model_does_not_know() -> None:
     with pytest.raises(CannotRunError, match="unknown word of the testbed's closed vocabulary"):
         tm.audit("testbed:dual", probes=["eat"])
     run = tm.audit("testbed:dual", "testbed:?images=140", k=[10], permutations=9, bootstraps=0)
-    assert run.meta["not_run"]["eat"].startswith("the model does not know all words")
+    assert run.meta["not_run"]["eat"].startswith("needs words that the model does not know")
     assert "harms" not in run.meta["not_run"]
 
 
@@ -268,7 +268,7 @@ def test_pictures_of_a_trained_model(tmp_path: Path) -> None:
     # its closed vocabulary lacks the words: said, not hidden
     [across] = run.where(experiment="iEAT image-text, caliskan")
     assert across["value"] is None
-    assert "the model does not know all words" in across["note"]
+    assert "needs words that the model does not know" in across["note"]
 
 
 def test_across_the_towers_the_planted_order_is_recovered() -> None:

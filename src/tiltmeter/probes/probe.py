@@ -218,4 +218,4 @@ def check_vocabulary() -> Iterator[None]:
         yield
     except UnknownNameError as error:
         unknown_word = str(error).partition(";")[0]
-        raise CannotRunError(f"the model does not know all words: {unknown_word}") from error
+        raise CannotRunError(f"needs words that the model does not know: {unknown_word}") from error
