@@ -145,4 +145,6 @@ def test_the_command(tmp_path: Path) -> None:
     done = tiltmeter("audit", "testbed:dual", "--probe", "lift", "--bootstraps", "20",
                      "--option", "lift.splits=10", "--out", "run", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "lift" in (tmp_path / "run/report.html").read_text()
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "shape (concept): clear; " in done.stdout
+    assert "Words with the largest lift" in (tmp_path / "run/report.html").read_text()

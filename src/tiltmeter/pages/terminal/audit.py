@@ -87,7 +87,7 @@ def saved(place: Path) -> None:
 def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
     if faces := meta["data"].get("faces"):
         made = meta["prompts"]
-        prompts = f", {made['words']:,} prompts, {made['placebos']:,} with neutral words"
+        prompts = f", {made['words']:,} prompts, {made['placebos']:,} of neutral words"
         yield Paragraph(
             f"{meta['model']['name']} on {faces['name']}: {faces['images']:,} images"
             f"{prompts if made['words'] else ''}; convention {meta['convention']['name']}",

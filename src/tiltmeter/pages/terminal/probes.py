@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -28,6 +29,8 @@ def parts(run: Run) -> Iterator[Part]:
         yield table("utility", useful, col.METRIC, ("experiment", "direction"), ("dataset", "data"),
                     col.VALUE, col.INTERVAL, replace(NULL_MEAN, head="by chance"),
                     col.N)  # fmt: skip
+    for attribute, mine in by(run.where(probe="lift"), "attribute").items():
+        yield from lifts(attribute, mine)
     for attribute, mine in by(run.where(probe="harms"), "attribute").items():
         yield harms(attribute, mine)
     if tests := [row for row in rows if row["metric"] == "weat" and row["probe"] != "ranking"]:
@@ -40,6 +43,25 @@ def parts(run: Run) -> Iterator[Part]:
     yield from propagated(run.where(probe="propagation"))
     yield from masked_words(run.where(probe="counterfactual"))
     yield from strengths(run.where(probe="strength"))
+
+
+def lifts(attribute: str, rows: list[Row]) -> Iterator[Part]:
+    """The words with the largest lift, and the verdict of the attribute."""
+    judged = [row for row in rows if row["concept"] and row["verdict"]]
+    strongest = sorted(judged, key=lambda row: -abs(row["value"]))[:STRONGEST]
+    lines = [{**row, "ratio": f"{math.exp(row['value']):.2f}x"} for row in strongest]
+    yield table(f"{attribute}: how high words score with a group, against the others", lines,
+                ("concept", "word"), "group", Column("ratio", "ratio"),
+                Column("lift", "value", "signed", 2), TWO,
+                replace(col.NULL, head="neutral words", digits=2),
+                "verdict")  # fmt: skip
+    for row in rows:
+        if row["metric"] == "lift_size":
+            own = [word["verdict"] for word in judged if word["experiment"] == row["experiment"]]
+            yield (
+                f"{attribute} ({row['experiment']}): {row['verdict']}; {own.count('associated')} "
+                f"of {len(own)} words are associated; size {math.exp(row['value']):.2f}x"
+            )
 
 
 def harms(attribute: str, rows: list[Row]) -> Part:
