@@ -50,7 +50,10 @@ def captions(
     force: common.Force = False,
     as_json: common.Json = False,
 ) -> None:
-    """Audit the captions of training data: words by group."""
+    """Audit the captions of training data: words by group.
+
+    Groups are found by words in the caption, such as she or man.
+    """
     from tiltmeter.corpus import audit_captions
     from tiltmeter.engine.named import engine_of
     from tiltmeter.pages import terminal

@@ -203,7 +203,7 @@ class Oracle:
         noise: float = 1.0,
         scale: float | None = None,
         groups: Ints | None = None,
-    ) -> PerfectModelEmbeddings:
+    ) -> PlantedEmbeddings:
         """Unit vectors whose cosines are affine in PMI plus noise, without any training.
 
         cos(text c, image i) = constant + `scale` (PMI[c, group of i] + `noise` N(0, 1)), nearly:
@@ -227,7 +227,7 @@ class Oracle:
 
         Returns
         -------
-        PerfectModelEmbeddings
+        PlantedEmbeddings
             Of all concepts and of the images.
 
         Raises
@@ -271,12 +271,12 @@ class Oracle:
             [np.sqrt(rest)[:, None], on_groups, on_own[:, None] * _directions(len(pmi), free, rng)],
             axis=1,
         )
-        return PerfectModelEmbeddings(t.astype(np.float32), x.astype(np.float32), groups)
+        return PlantedEmbeddings(t.astype(np.float32), x.astype(np.float32), groups)
 
 
 @dataclass(frozen=True, eq=False)
-class PerfectModelEmbeddings:
-    """Embeddings of all concepts and of images, and the group of each image."""
+class PlantedEmbeddings:
+    """Embeddings whose cosines follow the planted associations, and the group of each image."""
 
     texts: Floats  # concepts x dimensions
     images: Floats

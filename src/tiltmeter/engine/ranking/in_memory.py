@@ -119,7 +119,7 @@ class _Block(NamedTuple):
 
 
 class InMemoryRanking:
-    """A ranking job in one piece."""
+    """Computes a ranking job with all images in memory."""
 
     def __init__(
         self, job: RankingJob, rng: np.random.Generator, device: str, progress: Progress

@@ -103,7 +103,7 @@ class BootstrapValues:
 
 @dataclass(frozen=True, eq=False)
 class BiasEvaluator:
-    """One split of the images with its groups, and the draws that all candidates share."""
+    """Measures the bias of candidates on one split of the images, with draws that all share."""
 
     faces: Faces
     attributes: tuple[str, ...]

@@ -11,8 +11,8 @@ from tiltmeter.results import Run
 LEAD = (
     "Lift is a difference of logits, in nats: +0.69 means that the model scores a word 2.0x as "
     "high with a group as with the others, compared with neutral words. A word is associated if "
-    "its lift is beyond that of neutral words and surely above 1.25x. Intervals cover the sample "
-    "of images."
+    "its lift is beyond that of neutral words and significantly above 1.25x. Intervals cover the "
+    "sample of images."
 )
 SHOWN = 12  # words of a plot
 
