@@ -290,7 +290,7 @@ def killed(root: Path, times: int, rng: random.Random) -> int:
 
 def check_killed(root: Path, times: int) -> None:
     faces = album(root / "album", 320)
-    assert killed(root, times, random.Random(0)) >= times // 2
+    assert killed(root, times, random.Random(0)) >= min(times // 2, 5)
     kept = Store(root / "killed").spaces()[0]
     assert list(kept.problems()) == []
     items = [faces.images.hash(at) for at in range(320)]

@@ -324,7 +324,7 @@ def test_the_testbed_has_its_own_people() -> None:
 
 def test_words_that_a_model_does_not_know(embeddings: Path) -> None:
     run = tm.audit(f"embeddings:{embeddings}", k=[20], permutations=9, bootstraps=0)
-    assert "not know all words: unknown text" in run.meta["not_run"]["harms"]
+    assert "needs words that the model does not know: unknown text" in run.meta["not_run"]["harms"]
     with pytest.raises(CannotRunError, match="does not know"):
         tm.audit(f"embeddings:{embeddings}", probes=["harms"])
 

@@ -234,7 +234,7 @@ def test_through_an_audit(embeddings: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("\n".join(f"x{at}" for at in range(200)))
     options = {"strength": {"words": str(path), "count": "150"}}
-    with pytest.raises(CannotRunError, match="not know all words"):
+    with pytest.raises(CannotRunError, match="needs words that the model does not know"):
         tm.audit(f"embeddings:{embeddings}", probes=["strength"], k=[20], options=options)
     run = tm.audit(Hashed(), pictures(), words="berg", templates=["a {} person"], k=[20],
                    probes=["strength"], options=options, attributes=["colour"])  # fmt: skip

@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.digest import intersect_groups
-from tiltmeter.metrics.lift import lift
+from tiltmeter.metrics.lift import lift_of_group_scores
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.lift.rows import WordClass, class_rows
@@ -33,7 +33,7 @@ from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.lift_verdict import RULE, bias_size, enough_images
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.visible_splits import visible_splits
-from tiltmeter.types import Faces, Floats, Groups, Progress, Prompt, TextEncoder, planted_world
+from tiltmeter.types import Faces, Floats, Progress, Prompt, TextEncoder, planted_world
 
 #: Images that random splits are made of: an evenly spaced sample of all.
 SPLIT_IMAGES = 4096
@@ -172,12 +172,15 @@ def split_sizes(
     words: WordClass, images: Floats, cells: Any, groups: int, splits: int, rng: np.random.Generator
 ) -> Floats:
     """Size of the bias by random visible splits of some images."""
-    scores = words.texts @ images.T
-    own, neutral = scores[: len(words.words)], scores[len(words.words) :]
     found = []
     for codes in visible_splits(images, cells, groups, splits, rng):
-        by = Groups(codes, tuple(map(str, range(groups))), "split")
-        found.append(bias_size(lift(own, by, neutral=neutral), lift(neutral, by, neutral=neutral)))
+        members = np.eye(groups)[codes]
+        # a mean of scores is the score of the mean image
+        scores = words.texts @ (members.T @ images / members.sum(axis=0)[:, None]).T
+        own, neutral = scores[: len(words.words)], scores[len(words.words) :]
+        found.append(
+            bias_size(lift_of_group_scores(own, neutral), lift_of_group_scores(neutral, neutral))
+        )
     return np.array(found)
 
 
