@@ -10,6 +10,7 @@ import pytest
 import tiltmeter as tm
 from tests.command_line import tiltmeter
 from tiltmeter.errors import TiltmeterError
+from tiltmeter.pages import terminal
 from tiltmeter.probes.lift.probe import lift_prompts, word_classes
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
@@ -137,11 +138,13 @@ def test_a_scale_that_is_none(scale: float | None, message: str) -> None:
         tm.audit(Odd(), "testbed:?images=140", probes=["lift"])
 
 
-def test_few_images_of_a_group() -> None:
+def test_few_images_of_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     run = tm.audit("testbed:dual", "testbed:?images=70", probes=["lift"], **FEW)
     (row,) = run.where(metric="lift", attribute="hue")
     assert row["value"] is None
     assert "fewer than 20 images" in row["note"]
+    terminal.run(run)
+    assert "hue: no word can be judged: fewer than 20 images" in capsys.readouterr().out
     assert run.where(metric="lift_size", attribute="shape")
 
 

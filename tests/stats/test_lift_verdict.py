@@ -214,5 +214,7 @@ def test_splits_do_not_follow_the_annotated_cells() -> None:
     chance = [np.linalg.norm(embeddings[order[:600]].mean(0) - embeddings[order[600:]].mean(0))
               for order in (rng.permutation(1200) for _ in range(50))]  # fmt: skip
     assert np.linalg.norm(sides) > max(chance)
+    with pytest.raises(InputError, match="0 or more; got -3"):
+        visible_splits(embeddings, cells, 2, -3, rng)
     with pytest.raises(InputError, match="a cell for each embedding"):
         visible_splits(embeddings, cells[:5], 2, 1, rng)

@@ -51,6 +51,8 @@ def visible_splits(
             f"{len(embeddings)} embeddings, {len(cells)} cells and {groups} groups: give a cell "
             "for each embedding, and at least 2 groups"
         )
+    if splits < 0:
+        raise InputError(f"the number of splits must be 0 or more; got {splits}")
     _, cells = np.unique(cells, return_inverse=True)
     counts = np.bincount(cells)
     means = np.stack([np.bincount(cells, column) for column in embeddings.T], axis=1)

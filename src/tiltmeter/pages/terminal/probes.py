@@ -48,6 +48,10 @@ def parts(run: Run) -> Iterator[Part]:
 def lifts(attribute: str, rows: list[Row]) -> Iterator[Part]:
     """The words with the largest lift, and the verdict of the attribute."""
     judged = [row for row in rows if row["concept"] and row["verdict"]]
+    if not judged:
+        reasons = dict.fromkeys(row["note"] for row in rows if row["note"])
+        yield f"\n{attribute}: no word can be judged: {'; '.join(reasons)}"
+        return
     strongest = sorted(judged, key=lambda row: -abs(row["value"]))[:STRONGEST]
     lines = [{**row, "ratio": f"{math.exp(row['value']):.2f}x"} for row in strongest]
     yield table(f"{attribute}: how high words score with a group, against the others", lines,
