@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.lift import (
+from tiltmeter.metrics.group_lift import (
     LogMeanExp,
     centred,
     lift,

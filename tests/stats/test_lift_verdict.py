@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import t as student
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.lift import centred, lift, lift_standard_error
+from tiltmeter.metrics.group_lift import centred, lift, lift_standard_error
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.stats.lift_verdict import (
     ASSOCIATED,

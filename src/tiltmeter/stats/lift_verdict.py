@@ -3,7 +3,7 @@
 A word is associated with a group where its lift is beyond that of neutral words (it could not be
 one of them) and beyond the smallest effect of interest (the sample of images cannot explain it).
 Arrays hold only groups with enough images (`enough_images`); lift and its error are those of
-`tiltmeter.metrics.lift`, computed without the groups that are left out.
+`tiltmeter.metrics.group_lift`, computed without the groups that are left out.
 """
 
 from __future__ import annotations

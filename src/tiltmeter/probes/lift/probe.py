@@ -2,7 +2,7 @@
 
 Scores are logits, so a gap between groups is a log ratio, in one unit for every model. Words are
 judged by neutral words of the same class in the same templates: nouns by neutral words about
-people, adjectives by neutral adjectives. Definition: `tiltmeter.metrics.lift`; verdicts:
+people, adjectives by neutral adjectives. Definition: `tiltmeter.metrics.group_lift`; verdicts:
 `tiltmeter.stats.lift_verdict`.
 """
 
@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.digest import intersect_groups
-from tiltmeter.metrics.lift import lift_of_group_scores
+from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.lift.rows import WordClass, class_rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.lift import lift_of_group_scores, lift_standard_error
+from tiltmeter.metrics.group_lift import lift_of_group_scores, lift_standard_error
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.lift_verdict import (
