@@ -28,6 +28,7 @@ from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.lift.rows import WordClass, class_rows
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
+from tiltmeter.probes.ranking.stored import kept_faces, vector_column
 from tiltmeter.probes.texts import PLACEBOS
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.lift_verdict import RULE, bias_size, enough_images
@@ -37,6 +38,7 @@ from tiltmeter.types import Faces, Floats, Progress, Prompt, TextEncoder, plante
 
 #: Images that random splits are made of: an evenly spaced sample of all.
 SPLIT_IMAGES = 4096
+TEXTS = "lift_texts"  # the table of a run with the texts that were scored
 PEOPLE = "neutral-people"  # the list that nouns are judged by
 
 
@@ -52,7 +54,7 @@ def lift_table(
     splits: int = 200,
     resampling: Resampling = Resampling(),  # noqa: B008
     progress: Progress = lambda what, share: None,
-) -> pa.Table:
+) -> ProbeResult:
     """Lift of every word, with verdicts of words, categories, classes and attributes.
 
     Parameters
@@ -80,8 +82,8 @@ def lift_table(
 
     Returns
     -------
-    pyarrow.Table
-        Rows of RESULTS.
+    ProbeResult
+        Rows of RESULTS, and the texts that were scored.
 
     Raises
     ------
@@ -139,7 +141,21 @@ def lift_table(
                     {**constants, "note": _notes(note, few)}, resampling.bootstraps, rng,
                 )
             )  # fmt: skip
-    return combined(tables)
+    return ProbeResult(combined(tables), rows(0, INSTANCES), {TEXTS: kept_texts(classes, scale)})
+
+
+def kept_texts(classes: Sequence[WordClass], scale: float) -> pa.Table:
+    """Texts of all words and neutral words, from which `compare` scores images again."""
+    words = [
+        (one.pos, role, *word)
+        for one in classes
+        for role, listed in (("word", one.words), ("placebo", one.neutral))
+        for word in listed
+    ]
+    names = ("pos", "role", "concept", "category")
+    columns: dict[str, Any] = dict(zip(names, zip(*words, strict=True), strict=True))
+    vectors = vector_column(np.concatenate([one.texts for one in classes]))
+    return pa.table({**columns, "scale": [float(scale)] * len(words), "vector": vectors})
 
 
 def word_classes(model: TextEncoder, prompts: Sequence[Prompt], scale: float) -> list[WordClass]:
@@ -210,7 +226,7 @@ def _notes(note: str | None, few: Sequence[str]) -> str | None:
 
 def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
     ranked = context.embedded(data["faces"])
-    table = lift_table(
+    result = lift_table(
         model,
         ranked.faces,
         prompts=lift_prompts(context.prompts(), model),
@@ -222,7 +238,9 @@ def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> 
         resampling=context.resampling,
         progress=context.progress,
     )
-    return ProbeResult(table, rows(0, INSTANCES))
+    if not context.keep_vectors:
+        return result._replace(kept={})
+    return result._replace(kept={**result.kept, "faces": kept_faces(ranked)})
 
 
 PROBE = Probe(
