@@ -27,7 +27,13 @@ from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.lift.rows import WordClass, class_rows
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
+from tiltmeter.probes.probe import (
+    AuditContext,
+    CannotRunError,
+    Probe,
+    ProbeResult,
+    check_vocabulary,
+)
 from tiltmeter.probes.ranking.stored import kept_faces, vector_column
 from tiltmeter.probes.texts import PLACEBOS
 from tiltmeter.results import INSTANCES, combined, rows
@@ -96,11 +102,12 @@ def lift_table(
             "needs a model that states its logit_scale: without it scores have no unit"
         )
     if not (np.isfinite(scale) and scale > 0):
-        raise InputError(f"logit_scale must be a positive number; the model states {scale}")
+        raise CannotRunError(f"logit_scale must be a positive number; the model states {scale}")
     groups = {name: faces.attribute(name) for name in attributes}
     cells, kinds = intersect_groups(list(groups.values()))
     embeddings = images or InMemoryVectors(image_embeddings(model, faces))
-    classes = word_classes(model, prompts, float(scale))
+    with check_vocabulary():
+        classes = word_classes(model, prompts, float(scale))
     if not classes:
         raise CannotRunError("needs neutral words of the same part of speech as its words")
     texts = np.concatenate([one.texts for one in classes])
@@ -119,6 +126,11 @@ def lift_table(
     world = planted_world(faces)
     note = f"{len(failed)} unreadable parts are left out" if failed else None
     tables, start = [], 0
+
+    def not_judged(pos: str, attribute: str, reason: str) -> pa.Table:
+        return rows(1, **constants, metric="lift", experiment=pos, attribute=attribute,
+                    value=np.nan, note=reason)  # fmt: skip
+
     for words in classes:
         own = slice(start, start := start + len(words.texts))
         part = Moments(moments.count, moments.mean[own], moments.m2[own])
@@ -128,19 +140,29 @@ def lift_table(
             few = [group for code, group in enumerate(by.names) if code not in enough]
             if len(enough) < 2:
                 reason = f"fewer than {RULE.group_images} images in all groups but one"
-                tables.append(rows(1, **constants, metric="lift", attribute=name, value=np.nan,
-                                   note=reason))  # fmt: skip
+                tables.append(not_judged(words.pos, name, reason))
                 continue
             judged = Moments(
                 regrouped.count[enough], regrouped.mean[:, enough], regrouped.m2[:, enough]
             )
             by_chance = split_sizes(words, some, cells[at], len(enough), splits, rng)
-            tables.append(
-                class_rows(
+            try:
+                found = class_rows(
                     words, judged, [by.names[code] for code in enough], name, by_chance, world,
                     {**constants, "note": _notes(note, few)}, resampling.bootstraps, rng,
-                )
-            )  # fmt: skip
+                )  # fmt: skip
+            except InputError as error:  # scores that do not differ
+                found = not_judged(words.pos, name, str(error))
+            tables.append(found)
+    lacking = {} if planted_world(model) else dict.fromkeys(
+        prompt.pos or "no part of speech" for prompt in prompts if prompt.role == "word"
+    )  # fmt: skip
+    tables += [
+        not_judged(pos, name, "no neutral words of this part of speech in these templates")
+        for pos in lacking
+        if pos not in {words.pos for words in classes}
+        for name in groups
+    ]
     return ProbeResult(combined(tables), rows(0, INSTANCES), {TEXTS: kept_texts(classes, scale)})
 
 
@@ -248,6 +270,5 @@ PROBE = Probe(
     _run,
     needs=("faces",),
     options={"splits": 200},
-    invited_by=(),
     by_parts=True,
 )
