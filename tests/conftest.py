@@ -7,6 +7,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+# One thread per process, set before NumPy and torch are loaded: `make test` has a worker for every
+# core, and the threads of several workers spend half their time waiting for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -15,6 +19,13 @@ settings.register_profile("tiltmeter", deadline=None, max_examples=150, derandom
 settings.load_profile("tiltmeter")
 
 ROOT = Path(__file__).parent.parent
+
+
+def pytest_configure() -> None:
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        from tiltmeter.metrics.numpy_kernels import use_cores
+
+        use_cores(1)
 
 
 def write_csv(path: Path, rows: list[dict[str, object]]) -> None:
