@@ -27,6 +27,7 @@ from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.lift.rows import WordClass, class_rows
+from tiltmeter.probes.lift.visibility import visibility_rows
 from tiltmeter.probes.probe import (
     AuditContext,
     CannotRunError,
@@ -163,6 +164,8 @@ def lift_table(
         if pos not in {words.pos for words in classes}
         for name in groups
     ]
+    sampled = {name: by[at] for name, by in groups.items()}
+    tables.append(visibility_rows(model, some, sampled, float(scale), constants))
     return ProbeResult(combined(tables), rows(0, INSTANCES), {TEXTS: kept_texts(classes, scale)})
 
 

@@ -1,0 +1,76 @@
+"""How well the model sees each group in the images: its evidence is texts that name the groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tiltmeter.errors import UnknownNameError
+from tiltmeter.metrics.arrays import to_numpy, unit
+from tiltmeter.results import combined, rows
+from tiltmeter.stats.lift_verdict import enough_images
+from tiltmeter.stats.visibility import visibility
+from tiltmeter.stimuli import fill, load
+from tiltmeter.types import Floats, Groups, TextEncoder, planted_world
+
+TEMPLATE = "a photo of a {}"
+_GENDER = {"m": "male", "man": "male", "men": "male", "f": "female", "woman": "female",
+           "women": "female"}  # fmt: skip
+
+
+def group_texts(attribute: str, group: str, *, planted: bool = False) -> list[str]:
+    """Texts that name a group.
+
+    >>> group_texts("gender", "Female"), group_texts("race", "Latino_Hispanic")
+    (['a photo of a woman'], ['a photo of a Latino person'])
+    >>> group_texts("hue", "red", planted=True)
+    ['a photo of a red ball', 'a photo of a red block']
+    """
+    if planted:
+        from tiltmeter.testbed.language import PHRASES
+        from tiltmeter.testbed.oracle import ATTRIBUTES, membership
+
+        own = membership(attribute)[:, ATTRIBUTES[attribute].index(group)]
+        names = [phrase for phrase, is_own in zip(PHRASES, own, strict=True) if is_own]
+    else:
+        known = load("group-nouns").table.get(attribute, {})
+        words = known.get(group) or known.get(_GENDER.get(group.lower(), group.lower())) or {}
+        adjective = words.get("adjective", [group.replace("_", " ")])[0]
+        names = [words["singular"][0] if "singular" in words else f"{adjective} person"]
+    return [fill(TEMPLATE, name) for name in names]
+
+
+def visibility_rows(
+    model: TextEncoder, images: Floats, groups: Mapping[str, Groups], scale: float,
+    constants: Mapping[str, Any],
+) -> pa.Table:  # fmt: skip
+    """A row for each attribute and group with enough images."""
+    planted = planted_world(model) is not None
+    tables = []
+    for attribute, by in groups.items():
+        enough = enough_images(by.counts)
+        if len(enough) < 2 or "*" in attribute:  # captions name no intersections
+            continue
+        names = [by.names[code] for code in enough]
+        same = {**constants, "metric": "visibility", "attribute": attribute}
+        try:
+            texts = [group_texts(attribute, name, planted=planted) for name in names]
+            vectors = [np.asarray(unit(to_numpy(model.encode_texts(t)), "texts")) for t in texts]
+        except UnknownNameError as error:
+            tables.append(rows(1, **same, value=np.nan, note=str(error)))
+            continue
+        at = np.isin(by.codes, enough)
+        evidence = scale * images[at] @ np.stack([vector.mean(axis=0) for vector in vectors]).T
+        found = visibility(evidence, np.searchsorted(enough, by.codes[at]))
+        half = 1.96 * found.error
+        tables.append(
+            rows(len(names), **same, group=names, value=found.value, ideal=1.0,
+                 ci_low=found.value - half, ci_high=found.value + half, ci_method="images only",
+                 n=int(at.sum()), n_group=by.counts[enough].tolist(),
+                 note=[f"evidence: {text[0]!r}; one nat of it is worth {found.worth:.2f}"
+                       for text in texts])
+        )  # fmt: skip
+    return combined(tables)
