@@ -29,21 +29,26 @@ def captions(
     ] = None,
     against: Annotated[
         Path | None,
-        option("--against", "RUN", "Saved audit to compare with: does the data explain it?", DATA),
+        option("--against", "RUN", "Saved audit (--probe lift) whose lift is compared", DATA),
     ] = None,
     strict: Annotated[
         bool, flag("--strict", "Stop at an unreadable file instead of skipping it", DATA)
     ] = False,
     words: Annotated[
-        str,
+        str | None,
         option(
             "--words",
             "NAME|FILE",
             "Built-in word list (list stimuli), .yaml or .csv file",
             WORDS,
             complete="stimuli",
+            default="sobit, or words of RUN",
         ),
-    ] = "sobit",
+    ] = None,
+    groups: Annotated[
+        str | None,
+        option("--groups", "FILE", "Group words, .yaml", WORDS, default="gender and race"),
+    ] = None,
     seed: common.Seed = 0,
     engine: common.EngineName = "local",
     out: common.Out = None,
@@ -63,6 +68,7 @@ def captions(
         run = audit_captions(
             corpus,
             words=words,
+            groups=groups,
             column=column,
             against=against,
             strict=strict,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.corpus.counting import CaptionCounts, count
-from tiltmeter.corpus.estimates import estimate_rows, samples
+from tiltmeter.corpus.estimates import estimate_rows, neutral_counts, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
@@ -24,12 +24,14 @@ from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
 
 WORDS = "sobit"
+NEUTRAL = ("placebo-nouns", "placebo-adjectives", "neutral-people")
 
 
 def audit_captions(
     corpus: Place | Sequence[Place],
     *,
-    words: str | Stimuli | Sequence[Word | str] = WORDS,
+    words: str | Stimuli | Sequence[Word | str] | None = None,
+    groups: str | Mapping[str, Any] | None = None,
     column: str | None = None,
     against: Run | Place | None = None,
     strict: bool = False,
@@ -46,11 +48,15 @@ def audit_captions(
     corpus : path or sequence of path
         Caption files, folders or patterns: Parquet, CSV, TSV, JSONL or COCO JSON.
     words : str, Stimuli or sequence
-        A built-in list name, a file, or words.
+        A built-in list name, a file, or words. Defaults to the words of `against`, otherwise to
+        `sobit`.
+    groups : str or mapping, optional
+        Group words in place of those for gender and race: a YAML file of kind `table`, or
+        attribute -> group -> words.
     column : str, optional
         Column of captions. Defaults to the first known name, such as `caption` or `text`.
     against : Run or path, optional
-        A run of `tiltmeter audit` whose bias is correlated with that of the corpus.
+        A run of `tiltmeter audit` whose lift is compared with that of the captions.
     strict : bool
         Fail on an unreadable file. By default it is left out and listed in `run.meta["data"]`.
     seed : int
@@ -68,7 +74,8 @@ def audit_captions(
     Raises
     ------
     InputError
-        If no caption can be read, or if `seed` is out of range.
+        If no caption can be read, if `seed` is out of range, or if `against` has no lift or no two
+        groups that captions are searched for.
     UnknownNameError
         If a file has no such column, or if a word list is unknown.
 
@@ -82,16 +89,23 @@ def audit_captions(
     >>> run.meta["data"]["captions"]["captions"]
     1
     """
-    from tiltmeter.corpus.against_model import explain  # imports scipy, so only here
+    from tiltmeter.corpus.against_model import (  # imports scipy, so only here
+        compare_with_model,
+        listed_words,
+    )
 
     if not 0 <= seed < 2**63:
         raise InputError(f"seed must be an integer from 0 to 2^63 - 1; got {seed}")
     if against is not None and not isinstance(against, Run):
         against = Run.load(against)
     files = find_files([corpus] if isinstance(corpus, str | os.PathLike) else corpus)
+    if words is None:
+        words = WORDS if against is None else listed_words(against)
     word_list = _word_list(words)
+    neutral = _neutral_words(word_list)
+    group_words = load(groups).table if isinstance(groups, str) else groups
     options: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
-    vocabulary = Vocabulary.of(word_list)
+    vocabulary = Vocabulary.of([*word_list, *neutral], group_words)
     if engine is None or in_this_process(engine):
         counts, broken = count_files(files, vocabulary, **options, progress=progress)
     else:
@@ -100,9 +114,9 @@ def audit_captions(
         reason = f"; {next(iter(broken.values()))}" if broken else ""
         raise InputError(f"no caption could be read from {len(files)} files{reason}")
     name = _name(files)
-    tables = [estimate_rows(counts, word_list, dataset=name, seed=seed)]
+    tables = [estimate_rows(counts, word_list, neutral, dataset=name, seed=seed)]
     if against is not None:
-        tables.append(explain(tables[0], against, dataset=name, seed=seed))
+        tables.append(compare_with_model(counts, neutral, against, dataset=name, seed=seed))
     captions = {
         "name": name, "files": len(files), "bytes": sum(map(file_size, files)),
         "captions": int(counts.captions[-1]), "broken": broken,
@@ -111,12 +125,13 @@ def audit_captions(
         data={"captions": captions},
         seed=seed,
         job="captions",
-        words={"entries": len(word_list), "distinct": len(counts.vocabulary.terms),
+        words={"entries": len(word_list), "distinct": len({word.text for word in word_list}),
                "hash": content_hash([[word.text, word.pos] for word in word_list])},
-        groups={"hash": content_hash(load("caption-groups").table)},
+        neutral=neutral_counts(counts, neutral),
+        groups={"hash": content_hash(group_words or load("caption-groups").table)},
         against=None if against is None else against.meta.get("model"),
     )  # fmt: skip
-    return Run(combined(tables), meta, {"captions": samples(counts)})
+    return Run(combined(tables), meta, {"captions": samples(counts, word_list)})
 
 
 def count_files(
@@ -239,6 +254,13 @@ def _word_list(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
     if not entries:
         raise InputError(f"{words!r} has no words to count; see tiltmeter list stimuli")
     return [Word(word) if isinstance(word, str) else word for word in entries]
+
+
+def _neutral_words(listed: Sequence[Word]) -> list[Word]:
+    """Neutral words that are no words of the list: captions' own reference."""
+    own = {word.text for word in listed}
+    words = [word for name in NEUTRAL for word in load(name).words]
+    return list({word.text: word for word in words if word.text not in own}.values())
 
 
 def _name(files: Sequence[File]) -> str:

@@ -1,12 +1,14 @@
-"""Estimates from counts: shares, pointwise mutual information and log-odds, with intervals."""
+"""Estimates from counts: shares, pointwise mutual information and lift, with intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.corpus.caption_lift import CaptionLift, caption_lift
 from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.vocabulary import GroupWordKind, Vocabulary
 from tiltmeter.results import combined, rows
@@ -18,7 +20,6 @@ from tiltmeter.types import Floats, Ints
 PROBE = "captions"
 #: Captions that name several groups count for each of them, or for none.
 BOTH, EXCLUSIVE = "both", "exclusive"
-HALF = 0.5  # added to each count of log-odds, which makes them finite (Haldane and Anscombe)
 
 #: Example captions that contain a word and a group word.
 SAMPLES = pa.schema(
@@ -34,7 +35,12 @@ SAMPLES = pa.schema(
 
 
 def estimate_rows(
-    counts: CaptionCounts, listed: Sequence[Word], *, dataset: str, seed: int
+    counts: CaptionCounts,
+    listed: Sequence[Word],
+    neutral: Sequence[Word] = (),
+    *,
+    dataset: str,
+    seed: int,
 ) -> pa.Table:
     """All rows of results.
 
@@ -45,8 +51,8 @@ def estimate_rows(
     group_share   of a word's captions that name groups, the share that names this one; `null_mean`
                   is the same share over all captions
     pmi           ln P(word, group) / P(word) P(group), over all captions
-    log_odds      ln of women's to men's captions, minus the same over all captions; only captions
-                  that name one of the two
+    lift          how many times as often the word occurs with a group as with the others, in nats
+                  (`caption_lift`); only captions that name one of the groups
     """
     vocabulary = counts.vocabulary
     number = {text: term_rows for term_rows, text in enumerate(vocabulary.terms)}
@@ -75,35 +81,55 @@ def estimate_rows(
         tables.append(_pmi(counts, sign, term_rows, self_named[:, sign], kind, constants))
     for axis, axis_name in enumerate(vocabulary.axes):
         tables.append(_named(counts.named[term_rows, axis], n, axis_name, constants))
-        pair = [s for s, kind in enumerate(vocabulary.signs) if kind.axis == axis_name]
-        if len(pair) == 2:
-            kind = vocabulary.signs[pair[1]]
-            tables.append(
-                _log_odds(
-                    counts.only, pair, term_rows, self_named[:, pair].any(axis=1), kind, constants
-                )
-            )
+        signs = vocabulary.signs_of(axis_name)
+        tables += _lift(
+            counts, signs, term_rows, neutral, self_named[:, signs].any(axis=1), constants
+        )
     return combined(tables)
 
 
+@cache
 def contained_signs(vocabulary: Vocabulary) -> Ints:
     """Signs that a term itself contains (terms x signs): a delivery man is always a man."""
-    texts = [" ".join(form) for form, item in vocabulary.items if item < len(vocabulary.terms)]
-    items = [item for _, item in vocabulary.items if item < len(vocabulary.terms)]
+    forms = [(form, item) for form, item in vocabulary.items if item < len(vocabulary.terms)]
     contained = np.zeros((len(vocabulary.terms), len(vocabulary.signs)), bool)
-    for text, item in zip(texts, items, strict=True):
-        contained[item] |= count(pa.array([text]), vocabulary).holding[-1] > 0
+    named = {word for form, item in vocabulary.items if item >= len(vocabulary.terms)
+             for word in form}  # fmt: skip
+    for form, item in forms:
+        if named.intersection(form):
+            text = pa.array([" ".join(form)])
+            contained[item] |= count(text, vocabulary).holding[-1] > 0
     return contained
 
 
-def samples(counts: CaptionCounts) -> pa.Table:
-    """The example captions of each word and sign."""
+def lift_of(
+    counts: CaptionCounts, signs: Ints | list[int], term_rows: Ints, neutral: Sequence[Word]
+) -> CaptionLift:
+    """Lift of some terms with the groups of some signs."""
+    number = {text: row for row, text in enumerate(counts.vocabulary.terms)}
+    named = np.asarray(contained_signs(counts.vocabulary)[:, signs].any(axis=1))
+    reference = [number[word.text] for word in neutral if not named[number[word.text]]]
+    only = counts.only[:, signs]
+    return caption_lift(only[term_rows], only[reference], only[-1])
+
+
+def neutral_counts(counts: CaptionCounts, neutral: Sequence[Word]) -> dict[str, int]:
+    """Neutral words that lift is relative to, by axis; 0 where it is relative to all captions."""
+    vocabulary, none = counts.vocabulary, np.empty(0, int)
+    return {axis: lift_of(counts, vocabulary.signs_of(axis), none, neutral).neutral
+            for axis in vocabulary.axes}  # fmt: skip
+
+
+def samples(counts: CaptionCounts, listed: Sequence[Word]) -> pa.Table:
+    """The example captions of each listed word and sign."""
+    shown = {word.text for word in listed}
     terms, signs = counts.vocabulary.terms, counts.vocabulary.signs
     sample_rows = [
         {"concept": terms[term], "experiment": signs[sign].axis,
          "attribute": signs[sign].attribute, "group": signs[sign].group,
          "rank": rank, "caption": caption}
         for (term, sign), captions in sorted(counts.samples.items())
+        if terms[term] in shown
         for rank, (_, caption) in enumerate(captions)
     ]  # fmt: skip
     return pa.Table.from_pylist(sample_rows, schema=SAMPLES)
@@ -162,29 +188,34 @@ def _pmi(
     )  # fmt: skip
 
 
-def _log_odds(
-    only: Ints,
-    pair: list[int],
+def _lift(
+    counts: CaptionCounts,
+    signs: list[int],
     term_rows: Ints,
+    neutral: Sequence[Word],
     self_named: Ints,
-    kind: GroupWordKind,
     constants: dict[str, object],
-) -> pa.Table:
-    """Log-odds of the second group against the first."""
-    a, b = only[term_rows, pair[1]], only[term_rows, pair[0]]
-    base = np.log((only[-1, pair[1]] + HALF) / (only[-1, pair[0]] + HALF))
-    value = np.log((a + HALF) / (b + HALF)) - base
-    half = Z * np.sqrt(1 / (a + HALF) + 1 / (b + HALF))
-    undefined = self_named | (a + b == 0)
-    value = np.where(undefined, np.nan, value)
+) -> list[pa.Table]:
+    """Lift of words with each group of one axis."""
+    found = lift_of(counts, signs, term_rows, neutral)
+    only = counts.only[:, signs]
+    n = only[term_rows].sum(axis=1)
+    none = n == 0
     note = _notes((self_named, "the word itself names a group"),
-                  (a + b == 0, "no caption of the word names only one of the groups"))  # fmt: skip
-    return rows(
-        len(term_rows), metric="log_odds", experiment=kind.axis, attribute=kind.attribute,
-        group=kind.group, ideal=0.0,
-        **columns(value, interval=Interval(edges=(value - half, value + half))),
-        ci_method="wald", n=a + b, n_group=a, note=note, **constants,
-    )  # fmt: skip
+                  (none, "no caption of the word names only one of the groups"))  # fmt: skip
+    value = np.where((self_named | none)[:, None], np.nan, found.value)
+    half = Z * found.error
+    tables = []
+    for column, sign in enumerate(signs):
+        kind = counts.vocabulary.signs[sign]
+        edges = (value[:, column] - half[:, column], value[:, column] + half[:, column])
+        tables.append(
+            rows(len(term_rows), metric="lift", experiment=kind.axis, attribute=kind.attribute,
+                 group=kind.group, ideal=0.0,
+                 **columns(value[:, column], interval=Interval(edges=edges)), ci_method="wald",
+                 n=n, n_group=only[term_rows, column], note=note, **constants)
+        )  # fmt: skip
+    return tables
 
 
 def _over(k: Ints, n: Ints) -> Floats:

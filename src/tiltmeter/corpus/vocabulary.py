@@ -6,7 +6,7 @@ last word, so that a term is recognised as soon as its last word has been read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -48,8 +48,11 @@ class Vocabulary:
     items: tuple[tuple[tuple[str, ...], int], ...]  # a word sequence, and the number of its meaning
 
     @classmethod
-    def of(cls, words: Iterable[Word | str]) -> Vocabulary:
-        """The vocabulary of words to count; duplicates are counted once."""
+    def of(cls, words: Iterable[Word | str], groups: Mapping[str, Any] | None = None) -> Vocabulary:
+        """The vocabulary of words to count; duplicates are counted once.
+
+        `groups` has other group words than those of gender and race: attribute -> group -> words.
+        """
         entries = [Word(entry) if isinstance(entry, str) else entry for entry in words]
         terms = tuple(dict.fromkeys(word.text for word in entries))
         if not terms:
@@ -63,12 +66,16 @@ class Vocabulary:
             if max(map(len, word_forms)) > LONGEST:
                 raise InputError(f"{word.text!r} has more than {LONGEST} words, the limit")
             items |= dict.fromkeys((form, number[word.text]) for form in word_forms)
-        signs, of_signs = _signs(len(terms))
+        signs, of_signs = _signs(len(terms)) if groups is None else _own_signs(groups, len(terms))
         return cls(terms, signs, (*items, *of_signs))
 
     @cached_property
     def axes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(sign.axis for sign in self.signs))
+
+    def signs_of(self, axis: str) -> list[int]:
+        """Numbers of the signs of an axis."""
+        return [number for number, sign in enumerate(self.signs) if sign.axis == axis]
 
     @cached_property
     def tables(self) -> tuple[Ints, ...]:
@@ -165,3 +172,22 @@ def _signs(terms: int) -> tuple[tuple[GroupWordKind, ...], list[tuple[tuple[str,
         ((word,), context_start + 3) for word in BE
     ]
     return tuple(signs), list(dict.fromkeys(items))
+
+
+def _own_signs(
+    groups: Mapping[str, Any], terms: int
+) -> tuple[tuple[GroupWordKind, ...], list[tuple[tuple[str, ...], int]]]:
+    """Signs of groups that a user names by words of their own."""
+    signs: list[GroupWordKind] = []
+    items: dict[tuple[tuple[str, ...], int], None] = {}
+    for attribute, by_group in groups.items():
+        if not isinstance(by_group, Mapping) or len(by_group) < 2:
+            raise InputError(
+                f"group words of {attribute!r} must name two groups or more, as in "
+                "'age: {young: [young, teenage], old: [old, elderly]}'", value=attribute
+            )  # fmt: skip
+        for group, words in by_group.items():
+            listed = [form for word in words for form in forms(str(word), "noun")]
+            items |= dict.fromkeys((form, terms + len(signs)) for form in listed)
+            signs.append(GroupWordKind(str(attribute), str(attribute), str(group)))
+    return tuple(signs), list(items)

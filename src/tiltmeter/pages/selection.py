@@ -58,16 +58,3 @@ def by_unit(findings: Iterable[Finding]) -> list[Finding]:
         units.setdefault(finding.unit, []).append(finding)
     ranked = [sorted(mine, key=lambda finding: -finding.weight) for mine in units.values()]
     return [finding for place in zip_longest(*ranked) for finding in place if finding is not None]
-
-
-def farthest_words(rows: Iterable[Row]) -> list[Row]:
-    """Words of a caption corpus whose interval of the log-odds excludes 0.
-
-    Those associated with women come first, then those with men, farthest first.
-    """
-    found = {row["concept"]: row for row in rows
-             if row["metric"] == "log_odds" and row["experiment"] == "noun"}  # fmt: skip
-    sure = [row for row in found.values() if row["value"] is not None and row["ci_low"] is not None]
-    women = sorted((r for r in sure if r["ci_low"] > 0), key=lambda r: (-r["ci_low"], r["concept"]))
-    men = sorted((r for r in sure if r["ci_high"] < 0), key=lambda r: (r["ci_high"], r["concept"]))
-    return [*women, *men]

@@ -11,7 +11,7 @@ import numpy as np
 
 from tiltmeter.types import Floats, Ints
 
-_STEPS = 50  # of bisection, each halves the error
+_STEPS = 30  # of bisection, each halves the error
 
 
 def noisy_slope(

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Paragraph, Row, table
-from tiltmeter.pages.selection import farthest_words, present
+from tiltmeter.pages.model import Column, Paragraph, table
+from tiltmeter.pages.sections.captions import (
+    COMPARED,
+    WITH_MODEL,
+    more_often,
+    slope_sentences,
+    times,
+)
+from tiltmeter.pages.selection import present
 from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.results import Run
 
 
 def captions_summary(run: Run) -> dict[str, Any]:
-    """An audit of captions for machines: what was read, and the words most associated."""
+    """An audit of captions for machines: what was read, words by group, and slopes."""
+    often = [row for mine in more_often(run).values() for row in mine[:STRONGEST]]
     return {
         **run.meta["data"]["captions"],
         "words": run.meta["words"],
         "seed": run.meta["seed"],
         "rows": run.table.num_rows,
-        "leaning": [present(row) for row in _strongest(run)],
-        "correlations": [present(row) for row in run.where(metric="spearman")],
+        "more_often": [present(row) for row in often],
+        "slopes": slope_sentences(run),
+        "compared": [present(row) for name in COMPARED for row in run.where(metric=name)],
     }
 
 
 def captions(run: Run) -> None:
-    """Words associated with women or men in a corpus, and whether a model agrees with them."""
+    """Words that occur more often with a group, and whether a model repeats it."""
     corpus = run.meta["data"]["captions"]
     broken = list(corpus["broken"].values())
     show(
@@ -40,31 +47,38 @@ def captions(run: Run) -> None:
     )
     if len(broken) > STRONGEST:
         show(f"Left out: {len(broken) - STRONGEST:,} more files")
-    shares = {row["concept"]: row for row in run.where(experiment="pronoun both", group="female")}
     counts = {row["concept"]: row["n_group"] for row in run.where(metric="frequency")}
+    often = more_often(run)
     rows = [
-        {**row, "captions": counts[row["concept"]], "she": shares[row["concept"]]["value"],
-         "n_she": shares[row["concept"]]["n"]}
-        for row in _strongest(run)
+        {**row, "captions": counts[row["concept"]], "times": times(row["value"]),
+         "interval": f"{times(row['ci_low'])} to {times(row['ci_high'])}"}
+        for mine in often.values() for row in mine[:STRONGEST]
     ]  # fmt: skip
-    show(
-        table("words most associated with women (above 0) or men (below)", rows,
-              Column("word", "concept", width=24), Column("captions", "captions", "count"),
-              Column("log-odds", "value", "signed", 2), replace(col.INTERVAL, digits=2),
-              Column("she, of she + he", "she", "percent"), Column("n", "n_she", "count"))
-    )  # fmt: skip
-    if found := run.where(metric="spearman"):
+    if rows:
+        reference = run.meta["neutral"].get(rows[0]["experiment"], 0)
+        against = (
+            f"{reference} neutral words"
+            if reference
+            else "all captions: few neutral words occur in them"
+        )
         show(
-            table("does the data explain the model? (Spearman over words)", found,
-                  ("experiment", "corpus ~ model"), "group", replace(col.VALUE, head="rho"),
-                  replace(col.INTERVAL, digits=2), Column("words", "n", "count"))
+            table("words that occur more often with a group", rows,
+                  Column("group", "group", merged=True), Column("word", "concept", width=24),
+                  Column("captions", "captions", "count"), Column("as often", "times"),
+                  Column("95% interval", "interval"),
+                  Column("n, one group named", "n", "count")),
+            Paragraph(f"Compared with {against}.", "weak"),
         )  # fmt: skip
-        for note in dict.fromkeys(row["note"] for row in found if row["note"]):
-            show(Paragraph(f"Undefined: {note}.", "weak"))
+    else:
+        show("No word occurs significantly more often with one group.")
+        for note in list(_reasons(run))[:1]:
+            show(Paragraph(f"{note}.", "weak"))
+    if sentences := slope_sentences(run):
+        show(Paragraph("\nlift in the model against lift in these captions", "strong"))
+        show(*sentences, Paragraph(WITH_MODEL, "weak"))
 
 
-def _strongest(run: Run) -> list[Row]:
-    """The words farthest from 0, from women's to men's."""
-    found = farthest_words(run.where(metric="log_odds"))
-    women, men = ([row for row in found if (row["value"] > 0) == above] for above in (True, False))
-    return [*women[:STRONGEST], *reversed(men[:STRONGEST])]
+def _reasons(run: Run) -> dict[str, None]:
+    """Why words have no lift, most often first."""
+    notes = [row["note"] for row in run.where(metric="lift") if row["note"]]
+    return dict.fromkeys(sorted(notes, key=lambda note: -notes.count(note)))
