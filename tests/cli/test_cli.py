@@ -33,7 +33,7 @@ def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_pa
     assert max(map(len, done.stdout.splitlines())) <= 80
     planted = next(line for line in done.stdout.splitlines() if line.startswith("thing 0"))
     assert planted.split()[2] == "woman"
-    assert planted.endswith("yes")
+    assert float(planted.split()[-1]) < 0.05  # p among neutral words
     assert "Kept in tiltmeter-runs/001" in done.stdout
     assert (tmp_path / "tiltmeter-runs/001/results.parquet").exists()
     again = tiltmeter("audit", f"embeddings:{embeddings}", *FEW, cwd=tmp_path)
@@ -424,7 +424,6 @@ def test_several_wordings_without_templates(embeddings: Path, tmp_path: Path) ->
         "audit", f"embeddings:{embeddings}", "-a", "gender", "--out", tmp_path / "run", *FEW
     )
     assert done.returncode == 0, done.stderr
-    assert "Of 2 associations" in done.stdout
     templates = set(pq.read_table(tmp_path / "run/results.parquet")["template"].to_pylist())
     assert templates == {None, "wording 1", "wording 2", "wording 3"}
 

@@ -10,11 +10,11 @@ from tiltmeter.pages import columns as col
 from tiltmeter.pages import markdown, text
 from tiltmeter.pages.model import Column, Finding, Paragraph, Table, table, table_of
 from tiltmeter.pages.terminal.layout import console_of, show
-from tiltmeter.stats.placebo import ESTABLISHED
+from tiltmeter.stats.lift_verdict import ASSOCIATED
 
 ROWS = [
     {"concept": "<b>|a", "group": "x", "metric": "max_skew", "k": 1000, "value": -0.5,
-     "ci_low": -0.75, "ci_high": -0.25, "p_fwer": 0.0001, "n": 1234, "verdict": ESTABLISHED},
+     "ci_low": -0.75, "ci_high": -0.25, "p_fwer": 0.0001, "n": 1234, "verdict": ASSOCIATED},
     {"concept": "<b>|a", "group": "y", "metric": "ndkl", "k": None, "value": None, "n": None},
 ]  # fmt: skip
 MADE = table("who [b]is[/b] where", ROWS, Column("word", "concept", merged=True), "group",

@@ -10,15 +10,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.pages.report.making import HOSTILE, hostile_run
+from tests.pages.report.making import HOSTILE, hostile_run, lifted
 from tiltmeter.cli import app as cli
-from tiltmeter.pages.summary import _sentence
 from tiltmeter.pages.terminal import run as show_run
-from tiltmeter.pages.terminal.audit import _counts
-from tiltmeter.pages.terminal.audit_summary import closing, words_summary
+from tiltmeter.pages.terminal.audit_summary import closing
 from tiltmeter.pages.text import TURNING
 from tiltmeter.results import Run, combined, rows
-from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
 
 #: What moves a cursor, colours a terminal or turns the direction of what follows.
 WILD = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{''.join(TURNING)}]")
@@ -104,22 +101,7 @@ def test_messages(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert WILD.findall(told) == []
 
 
-def test_the_summary_counts_mirrors_once_and_names_the_strongest_of_either_sign() -> None:
-    same = {"probe": "ranking", "metric": "c_asc", "model": "m", "dataset": "d", "n": 100}
-    table = combined([
-        rows(4, **same, attribute="gender", group=["man", "woman"] * 2,
-             concept=["a", "a", "b", "b"], value=[-0.3, 0.3, 0.5, -0.5],
-             verdict=[ESTABLISHED] * 2 + [NOT_ESTABLISHED] * 2),
-        rows(3, **same, attribute="age", group=["0-2", "3-9", "10-19"], concept="a",
-             value=[0.2, -0.6, 0.4], verdict=ESTABLISHED),
-    ])  # fmt: skip
-    assert words_summary(Run(table)).cells() == [
-        ["gender", "2", "1", "0", "a · woman +0.30"],
-        ["age", "3", "3", "0", "a · 3-9 −0.60"],
-    ]
-
-
-def test_harms_come_first_in_the_summary_with_their_groups(
+def test_harms_follow_the_lift_in_the_summary_with_their_groups(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": 1000}
@@ -132,32 +114,9 @@ def test_harms_come_first_in_the_summary_with_their_groups(
         rows(1, **same, metric="gaps", category=name, target=name, value=[np.ptp(rates)], p_fwer=p)
         for name, rates, p in kinds
     ]  # fmt: skip
-    word = rows(3, probe="ranking", metric="c_asc", model="m", dataset="d", attribute="age",
-                group=["0-2", "3-9", "10-19"], concept="a", value=[0.2, -0.6, 0.4],
-                verdict=ESTABLISHED)  # fmt: skip
-    closing(Run(combined([*tables, word])), None, "")
+    closing(Run(combined([*tables, lifted("age", ["0-2", "3-9", "10-19"])])), None, "")
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     harm = ["age", "ape", "3-9", "80.0%", "52", "0-2", "10.0%", "500"]
     assert harm in lines
     assert not any("thief" in line for line in lines)  # not beyond chance
-    assert lines.index(harm) < next(at for at, line in enumerate(lines) if "associated" in line)
-
-
-@pytest.mark.parametrize("many", [0, 1, 2])
-def test_one_is_and_two_are(many: int) -> None:
-    rows = [
-        {"metric": "c_asc", "verdict": verdict}
-        for verdict in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED)
-        for _ in range(many)
-    ]
-    counts = {ESTABLISHED: many, PERMUTATION_ONLY: many, NOT_ESTABLISHED: 7}
-    told = _counts(rows) + _sentence(counts, [])
-    assert ("1 is associated" in told) == ("1 (11%) is associated" in told) == (many == 1)
-    assert ("2 are associated" in told) == ("2 (18%) are associated" in told) == (many == 2)
-    assert not re.search(r"\b1 (more )?(\(\d+%\) )?are\b", told)
-
-
-def test_what_was_not_tested_is_not_called_nothing() -> None:
-    none = dict.fromkeys((ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED), 0)
-    assert "No result of this run is significant" in _sentence(none, [])
-    assert "no p-values" in _sentence(none, [], tested=False)
+    assert lines.index(harm) > next(at for at, line in enumerate(lines) if "clear:" in line)

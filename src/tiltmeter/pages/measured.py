@@ -67,6 +67,11 @@ def not_run(run: Run) -> list[Fact]:
     return [(name, text.short(why, 300)) for name, why in left]
 
 
+def no_lift(run: Run) -> str:
+    """Why no word of the run was judged."""
+    return f"No word was judged by its lift, which {dict(not_run(run))['lift']}."
+
+
 def labels(run: Run) -> str:
     """Who assigned the groups."""
     if run.meta.get("job") == "captions":

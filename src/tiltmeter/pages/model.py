@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiltmeter.pages.columns import STATISTICS, VALUE, Column, Head, Row, columns_of
-from tiltmeter.stats.placebo import ESTABLISHED
+from tiltmeter.stats.lift_verdict import ASSOCIATED
 
 __all__ = ["Column", "Finding", "Paragraph", "Part", "Plot", "Row", "Section", "Table", "table",
            "table_of"]  # fmt: skip
@@ -42,7 +42,7 @@ class Table:
     def tone(self, at: int) -> str:
         """How a row is set off: by its own `tone`, else as strong where it is associated."""
         row = self.rows[at]
-        return str(row.get("tone", "strong" if row.get("verdict") == ESTABLISHED else ""))
+        return str(row.get("tone", "strong" if row.get("verdict") == ASSOCIATED else ""))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from tiltmeter.pages.model import Finding, Row
-from tiltmeter.stats.placebo import ESTABLISHED, LEVEL, NOT_ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.placebo import LEVEL
 
 
 def by(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
@@ -30,12 +30,11 @@ def beats(row: Row, column: str = "p_fwer") -> bool:
 
 
 def strongest(rows: list[Row], many: int | None = None) -> list[Row]:
-    """By verdict, then by distance from the ideal; those without a value are last."""
-    order = {ESTABLISHED: 0, PERMUTATION_ONLY: 1, NOT_ESTABLISHED: 2}
+    """By distance from the ideal; those without a value are last."""
 
-    def key(row: Row) -> tuple[int, float, str, str]:
+    def key(row: Row) -> tuple[float, str, str]:
         away = -abs(row["value"] - (row["ideal"] or 0.0)) if row["value"] is not None else 1.0
-        return (order.get(row["verdict"], 3), away, str(row["concept"]), str(row["group"]))
+        return (away, str(row["concept"]), str(row["group"]))
 
     return sorted(rows, key=key)[:many]
 

@@ -8,25 +8,24 @@ from dataclasses import dataclass
 
 import pyarrow.compute as pc
 
-from tiltmeter.pages import text
+from tiltmeter.pages import measured, text
+from tiltmeter.pages.lift_findings import ATTRIBUTE_VERDICTS, lift_classes
 from tiltmeter.pages.model import Column, Finding, Row, Section, Table
 from tiltmeter.pages.selection import by_unit
 from tiltmeter.results import Run
-from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
 
-SHOWN = {ESTABLISHED: 6, None: 5, PERMUTATION_ONLY: 3}
+LIFTS, TESTED = 12, 5  # findings of a kind that are shown
 CHANGE = "section-change"
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Findings by verdict, the count of verdicts, limits, and what could be detected."""
+    """Verdicts of lift, other significant results, limits, and what could be detected."""
 
     changed: list[Finding]  # where two runs are compared
-    established: list[Finding]
+    lift: list[Finding]  # by attribute and class of words
     tested: list[Finding]  # of probes that have no neutral words to compare with
-    permutation_only: list[Finding]
-    verdicts: dict[str, int]
+    verdicts: dict[str, int]  # of words, by lift
     sentence: str
     limits: list[str]
     power: Table | None
@@ -35,52 +34,50 @@ class Summary:
 def summary(run: Run, sections: Sequence[Section], detectable: Sequence[Row] = ()) -> Summary:
     """What a reader who reads nothing else should know."""
     found = [one for section in sections for one in section.findings if section.name != CHANGE]
-    kinds = {verdict: [one for one in found if one.verdict == verdict] for verdict in SHOWN}
-    kinds[None] = by_unit(kinds[None])  # the others come attribute by attribute
-    kinds = {verdict: mine[: SHOWN[verdict]] for verdict, mine in kinds.items()}
+    tested = by_unit(one for one in found if one.verdict not in ATTRIBUTE_VERDICTS)
     verdicts: Counter[str] = Counter()
     for section in sections:
         verdicts.update(section.verdicts)
-    counted = {name: verdicts[name] for name in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED)}
     power = power_table(detectable)
-    tested = pc.any(pc.is_valid(run.table["p_fwer"])).as_py() is True
     return Summary(
         [one for section in sections for one in section.findings if section.name == CHANGE],
-        kinds[ESTABLISHED],
-        kinds[None],
-        kinds[PERMUTATION_ONLY],
-        counted if sum(counted.values()) else {},
-        _sentence(counted, kinds[ESTABLISHED] or kinds[None], tested=tested),
-        _limits(run, counted, power),
+        [one for one in found if one.verdict in ATTRIBUTE_VERDICTS][:LIFTS],
+        tested[:TESTED],
+        {name: verdicts[name] for name in text.VERDICTS} if verdicts else {},
+        sentence(run, tested),
+        _limits(verdicts, power),
         power,
     )
 
 
-def _sentence(counts: dict[str, int], found: Sequence[Finding], *, tested: bool = True) -> str:
-    total = sum(counts.values())
-    if not total:
-        if found:
-            return (
-                "Significant results are listed here. None was compared with neutral words, so "
-                "none is called an association."
-            )
-        if tested:
-            return "No result of this run is significant."
-        return (
-            "Nothing here can be called a finding: this run has no p-values that allow for all "
-            "its rows together."
+def sentence(run: Run, tested: Sequence[Finding]) -> str:
+    """By which attributes words are associated with groups; or why none was judged."""
+    classes = lift_classes(run.table.to_pylist())
+    by_verdict: dict[str, list[str]] = {}
+    for one in classes:
+        by_verdict.setdefault(one.verdict or "not judged", []).append(one.name)
+    said = {
+        "clear": "Words are clearly associated with groups by {}.",
+        "weak": "Some words are associated with groups by {}, but no more than random visible "
+        "differences between these images would give.",
+        "none found": "No word is found to be associated with a group by {}.",
+        "cannot tell": "Whether words are associated with groups by {} is uncertain: cannot tell.",
+        "not judged": "Words were not judged by {}.",
+    }
+    if by_verdict:
+        return " ".join(
+            line.format(text.listed(by_verdict[verdict]))
+            for verdict, line in said.items()
+            if verdict in by_verdict
         )
-    sure, weak = counts[ESTABLISHED], counts[PERMUTATION_ONLY]
-    sentence = (
-        f"Of {text.plural(total, 'pair')} of a word and a group, {sure:,} ({sure / total:.0%}) "
-        f"{'is' if sure == 1 else 'are'} associated."
-    )
-    if not weak:
-        return sentence
-    return (
-        f"{sentence} {weak:,} more ({weak / total:.0%}) {'is' if weak == 1 else 'are'} significant "
-        "but not beyond neutral words: no evidence of a stereotype."
-    )
+    lines = [measured.no_lift(run)] if "lift" in dict(measured.not_run(run)) else []
+    if tested:
+        lines.append("Significant results are listed here; none was compared with neutral words.")
+    elif pc.any(pc.is_valid(run.table["p_fwer"])).as_py() is not True:
+        lines.append("This run has no p-values that allow for all its rows together.")
+    else:
+        lines.append("The measures of papers, with their p-values, are in the sections below.")
+    return " ".join(lines)
 
 
 def power_table(rows: Sequence[Row]) -> Table | None:
@@ -103,29 +100,24 @@ def power_table(rows: Sequence[Row]) -> Table | None:
     )
 
 
-def _limits(run: Run, counts: dict[str, int], power: Table | None) -> list[str]:
+def _limits(verdicts: Counter[str], power: Table | None) -> list[str]:
     """What this run does not show."""
     limits = []
+    if verdicts:
+        limits.append(
+            "“None found” and “cannot tell” do not mean “no bias”: other words, templates or "
+            "images may show one. “Associated” is not certain: up to one associated word in ten "
+            "is a false discovery. Neutral words are the reference, so what they share with the "
+            "words is not seen. Intervals cover the samples of images and words, not how well "
+            "the model learned."
+        )
     if power is not None:
         worst = max(power.rows, key=lambda row: row["many"])
         limits.append(
-            f"“Not significant” does not mean “no bias”. For {text.short(worst['group'])} "
+            f"A large p-value does not mean “no bias”. For {text.short(worst['group'])} "
             f"({text.short(worst['attribute'])}, {text.count(worst['n'])} images) an audit of this "
             f"size detects a C-ASC of {text.number(worst['many'], 2)} in 80 of 100 repetitions; "
             "smaller ones may be missed."
-        )
-    if sure := counts[ESTABLISHED]:
-        total = sum(counts.values())
-        limits.append(
-            f"“Associated” is not certain. About one neutral word in twenty passes the comparison "
-            f"with neutral words by chance: some of the {sure:,} of {total:,} may be such. Look at "
-            "how many there are, not at one alone, and repeat with other templates, seeds or "
-            "checkpoints."
-        )
-    if not sum(counts.values()) and "ranking" in run.instances:
-        limits.append(
-            "Nothing can be called an association here: that takes p-values, and at least "
-            f"{FEWEST_PLACEBOS} neutral words of the same part of speech in the same templates."
         )
     limits.append(
         "Nothing about people. Group labels are perceived labels, assigned by others. The results "

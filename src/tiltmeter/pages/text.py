@@ -5,25 +5,25 @@ Labels are text and nothing else; numbers are short.
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
-from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER
 
 IN_PLOT, IN_TABLE = 34, 160  # characters of a label that are shown
 NONE = "–"
 #: Marks that turn the direction of what follows them; text that runs right to left needs none.
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-#: The verdicts of results in the words of a reader, and in those of a narrow column.
+#: Verdicts on words in the words of a reader; only lift gives them.
 VERDICTS = {
-    ESTABLISHED: "associated",
-    PERMUTATION_ONLY: "not beyond neutral words",
-    NOT_ESTABLISHED: "not significant",
+    ASSOCIATED: "associated",
+    CANNOT_TELL: "cannot tell",
+    NO_LARGER: "no larger than 1.25x",
 }
-SHORT_VERDICTS = {ESTABLISHED: "yes", PERMUTATION_ONLY: "neutral", NOT_ESTABLISHED: "no"}
 METRICS = {
     "c_asc": "C-ASC",
     "skew": "Skew",
@@ -82,6 +82,15 @@ def shown(text: Any, most: int = IN_TABLE) -> Markup:
     return Markup("<bdi>{}</bdi>").format(short(text, most))
 
 
+def plain(markup: str) -> str:
+    """A sentence of the page as plain text.
+
+    >>> plain(Markup("{} &amp; others").format(shown("<b>")))
+    '<b> & others'
+    """
+    return Markup(markup).striptags() if isinstance(markup, Markup) else markup
+
+
 def number(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
     """0.123; with a true minus.
 
@@ -136,9 +145,36 @@ def percent_span(low: float | None, high: float | None, digits: int = 1) -> str:
     return f"{percent(low, digits)} to {percent(high, digits)}"
 
 
+def ratio(nats: float | None) -> str:
+    """A difference of logits as a ratio.
+
+    >>> ratio(0.0), ratio(-1.02), ratio(2.7), ratio(-6.0), ratio(None)
+    ('1.00x', '0.36x', '15x', '0.002x', '–')
+    """
+    if nats is None:
+        return NONE
+    times = math.exp(min(nats, 700.0))
+    return f"{times:.0f}x" if times >= 9.995 else f"{times:.2f}x" if times >= 0.01 else (
+        f"{times:.1g}x")  # fmt: skip
+
+
+def ratio_span(low: float | None, high: float | None) -> str:
+    """0.60x to 1.70x."""
+    return NONE if low is None or high is None else f"{ratio(low)} to {ratio(high)}"
+
+
 def size(count: int) -> str:
     """1.5 MB."""
     return f"{count / 1e6:,.1f} MB" if count >= 10**6 else f"{count / 1e3:.1f} kB"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])
 
 
 def plural(many: int, one: str, more: str | None = None) -> str:
@@ -199,6 +235,7 @@ FORMATS: dict[str, Callable[..., str]] = {
     "percent": lambda value, digits: percent(value),
     "percents": lambda low, high, digits: percent_span(low, high),
     "metric": lambda metric, k, digits: short(metric_name(metric, k), IN_TABLE),
-    "verdict": lambda value, digits: VERDICTS.get(value, NONE),
-    "short verdict": lambda value, digits: SHORT_VERDICTS.get(value, NONE),
+    "verdict": lambda value, digits: VERDICTS.get(value, value or NONE),
+    "ratio": lambda value, digits: ratio(value),
+    "ratios": lambda low, high, digits: ratio_span(low, high),
 }

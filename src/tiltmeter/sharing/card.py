@@ -74,14 +74,14 @@ def put_into(existing: str, new: str, index: dict[str, Any] | None) -> str:
 
 
 def headline(run: Run) -> list[Row]:
-    """Results over all words or items, by attribute: what a card has room for."""
+    """Size of lift, then results over all words or items, by attribute."""
     table = run.table
     keep = pc.and_(pc.is_valid(table["value"]), pc.is_valid(table["metric"]))
     keep = pc.and_(keep, pc.invert(pc.is_in(table["probe"], pa.array(["panel"]))))
     for name in ("concept", "category", "template", "group", "experiment", "factor", "target"):
         keep = pc.and_(keep, pc.is_null(table[name]))
     found: list[Row] = table.filter(pc.fill_null(keep, False)).to_pylist()
-    return found
+    return [*run.where(metric="lift_size"), *found]
 
 
 def model_index(run: Run) -> dict[str, Any] | None:
@@ -123,13 +123,11 @@ def section(run: Run) -> str:
         + ". This is about one model on one set of images and words, not about people: labels of "
         "race, gender or age are **perceived labels**, assigned to images by others.",
         escape(found.sentence),
+        *_findings("### Words and groups", found.lift),
         "### What was measured",
         "\n".join(f"- **{escape(name)}**: {escape(fact)}" for name, fact in measured.facts(run)),
         *_results(run),
-        *_findings("### Strongest associations", found.established),
         *_findings("### Other significant results", found.tested),
-        *_findings("### Significant, but not beyond neutral words: no evidence of a stereotype",
-                   found.permutation_only),
         "### What cannot be concluded",
         markdown.listed([*found.limits, *_not_run(run)]),
         "### How to reproduce",
@@ -185,10 +183,12 @@ def _model(run: Run) -> str:
 
 def _metric(row: Row) -> Row:
     args = {name: row[name] for name in ("k", "n", "convention") if row[name] is not None}
+    args |= {"verdict": row["verdict"]} if row["verdict"] else {}
     for name in ("ci_low", "ci_high", "null_lo", "null_hi", "ideal", "p"):
         if row[name] is not None:
             args[name] = float(f"{row[name]:.6g}")
     by = f", {row['attribute']}" if row["attribute"] else ""
+    by += f", {row['experiment']}" if row["experiment"] else ""
     return {
         "type": str(row["metric"]),
         "name": text.short(f"{text.metric_name(row['metric'], row['k'])}{by}", 200),
@@ -198,7 +198,7 @@ def _metric(row: Row) -> Row:
 
 
 def _results(run: Run) -> list[str]:
-    rows = headline(run)
+    rows = [row for row in headline(run) if row["metric"] != "lift_size"]  # has sentences
     if not rows:
         return []
     about = [MEANINGS[name] for name in MEANINGS if any(row["metric"] == name for row in rows)]

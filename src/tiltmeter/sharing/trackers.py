@@ -33,6 +33,7 @@ def metrics(run: Run) -> dict[str, float]:
     found: dict[str, float] = {}
     for row in headline(run):
         metric = row["metric"] + (f"_{row['k']}" if row["k"] else "")
+        metric += f"_{row['experiment']}" if row["experiment"] else ""
         parts = [_OTHER.sub("_", str(part))[:60].strip("/. ") for part in
                  (row["dataset"], row["attribute"], metric) if part]  # fmt: skip
         name = again = "/".join(part or "_" for part in parts)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 import tiltmeter as tm
 from tests.conftest import write_csv
-from tiltmeter.results import Run
+from tiltmeter.results import Run, combined, rows
 
 #: Labels as the world writes them, and worse.
 HOSTILE = (
@@ -76,9 +79,33 @@ def hostile_run(place: Path, *, lean: float = 2.0) -> Run:
 
 def relabelled(run: Run, column: str, names: dict[str, str]) -> Run:
     """The run with other names in one column."""
-    import pyarrow as pa
-
     at = run.table.schema.get_field_index(column)
     values = [names.get(one, one) for one in run.table[column].to_pylist()]
     table = run.table.set_column(at, run.table.schema.field(at), pa.array(values, pa.string()))
     return Run(table, run.meta, run.instances)
+
+
+def lifted(
+    attribute: str,
+    groups: list[str],
+    *,
+    experiment: str = "concept",
+    verdict: str = "clear",
+    of: Sequence[str] = ("associated", "associated"),
+    model: str = "m",
+) -> pa.Table:
+    """Rows of the probe lift: two words, how many are beyond neutral words, and the size."""
+    same = {"probe": "lift", "model": model, "dataset": "d", "attribute": attribute,
+            "experiment": experiment, "n": 400}  # fmt: skip
+    words = [
+        rows(len(groups), **same, metric="lift", concept=word, group=groups, ideal=0.0,
+             value=[value] + [-value] * (len(groups) - 1), ci_low=value - 0.1, ci_high=value + 0.1,
+             null_mean=0.0, null_lo=math.log(0.6), null_hi=math.log(1.7), n_group=200,
+             verdict=[one, *[None] * (len(groups) - 1)])
+        for word, value, one in zip(("nurse", "carpenter"), (0.2, math.log(0.36)), of, strict=True)
+    ]  # fmt: skip
+    beyond = rows(1, **same, metric="words_beyond", value=2.0, null_mean=0.1,
+                  note="judged by 400 neutral words")  # fmt: skip
+    size = rows(1, **same, metric="lift_size", value=0.4, ideal=0.0, ci_low=0.2, ci_high=0.6,
+                null_mean=0.05, null_hi=0.1, p=0.005, verdict=verdict)  # fmt: skip
+    return combined([*words, beyond, size])

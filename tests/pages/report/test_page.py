@@ -26,7 +26,6 @@ from tiltmeter.pages.sections import SECTIONS
 from tiltmeter.papers.published import published
 from tiltmeter.probes import PROBES
 from tiltmeter.results import RESULTS, Run, combined, rows
-from tiltmeter.stats.placebo import ESTABLISHED, PERMUTATION_ONLY
 from tiltmeter.stats.power import smallest_effect
 
 #: Elements that end by themselves.
@@ -115,42 +114,17 @@ def test_every_figure_of_the_run_is_drawn_and_described(run: Run, content: str) 
         assert figure.caption
 
 
-def test_what_was_planted_leads_the_summary(run: Run) -> None:
-    found = page_of(run).summary
-    assert found.established
-    assert "thing 0" in found.established[0].text
-    assert "is associated with" in found.established[0].text
-    assert "woman" in found.established[0].text
-    row = run.where(metric="c_asc", attribute="gender", group="woman", concept="thing 0")[0]
-    numbers = found.established[0].numbers
-    assert text.number(row["value"], 2, signed=True) in numbers
-    assert text.span(row["ci_low"], row["ci_high"], 2) in numbers
-    assert (row["n"], row["n_group"]) == (240, 120)
-    assert "n = 120" in numbers  # of the group
-
-
-def test_established_and_permutation_only_are_kept_apart(run: Run) -> None:
+def test_without_a_scale_no_word_is_judged_and_the_reason_is_said(run: Run) -> None:
+    """C-ASC finds what was planted; its table has it with its p-values, and no verdict."""
     made = page_of(run)
-    for one in made.summary.established:
-        assert one.verdict == ESTABLISHED
-    for one in made.summary.permutation_only:
-        assert one.verdict == PERMUTATION_ONLY
-    tables = {table.name: table for table in made.tables}
-    sure = tables["table-associated-gender"]
-    assert {row["verdict"] for row in sure.rows} == {ESTABLISHED}
-    assert ESTABLISHED not in {row["verdict"] for row in tables["table-other-gender"].rows}
-
-
-def test_the_counts_are_those_of_the_results(run: Run) -> None:
-    from tiltmeter.papers import sobit
-
-    # women's C-ASC is men's with the sign turned: one association, not two
-    listed = [r["verdict"] for name in sobit.attributes(run)
-              for r in sobit.word_rows(run, "c_asc", name)
-              if name != "gender" or r["group"] == "woman"]  # fmt: skip
-    made = page_of(run).summary
-    assert made.verdicts == {name: listed.count(name) for name in made.verdicts}
-    assert f"{listed.count(ESTABLISHED):,}" in made.sentence
+    assert made.summary.lift == made.summary.tested == []
+    assert (
+        "No word was judged by its lift, which needs a model that states" in made.summary.sentence
+    )
+    table = next(one for one in made.tables if one.name == "table-c-asc-gender")
+    first = table.rows[0]
+    assert (first["concept"], first["group"], first["p_fwer"] < 0.05) == ("thing 0", "woman", True)
+    assert first["n_group"] == 120
 
 
 def test_what_could_be_seen_is_what_the_theory_says(run: Run) -> None:
@@ -164,9 +138,9 @@ def test_what_could_be_seen_is_what_the_theory_says(run: Run) -> None:
 
 
 def test_every_row_of_a_table_has_its_interval_null_and_n(run: Run) -> None:
-    table = next(t for t in page_of(run).tables if t.name == "table-associated-gender")
+    table = next(t for t in page_of(run).tables if t.name == "table-c-asc-gender")
     heads = [column.head for column in table.columns]
-    assert {"value", "95% interval", "without bias", "n", "verdict"} <= set(heads)
+    assert {"value", "95% interval", "without bias", "n", "p adjusted"} <= set(heads)
     for cells in table.cells():
         shown = dict(zip(heads, cells, strict=True))
         assert text.NONE not in (shown["95% interval"], shown["without bias"], shown["n"])
@@ -292,7 +266,7 @@ def test_undefined_is_a_dash_with_its_reason() -> None:
 
 def test_an_empty_run_has_a_page_too() -> None:
     content = page.html(page_of(Run(RESULTS.empty_table())))
-    assert "Nothing here can be called a finding" in content
+    assert "This run has no p-values" in content
 
 
 def test_without_the_packages_for_figures_the_tables_are_there(

@@ -327,7 +327,7 @@ def test_several_models(tmp_path: Path) -> None:
     found = page_of(panel(both))
     titles = [one.title for one in found.sections]
     assert titles[0] == "Several models together"
-    assert sum(title.startswith("Words and groups: ") for title in titles) == 2
+    assert sum(title.startswith("Rankings and C-ASC: ") for title in titles) == 2
     assert "data-tools" in page.html(found)
 
 
@@ -359,7 +359,7 @@ def test_the_colours_can_be_told_apart() -> None:
 
 def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:
     row = {"value": 1.0, "ci_low": 0.5, "ci_high": 1.5, "null_lo": -0.1, "null_hi": 0.1}
-    point = charts.point({**row, "ideal": 0.0, "verdict": "established"}, "word")
+    point = charts.point({**row, "ideal": 0.0, "verdict": "associated"}, "word")
     drawn = str(inline(Plot("f", "t", "c", "d", lambda: charts.lines([point], "x"))))
     assert "var(--accent)" in drawn
     assert not re.findall(r'(?:fill|stroke)="#', drawn)
@@ -372,9 +372,9 @@ def test_a_run_without_draws_has_a_page_and_establishes_nothing(tmp_path: Path) 
     place = brought_embeddings(tmp_path / "brought")
     run = tm.audit(f"embeddings:{place}", probes=["ranking"], k=[20], permutations=0, bootstraps=0)
     made = page_of(run)
-    assert made.summary.established == made.summary.permutation_only == []
+    assert made.summary.lift == made.summary.tested == []
     assert made.summary.verdicts == {}
-    assert any("Nothing can be called an association" in line for line in made.summary.limits)
+    assert "no p-values that allow for all its rows" in made.summary.sentence
     assert draw(section(run, "ranking"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -21,15 +22,15 @@ from tiltmeter.pages.plots.drawing import (
     WARM,
     WIDTH,
 )
-from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER
 
 STEP = 24  # height of a line
 ROOM = 0.06  # share of a bar that has room for a number
 #: Verdicts differ by shape too, not by colour alone.
 KINDS = {
-    text.VERDICTS[ESTABLISHED]: (ACCENT, "circle"),
-    text.VERDICTS[PERMUTATION_ONLY]: (WARM, "diamond"),
-    text.VERDICTS[NOT_ESTABLISHED]: (MUTED, "square"),
+    text.VERDICTS[ASSOCIATED]: (ACCENT, "circle"),
+    text.VERDICTS[CANNOT_TELL]: (WARM, "diamond"),
+    text.VERDICTS[NO_LARGER]: (MUTED, "square"),
     "value": (ACCENT, "circle"),
     "before": (MUTED, "square"),
     "after": (ACCENT, "circle"),
@@ -82,6 +83,8 @@ def line_plot(
     def value(one: Row) -> str:
         if options.get("format") == "%":
             return text.percent(one["value"])
+        if options.get("ratios"):
+            return text.ratio(one["value"])
         return text.number(one["value"], digits, signed=signed)
 
     told = "; ".join(
@@ -98,13 +101,27 @@ def lines(
     domain: tuple[float, float] | None = None,
     step: int = STEP,
     format: str | None = None,
+    ratios: bool = False,
 ) -> Any:
-    """One line per row: its value, interval, the band without bias, and the planted truth."""
+    """One line per row: its value, interval, the band without bias, and the planted truth.
+
+    With `ratios`, differences of logits are drawn as ratios on a logarithmic axis, which is never
+    so narrow that what is small looks large.
+    """
     import altair as alt
 
     labels = [one["label"] for one in points]
     scale = alt.Scale(zero=bars) if domain is None else alt.Scale(domain=domain)
     axis = alt.Axis(title=title, format=format) if format else alt.Axis(title=title)
+    if ratios:
+        points = [{n: math.exp(x) if isinstance(x, float) else x for n, x in one.items()}
+                  for one in points]  # fmt: skip
+        ends = [x for one in points for x in one.values() if isinstance(x, float)]
+        low, high = min(0.5, *ends) / 1.05, max(2.0, *ends) * 1.05
+        scale = alt.Scale(type="log", domain=[low, high], nice=False)
+        ticks = [x * 10.0**at for at in range(-4, 5) for x in (1, 2, 5)]
+        shown = [x for x in ticks if low <= x <= high]
+        axis = alt.Axis(title=title, values=shown, labelExpr="datum.value + 'x'")
     y = _lines_axis(labels)
     kinds = [name for name in KINDS if any(one["kind"] == name for one in points)]
     legend = (

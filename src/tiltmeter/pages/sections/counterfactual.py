@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 
-from markupsafe import Markup
-
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
+from tiltmeter.pages.model import Plot, Row, Section, table_of
 from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.pages.selection import beats
 from tiltmeter.results import Run
 
 LEAD = (
     "A word is masked, and the person in the image, in the text, or in both is changed to the "
     "other group. The bias of a word is how far its probability moves with the group: above 0 "
-    "towards the first group."
+    "towards the first group. P-values test that it moves at all, which nearly every word does, "
+    "also in a model without bias: compare sizes, and see the lift of masked words for a verdict."
 )
 PARTS = {"VL": "image and text", "V": "image", "L": "text"}
 NAMED = 12  # words that are named in the scatter
@@ -32,7 +30,6 @@ def section(run: Run, probe: str) -> Section:
         figures += _quadrants(experiment, mine)
         if sizes := [row for row in mine if row["metric"].startswith("abs_bias_")]:
             figures.append(_sizes(experiment, sizes))
-    findings = [_finding(row) for row in over if row["metric"] == "abs_bias_VL" and beats(row)]
     lead = (("experiment", "images, softmax"), ("category", "words"), ("metric", "measure"),
             ("target", "word"))  # fmt: skip
     words = [row for row in over if row["metric"] in OF_WORDS]
@@ -44,7 +41,7 @@ def section(run: Run, probe: str) -> Section:
         table_of("hidden-totals", "Sizes, flips and shifts", totals, *lead,
                  "template", folded=True),
     ]  # fmt: skip
-    return Section(probe, "Masked words", LEAD, findings, figures, tables, flips(rows))
+    return Section(probe, "Masked words", LEAD, [], figures, tables, flips(rows))
 
 
 def flips(rows: list[Row]) -> list[str]:
@@ -108,17 +105,4 @@ def _sizes(experiment: str, rows: list[Row]) -> Plot:
         "mean absolute bias",
         says="Mean absolute bias: ",
         bars=True,
-    )
-
-
-def _finding(row: Row) -> Finding:
-    sentence = Markup(
-        "Masked words of {} change with the group that is seen and named ({})."
-    ).format(
-        text.shown(f"“{text.clean(row['category'] or 'all')}”", 60),
-        text.shown(row["experiment"], 60),
-    )
-    numbers = text.estimate(row, "mean absolute bias") + " words"
-    return Finding(
-        sentence, numbers, None, row["value"] / (row["null_hi"] or 1.0), "times the null"
     )

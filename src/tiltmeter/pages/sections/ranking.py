@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from functools import partial
-
-from markupsafe import Markup
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Finding, Plot, Row, Section, Table, table_of
+from tiltmeter.pages.model import Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by, strongest
 from tiltmeter.papers import sobit
 from tiltmeter.results import Run
-from tiltmeter.stats.placebo import ESTABLISHED, PERMUTATION_ONLY
 
 SHOWN = 14  # words in a plot
 HEAT_WORDS = 8
-NAMED = 6  # findings that the summary may choose from
 MOST_GROUPS = 8  # that colours can tell apart
 MOST_LINES = 40  # of a heat map
 DRAWN = 8  # attributes and intersections that have plots; all have tables
 LEAD = (
     "Every word is a caption, every image is scored against it. C-ASC is how much nearer a group’s "
-    "images are to a word than the other images, in standard deviations: 0 without bias. A word is "
-    "associated with a group when its C-ASC is beyond permuted labels, allowing for all words and "
-    "groups, and beyond neutral words of the same part of speech."
+    "images are to a word than the other images, in standard deviations: 0 without bias. It "
+    "divides by the spread of a word’s own scores, so a model without bias has large values too: "
+    "they tell the order of words, not the size of a bias. P-values are against permuted labels, "
+    "adjusted for all words and groups, and against neutral words. Which words are associated with "
+    "a group is judged by their lift."
 )
 
 
@@ -35,15 +31,10 @@ def section(run: Run, probe: str) -> Section:
     """The section of the probe `ranking`."""
     figures: list[Plot] = []
     tables: list[Table] = []
-    findings: list[Finding] = []
-    verdicts: Counter[str] = Counter()
     attributes = sobit.attributes(run)
     for attribute in attributes:
         rows = sobit.without_mirrors(sobit.word_rows(run, "c_asc", attribute))
-        rows = [row for row in rows if row["value"] is not None]
-        verdicts.update(row["verdict"] for row in rows if row["verdict"])
-        findings += _findings(attribute, rows, max(1, NAMED // len(attributes)))
-        findings += _rankings(run, attribute)
+        rows = [{**row, "verdict": None} for row in rows if row["value"] is not None]
         tables += _tables(run, attribute, rows)
         if attribute not in attributes[:DRAWN]:
             continue
@@ -52,54 +43,7 @@ def section(run: Run, probe: str) -> Section:
         figures += _categories(run, attribute)
         figures += _heat(run, attribute) if "*" in attribute else _composition(run, attribute)
     figures += _planted(run)
-    return Section(
-        probe, "Words and groups", LEAD, findings, figures, tables, _notes(run), dict(verdicts)
-    )
-
-
-def _findings(attribute: str, rows: list[Row], many: int) -> list[Finding]:
-    found = []
-    for row in strongest(rows, many):
-        if row["verdict"] not in (ESTABLISHED, PERMUTATION_ONLY):
-            continue
-        way = "is associated with" if row["value"] > 0 else "is negatively associated with"
-        if row["verdict"] == PERMUTATION_ONLY:
-            way = "scores higher with" if row["value"] > 0 else "scores lower with"
-        sentence = Markup("{} {} {} (by {}).").format(
-            text.shown(f"“{text.clean(row['concept'])}”", 60), way, text.shown(row["group"], 60),
-            text.shown(attribute, 60),
-        )  # fmt: skip
-        numbers = text.estimate(row, "C-ASC", 2, signed=True, n="n_group")
-        numbers += f"; p against neutral words {text.p_value(row['p_placebo'])}"
-        if row["truth"] is not None:
-            numbers += f"; planted {text.number(row['truth'], 2, signed=True)}"
-        found.append(Finding(sentence, numbers, row["verdict"], abs(row["value"])))
-    return found
-
-
-def _rankings(run: Run, attribute: str) -> list[Finding]:
-    """How far the top of a ranking is from the expected shares, over all words."""
-    if "*" in attribute:
-        return []
-    rows = [r for r in run.where(probe="ranking", metric="max_skew", attribute=attribute,
-                                 concept=None, category=None)
-            if r["value"] is not None and beats(r, "p")][:1]  # fmt: skip
-    found = []
-    for row in rows:
-        sentence = Markup(
-            "One group fills the top {} of a word {} times as much as expected, by {}."
-        )
-        sentence = sentence.format(
-            f"{row['k']:,}", f"{math.exp(row['value']):.1f}", text.shown(attribute, 60)
-        )
-        numbers = text.estimate(row, f"MaxSkew@{row['k']}", 2, adjusted=False,
-                                of=" (mean over words)")  # fmt: skip
-        numbers += (
-            f"; p {text.p_value(row['p'])}; without bias "
-            f"{math.exp(row['null_mean'] or 0.0):.2f} times as much"
-        )
-        found.append(Finding(sentence, numbers, None, row["value"], "MaxSkew"))
-    return found
+    return Section(probe, "Rankings and C-ASC", LEAD, [], figures, tables, _notes(run))
 
 
 def _strongest(attribute: str, rows: list[Row]) -> Plot:
@@ -107,13 +51,13 @@ def _strongest(attribute: str, rows: list[Row]) -> Plot:
     planted = " Cross: the planted bias." if any(r["truth"] is not None for r in picked) else ""
     return charts.line_plot(
         text.slug("associations", attribute),
-        f"Strongest associations by {text.short(attribute)}",
+        f"Largest C-ASC by {text.short(attribute)}",
         f"Mark: C-ASC. Line: 95% interval. Grey band: 95% of permuted labels.{planted}",
         picked,
         [f"{row['concept']} · {row['group']}" for row in picked],
         "C-ASC",
         says=f"{len(picked)} words with the group of each, by C-ASC: ",
-        digits=2, signed=True, most=40, kinds=True,
+        digits=2, signed=True, most=40,
     )  # fmt: skip
 
 
@@ -165,7 +109,7 @@ def _heat(run: Run, intersection: str) -> list[Plot]:
             "line": line[row["group"]],
             "value": row["value"],
             "text": text.number(row["value"], 1, signed=True)
-            + ("*" if row["verdict"] == ESTABLISHED else ""),
+            + "*" * (beats(row) and beats(row, "p_placebo")),
         }
         for row in found
     ]
@@ -176,8 +120,9 @@ def _heat(run: Run, intersection: str) -> list[Plot]:
             text.slug("intersection", intersection),
             f"Words by {text.short(intersection)}",
             "C-ASC of the strongest words, for every group of the intersection: orange above 0, "
-            "blue below. A star: associated. After So-B-IT, Figures 5 and 6.",
-            f"Heat map of {len(words)} words and {len(groups)} groups. Associated: "
+            "blue below. A star: p adjusted and p among neutral words at most .05. After So-B-IT, "
+            "Figures 5 and 6.",
+            f"Heat map of {len(words)} words and {len(groups)} groups. With a star: "
             f"{'; '.join(named) or 'none'}.",
             partial(charts.heat, cells, list(column.values()), list(line.values()), edge),
         )
@@ -281,20 +226,11 @@ def _tables(run: Run, attribute: str, rows: list[Row]) -> list[Table]:
     lead = (("concept", "word"), "group", "category")
     listed = strongest(rows)
     name = text.short(attribute)
-    sure = [row for row in listed if row["verdict"] == ESTABLISHED]
-    rest = [row for row in listed if row["verdict"] != ESTABLISHED]
     found = []
-    if sure:
+    if listed:
         found.append(
-            table_of(text.slug("associated", attribute), f"Associations by {name} (C-ASC)",
-                     sure, *lead, digits=2, kind="signed")
-        )  # fmt: skip
-    if rest:
-        judged = any(row["verdict"] for row in rest)
-        title = f"Other words by {name}" if judged else f"Words by {name}"
-        found.append(
-            table_of(text.slug("other", attribute), f"{title} (C-ASC)", rest, *lead, digits=2,
-                     kind="signed", folded=bool(sure))
+            table_of(text.slug("c-asc", attribute), f"Words by {name} (C-ASC)", listed, *lead,
+                     digits=2, kind="signed", folded=True)
         )  # fmt: skip
     means = [
         {**row, "category": row["category"] or "all words"}

@@ -10,6 +10,7 @@ from typing import Any
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
+from tiltmeter.pages.lift_findings import lift_classes
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, table
 from tiltmeter.pages.selection import by, present, strongest
 from tiltmeter.pages.terminal import probes
@@ -17,22 +18,22 @@ from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.papers import sobit
 from tiltmeter.papers.published import describe, published_rows
 from tiltmeter.results import Run, over_templates
-from tiltmeter.stats.placebo import ESTABLISHED, FEWEST_PLACEBOS, NOT_ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.lift_verdict import ASSOCIATED
+from tiltmeter.stats.placebo import ESTABLISHED
 
 #: Measures of several models together.
 TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "vlbs",
             "pearson": "correlation"}  # fmt: skip
-#: How strongly a word is associated with a group, in few characters.
-ASSOCIATION = (
+#: How sure a C-ASC is, in few characters.
+ASSURANCE = (
     replace(col.INTERVAL, head="95% int.", digits=2),
     replace(col.P_ADJUSTED, head="p adj."),
     replace(col.P_NEUTRAL, head="p neutr."),
-    Column("assoc.", "verdict", "short verdict"),
 )
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The run for machines: what it was made of, its totals, and its associations."""
+    """The run for machines: what it was made of, verdicts of lift, totals, words by C-ASC."""
     associations = _associations(_concepts(run))
     return {
         **{
@@ -41,6 +42,8 @@ def summary(run: Run) -> dict[str, Any]:
             if name in run.meta
         },
         "rows": run.table.num_rows,
+        "lift": [present(row) for row in run.where(metric="lift_size")],
+        "associated": [present(row) for row in run.where(metric="lift", verdict=ASSOCIATED)],
         "verdicts": dict(Counter(row["verdict"] for row in associations if row["verdict"])),
         "overall": [present(row) for row in _overall(run)],
         "established": [present(row) for row in associations if row["verdict"] == ESTABLISHED],
@@ -49,7 +52,9 @@ def summary(run: Run) -> dict[str, Any]:
 
 def run(run: Run) -> None:
     """The tables of an audit."""
-    show(*_head(run.meta), *_words(run), *probes.parts(run), *map(describe, published_rows(run)))
+    lifts = (part for one in lift_classes(run.table.to_pylist()) for part in probes.lifts(one))
+    show(*_head(run.meta), *lifts, *_words(run), *probes.parts(run),
+         *map(describe, published_rows(run)))  # fmt: skip
     for name, reason in run.meta["not_run"].items():
         show(Paragraph(f"Not run: {name} {reason}.", "weak"))
     for name, reason in run.meta.get("failed", {}).items():
@@ -105,7 +110,7 @@ def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
 
 
 def _words(run: Run) -> Iterator[Part]:
-    """Means over words and the strongest associations, by attribute; then the verdicts."""
+    """Means over words and the largest C-ASC, by attribute."""
     concepts, overall = _concepts(run), _overall(run)
     for attribute, mine in by(concepts, "attribute").items():
         means = [row for row in overall if row["attribute"] == attribute] or mine
@@ -115,40 +120,15 @@ def _words(run: Run) -> Iterator[Part]:
         found = found[:STRONGEST]
         planted = [replace(col.PLANTED, kind="signed", digits=2)]
         planted *= any(row["truth"] is not None for row in found)
-        yield table(f"{attribute}: strongest associations (C-ASC)", found,
+        yield table(f"{attribute}: largest C-ASC", found,
                     Column("word", "concept", width=18), Column("group", "group", width=26),
                     Column("n", "n_group", "count"), Column("C-ASC", "value", "signed", 2),
-                    *planted, *ASSOCIATION)  # fmt: skip
+                    *planted, *ASSURANCE)  # fmt: skip
         for row in run.where(metric="spearman", attribute=attribute, probe="ranking"):
             yield (
                 f"C-ASC orders {row['n']:,} words and groups as planted: Spearman "
                 f"{row['value']:.3f} ({text.span(row['ci_low'], row['ci_high'])})"
             )
-    if concepts:
-        yield _counts(_associations(concepts))
-
-
-def _counts(rows: list[Row]) -> str:
-    count = Counter(row["verdict"] for row in rows)
-    sure, weak, none = (count[name] for name in (ESTABLISHED, PERMUTATION_ONLY, NOT_ESTABLISHED))
-    judged = sure + weak + none
-    if not judged:
-        return (
-            f"No verdicts: these need p-values and at least {FEWEST_PLACEBOS} neutral words of the "
-            "same part of speech in the same templates."
-        )
-    parts = [
-        f"{sure:,} {'is' if sure == 1 else 'are'} associated (yes)",
-        f"{weak:,} {'is' if weak == 1 else 'are'} significant but not beyond neutral words "
-        "(neutral)",
-        f"{none:,} {'is' if none == 1 else 'are'} not significant (no)",
-    ]
-    if unjudged := len(rows) - judged:
-        have = "has" if unjudged == 1 else "have"
-        parts.append(f"{unjudged:,} {have} too few neutral words to judge (–)")
-    return (
-        f"\nOf {text.plural(len(rows), 'association')} (C-ASC, word x group), {'; '.join(parts)}."
-    )
 
 
 def _concepts(run: Run) -> list[Row]:

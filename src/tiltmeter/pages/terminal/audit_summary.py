@@ -1,23 +1,21 @@
-"""The end of an audit: short tables of the main results, and the path of the report."""
+"""The end of an audit: its main results in short, and the path of the report."""
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
-from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Row, Table, table
+from tiltmeter.pages import measured, text
+from tiltmeter.pages.lift_findings import finding, lift_classes
+from tiltmeter.pages.model import Column, Paragraph, Part, Table, table
 from tiltmeter.pages.sections.harms import apart_beyond_chance
-from tiltmeter.pages.selection import strongest
 from tiltmeter.pages.terminal.layout import show
-from tiltmeter.papers import sobit
 from tiltmeter.results import Run
-from tiltmeter.stats.placebo import ESTABLISHED, PERMUTATION_ONLY
+from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
 
 def closing(run: Run, report: Path | None, reason: str) -> None:
-    """Harmful classes by group, associations by attribute, and the path of the report."""
-    show(*(table for table in (harms_summary(run), words_summary(run)) if table.rows))
+    """Verdicts by attribute, harmful classes by group, and the path of the report."""
+    show(*lift_summary(run), *(table for table in [harms_summary(run)] if table.rows))
     if report is not None:
         reported(report)
     elif reason:
@@ -47,21 +45,13 @@ def harms_summary(run: Run) -> Table:
                  Column("n", "n_least", "count"))  # fmt: skip
 
 
-def words_summary(run: Run) -> Table:
-    """A line per attribute: how many words are associated, and the strongest of them."""
-    rows: list[Row] = []
-    for attribute in sobit.attributes(run):
-        mine = sobit.without_mirrors(sobit.word_rows(run, "c_asc", attribute))
-        count = Counter(row["verdict"] for row in mine)
-        if not any(count):  # no verdict is not a finding of none
-            continue
-        named = "none"
-        for row in strongest([row for row in mine if row["verdict"] == ESTABLISHED], 1):
-            word, group = text.short(row["concept"], 16), text.short(row["group"], 18)
-            named = f"{word} · {group} {text.number(row['value'], 2, signed=True)}"
-        rows.append({"attribute": text.short(attribute), "pairs": len(mine), "named": named,
-                     "sure": count[ESTABLISHED], "weak": count[PERMUTATION_ONLY]})  # fmt: skip
-    return table("summary: words associated with groups", rows,
-                 Column("by", "attribute", width=14), Column("pairs", "pairs", "count"),
-                 Column("associated", "sure", "count"), Column("as neutral", "weak", "count"),
-                 Column("strongest association", "named", width=34))  # fmt: skip
+def lift_summary(run: Run) -> list[Part]:
+    """A sentence per attribute and class of words, with the largest word below."""
+    found = [finding(one) for one in lift_classes(run.table.to_pylist())]
+    if not found and "lift" in dict(measured.not_run(run)):
+        return [f"\n{measured.no_lift(run)}"]
+    lines: list[Part] = [Paragraph("\nsummary: words and groups", "strong")] * bool(found)
+    for one in found:
+        tone = {CLEAR: "strong", WEAK: "strong"}.get(str(one.verdict), "")
+        lines += [Paragraph(text.plain(one.text), tone), text.plain(f"  {one.numbers}")]
+    return lines

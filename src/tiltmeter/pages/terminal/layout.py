@@ -15,7 +15,7 @@ from tiltmeter.pages.text import IN_TABLE, printable, short
 STRONGEST = 8  # findings shown of a kind
 STYLES = {"": "", "strong": "bold", "weak": "dim", "good": "green", "bad": "bold red",
           "passed": "bold green"}  # fmt: skip
-SPANS = ("span", "null", "percents")  # short on a narrow screen: 0.12…0.34
+SPANS = ("span", "null", "percents", "ratios")  # short on a narrow screen: 0.12…0.34
 #: A minus that can be copied; and for terminals without Unicode the signs that we use ourselves.
 MINUS = str.maketrans({"−": "-"})
 ASCII = str.maketrans({"–": "-", "…": "...", "→": "->", "“": '"', "”": '"', "’": "'", "±": "+-",
@@ -70,6 +70,6 @@ def _rich(table: Table, console: Console) -> RichTable:
     for at, cells in enumerate(table.merged_cells()):
         for place, column in enumerate(table.columns):
             if column.kind in SPANS:
-                cells[place] = cells[place].replace(" to ", "…")
+                cells[place] = cells[place].replace("x to ", "…").replace(" to ", "…")
         made.add_row(*cells, style=STYLES[table.tone(at)])
     return made

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
+from tiltmeter.pages.lift_findings import LiftClass, chance, largest_words
 from tiltmeter.pages.model import Column, Part, Row, Table, table
 from tiltmeter.pages.sections.counterfactual import flips
 from tiltmeter.pages.sections.harms import no_harm, whole_categories
@@ -22,15 +22,13 @@ P_HOLM = replace(col.P_ADJUSTED, head="p Holm")
 
 
 def parts(run: Run) -> Iterator[Part]:
-    """Tables of every probe of a run but `ranking`."""
+    """Tables of every probe of a run but `lift` and `ranking`."""
     rows = run.table.to_pylist()
     if useful := [row for row in rows if row["metric"] in ("accuracy", "recall")
                   and row["target"] is None]:  # fmt: skip
         yield table("utility", useful, col.METRIC, ("experiment", "direction"), ("dataset", "data"),
                     col.VALUE, col.INTERVAL, replace(NULL_MEAN, head="by chance"),
                     col.N)  # fmt: skip
-    for attribute, mine in by(run.where(probe="lift"), "attribute").items():
-        yield from lifts(attribute, mine)
     for attribute, mine in by(run.where(probe="harms"), "attribute").items():
         yield harms(attribute, mine)
     if tests := [row for row in rows if row["metric"] == "weat" and row["probe"] != "ranking"]:
@@ -45,27 +43,18 @@ def parts(run: Run) -> Iterator[Part]:
     yield from strengths(run.where(probe="strength"))
 
 
-def lifts(attribute: str, rows: list[Row]) -> Iterator[Part]:
-    """The words with the largest lift, and the verdict of the attribute."""
-    judged = [row for row in rows if row["concept"] and row["verdict"]]
-    if not judged:
-        reasons = dict.fromkeys(row["note"] for row in rows if row["note"])
-        yield f"\n{attribute}: no word can be judged: {'; '.join(reasons)}"
-        return
-    strongest = sorted(judged, key=lambda row: -abs(row["value"]))[:STRONGEST]
-    lines = [{**row, "ratio": f"{math.exp(row['value']):.2f}x"} for row in strongest]
-    yield table(f"{attribute}: how high words score with a group, against the others", lines,
-                ("concept", "word"), "group", Column("ratio", "ratio"),
-                Column("lift", "value", "signed", 2), TWO,
-                replace(col.NULL, head="neutral words", digits=2),
-                "verdict")  # fmt: skip
-    for row in rows:
-        if row["metric"] == "lift_size":
-            own = [word["verdict"] for word in judged if word["experiment"] == row["experiment"]]
-            yield (
-                f"{attribute} ({row['experiment']}): {row['verdict']}; {own.count('associated')} "
-                f"of {len(own)} words are associated; size {math.exp(row['value']):.2f}x"
-            )
+def lifts(found: LiftClass) -> Iterator[Part]:
+    """The words with the largest lift, and how many are beyond neutral words."""
+    if found.words:
+        way = "likely" if found.likely else "high"
+        yield table(f"{found.name}: how many times as {way} with a group as with the others",
+                    largest_words(found, STRONGEST), Column("word", "concept", width=18),
+                    Column("group", "group", width=18), Column("lift", "value", "ratio"),
+                    Column("95% int.", ("ci_low", "ci_high"), "ratios"),
+                    Column("neutral", ("null_lo", "null_hi"), "ratios"),
+                    *[Column("planted", "truth", "ratio")] * (found.words[0]["truth"] is not None),
+                    Column("verdict", "verdict", "verdict"))  # fmt: skip
+    yield f"\n{chance(found)}" if not found.words else chance(found)
 
 
 def harms(attribute: str, rows: list[Row]) -> Part:

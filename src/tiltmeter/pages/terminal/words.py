@@ -8,12 +8,11 @@ from dataclasses import replace
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, table
-from tiltmeter.pages.selection import by
-from tiltmeter.pages.terminal.audit import ASSOCIATION
+from tiltmeter.pages.selection import beats, by
+from tiltmeter.pages.terminal.audit import ASSURANCE
 from tiltmeter.pages.terminal.layout import show
 from tiltmeter.pages.terminal.probes import strengths
 from tiltmeter.papers.sobit_tables import tables
-from tiltmeter.stats.placebo import ESTABLISHED
 
 __all__ = ["tables", "words"]
 
@@ -48,7 +47,7 @@ def _top_words(attribute: str, rows: list[Row]) -> Iterator[Part]:
     yield table(f"{attribute}: the words nearest to each group (C-ASC)", named,
                 Column("category", "category", width=14, merged=True),
                 Column("group", "group", width=17), Column("word", "word", width=18),
-                Column("C-ASC", "value", "signed", 2), *ASSOCIATION)  # fmt: skip
+                Column("C-ASC", "value", "signed", 2), *ASSURANCE)  # fmt: skip
     if any("valence" in row for row in rows):
         yield Paragraph("By the lexicon: (+) pleasant, (-) unpleasant.", "weak")
 
@@ -68,9 +67,9 @@ def _heat(attribute: str, rows: list[Row]) -> Iterator[Part]:
         lines: dict[str, Row] = {}
         for row in mine:
             line = lines.setdefault(row["group"], {"group": row["group"]})
-            star = "*" if row["verdict"] == ESTABLISHED else " "
+            star = "*" if beats(row) and beats(row, "p_placebo") else " "
             line[f"word {row['concept']}"] = text.number(row["value"], 2, signed=True) + star
-        title = f"{attribute}: C-ASC of the {experiment} (* associated)"
+        title = f"{attribute}: C-ASC of the {experiment} (* p adj. and p neutr. ≤ .05)"
         yield table(title, list(lines.values()), Column("group", "group", width=24), *words)
 
 
@@ -102,15 +101,10 @@ def _share(row: Row) -> str:
 
 
 def _changes(attribute: str, rows: list[Row]) -> Iterator[Part]:
-    named = [
-        {**row, "tone": "strong" if row["direction"] == "worse" else "",
-         "verdicts": "→".join(text.SHORT_VERDICTS.get(row[f"verdict_{when}"], text.NONE)
-                              for when in ("before", "after"))}
-        for row in rows
-    ]  # fmt: skip
+    named = [{**row, "tone": "strong" if row["direction"] == "worse" else ""} for row in rows]
     yield table(f"{attribute}: words whose C-ASC changed most", named,
                 Column("group", "group", width=18, merged=True),
                 Column("word", "concept", width=14), Column("before", "before", "signed", 2),
                 Column("after", "after", "signed", 2), Column("change", "difference", "signed", 2),
-                replace(col.INTERVAL, head="95% int.", digits=2), Column("q", "p_bh", "p"),
-                Column("assoc.", "verdicts", "cell"))  # fmt: skip
+                replace(col.INTERVAL, head="95% int.", digits=2),
+                Column("q", "p_bh", "p"))  # fmt: skip

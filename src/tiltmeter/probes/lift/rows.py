@@ -133,9 +133,11 @@ def _summary_rows(
             "p": float((1 + (splits >= size).sum()) / (len(splits) + 1)),
             "p_side": "greater",
         }
+    judged = f"judged by {len(words.neutral):,} neutral words"
+    together = f"only {fewest} or more can be found together" if fewest > 1 else None
     tables = [
-        rows(1, **{**same, "metric": "words_beyond", "note": _joined(
-                 same.get("note"), f"verdicts can find {fewest} words or more together")},
+        rows(1, **{**same, "metric": "words_beyond",
+                   "note": _joined(same.get("note"), judged, together)},
              value=float(beyond), null_mean=0.05 * count, n=n),
         rows(1, **{**same, "metric": "lift_size"}, value=size, ideal=0.0, n=n, ci_low=low,
              ci_high=high, ci_method="bootstrap of words, images by their error", **by_split,
