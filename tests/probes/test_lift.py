@@ -144,7 +144,7 @@ def test_few_images_of_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["value"] is None
     assert "fewer than 20 images" in row["note"]
     terminal.run(run)
-    assert "hue: no word can be judged: fewer than 20 images" in capsys.readouterr().out
+    assert "hue: not judged: fewer than 20 images" in capsys.readouterr().out
     assert run.where(metric="lift_size", attribute="shape")
 
 
@@ -153,5 +153,5 @@ def test_the_command(tmp_path: Path) -> None:
                      "--option", "lift.splits=10", "--out", "run", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "shape (concept): clear; " in done.stdout
+    assert "shape: clear: " in done.stdout
     assert "Words with the largest lift" in (tmp_path / "run/report.html").read_text()

@@ -76,7 +76,7 @@ class LiftClass:
 
 def lift_classes(rows: Iterable[Row]) -> list[LiftClass]:
     """Classes of words by attribute, in the order of the results."""
-    known = [row for row in rows if row["metric"] in METRICS]
+    known = [row for row in rows if row["metric"] in METRICS and row["probe"] != "captions"]
     several = len({row["model"] for row in known}) > 1
     found = []
     for (model, _, attribute, experiment), mine in by(
@@ -126,6 +126,7 @@ def finding(found: LiftClass) -> Finding:
     small = f"{found.count(NO_LARGER):,} of {words} are no larger than 1.25x"
     sure = found.count(ASSOCIATED)
     many = f"{sure:,} of {words} {'is' if sure == 1 else 'are'} associated"
+    many += " (false discoveries: at most 10%)"
     size = f"size {text.ratio(found.size['value'])}"
     if found.size["ci_low"] is not None:
         size += f" ({text.ratio_span(found.size['ci_low'], found.size['ci_high'])})"
@@ -149,8 +150,6 @@ def _basis(found: LiftClass, size: str) -> Iterable[str]:
     if found.size["null_hi"] is not None:
         most = text.ratio(found.size["null_hi"])
         yield f"Random visible splits of these images: up to {most} in 95% of them."
-    if found.count(ASSOCIATED):
-        yield "Of associated words at most 10% are false discoveries."
     if found.notes:
         yield f"{found.notes[0].upper()}{found.notes[1:]}."
 

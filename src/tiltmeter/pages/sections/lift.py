@@ -14,7 +14,7 @@ from tiltmeter.pages.lift_findings import (
     largest_words,
     lift_classes,
 )
-from tiltmeter.pages.model import Column, Plot, Row, Section, Table
+from tiltmeter.pages.model import Column, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts
 from tiltmeter.results import Run
 
@@ -40,6 +40,7 @@ def section(run: Run, probe: str) -> Section:
     words = [{**row, "class": one.name} for one in classes for row in largest_words(one)]
     categories = [row for row in rows if row["metric"] == "lift" and row["category"]
                   and not row["concept"]]  # fmt: skip
+    seen = [row for row in rows if row["metric"] == "visibility"]
     planted = [Column("planted", "truth", "ratio")] * any(row["truth"] is not None for row in words)
     return Section(
         probe,
@@ -56,6 +57,8 @@ def section(run: Run, probe: str) -> Section:
             _table("lift-categories", "Categories of words: mean lift", categories,
                    ("experiment", "class"), "attribute", "category", "group", RATIO[0],
                    Column("p", "p", "p"), Column("images", "n_group", "count")),
+            table_of("lift-visibility", "How well the model sees each group (1: fully)", seen,
+                     "attribute", "group", digits=2, folded=True),
         ],
         [chance(one) for one in classes],
         dict(Counter(row["verdict"] for row in words)),
