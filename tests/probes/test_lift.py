@@ -11,7 +11,8 @@ import tiltmeter as tm
 from tests.command_line import tiltmeter
 from tiltmeter.errors import TiltmeterError
 from tiltmeter.pages import terminal
-from tiltmeter.probes.lift.probe import lift_prompts, word_classes
+from tiltmeter.probes.lift.contrastive import class_texts
+from tiltmeter.probes.lift.words import lift_prompts
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
 from tiltmeter.stimuli import load
@@ -22,7 +23,8 @@ FEW = {"bootstraps": 20, "options": {"lift": {"splits": 20}}}
 
 
 def audited(spec: str, **options: object) -> Run:
-    return tm.audit(spec, probes=["lift"], words="sobit", cross=["shape*hue"], **{**FEW, **options})
+    return tm.audit(spec, "testbed:?images=700", probes=["lift"], words="sobit",
+                    cross=["shape*hue"], **{**FEW, **options})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +59,8 @@ def test_a_biased_model_and_its_fair_twin(twins: dict[str, Run], attribute: str)
 
 def test_every_row_says_how_sure_it_is(twins: dict[str, Run]) -> None:
     for row in twins["biased"].where(metric="lift"):
-        assert row["n"] == 4000
-        assert row["n_group"] > 200
+        assert row["n"] == 700
+        assert row["n_group"] >= 50
         if row["concept"]:
             assert row["ci_low"] < row["value"] < row["ci_high"]
             assert row["null_lo"] < 0 < row["null_hi"]
@@ -66,7 +68,7 @@ def test_every_row_says_how_sure_it_is(twins: dict[str, Run]) -> None:
 
 
 def test_by_parts_the_values_are_the_same(twins: dict[str, Run]) -> None:
-    parts = audited("testbed:dual", engine="parts:size=700")
+    parts = audited("testbed:dual", engine="parts:size=300")
     for one, other in zip(
         twins["biased"].where(metric="lift"), parts.where(metric="lift"), strict=True
     ):
@@ -105,10 +107,11 @@ def test_nouns_are_judged_by_neutral_words_about_people() -> None:
     prompts = lift_prompts(audit_prompts(Encoder(), "sobit"), Encoder())
     nouns = {p.concept for p in prompts if p.role == "placebo" and p.pos == "noun"}
     assert nouns == {word.text for word in load("neutral-people").words}
-    kinds = {one.pos: one for one in word_classes(Encoder(), prompts, 1.0)}
+    kinds = {one.scored.pos: one for one in class_texts(Encoder(), prompts, 1.0)}
     assert set(kinds) == {"noun", "adjective"}
-    assert len(kinds["noun"].neutral) == len(nouns)
-    texts = kinds["noun"].texts[len(kinds["noun"].words) :]
+    nouns_scored = kinds["noun"].scored
+    assert len(nouns_scored.neutral) == len(nouns)
+    texts = kinds["noun"].vectors[len(nouns_scored.words) :]
     assert np.abs(texts.mean(axis=0)).max() < 1e-12
 
 
@@ -118,22 +121,22 @@ def test_a_class_without_neutral_words_is_left_out() -> None:
             return np.eye(8)[: len(texts)]
 
     word = Prompt("a photo of a nurse", "nurse", "a photo of a {}", "work", "word", "noun")
-    assert word_classes(Encoder(), [word], 1.0) == []
+    (found,) = class_texts(Encoder(), [word], 1.0)
+    assert len(found.vectors) == 0
 
 
 @pytest.mark.parametrize(
     ("scale", "message"),
-    [(None, "logit_scale"), (0.0, "positive number"), (float("inf"), "positive number")],
+    [(0.0, "positive number"), (float("inf"), "positive number"), (np.nan, "positive number")],
 )
-def test_a_scale_that_is_none(scale: float | None, message: str) -> None:
+def test_a_scale_that_is_none(scale: float, message: str) -> None:
     model = tm.load_model("testbed:dual")
 
     class Odd:
         name, provenance, world = "odd", model.provenance, model.world
         encode_texts, encode_images = model.encode_texts, model.encode_images
+        logit_scale = scale
 
-    if scale is not None:
-        Odd.logit_scale = scale
     with pytest.raises(TiltmeterError, match=message):
         tm.audit(Odd(), "testbed:?images=140", probes=["lift"])
 
@@ -150,6 +153,7 @@ def test_few_images_of_a_group(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     done = tiltmeter("audit", "testbed:dual", "--probe", "lift", "--bootstraps", "20",
+                     "--images", "testbed:?images=280",
                      "--option", "lift.splits=10", "--out", "run", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80

@@ -97,6 +97,7 @@ class _Audit:
     options: AuditOptions
     progress: Progress | None
     embedded: dict[int, EmbeddingResult] = field(default_factory=dict)  # by id(): probes share them
+    embedded_faces: dict[int, EmbeddedFaces] = field(default_factory=dict)
 
     @cached_property
     def engine(self) -> Engine:
@@ -204,7 +205,7 @@ class _Audit:
             convention,
             self._embed,
             lambda: self.prompts,
-            self._embed_faces,
+            self._embed_faces_once,
             engine=self.engine,
             resampling=options.resampling,
             attributes=options.data.attributes,
@@ -231,6 +232,11 @@ class _Audit:
                 progress=self.progress,
             )
         return self.embedded[id(data)]
+
+    def _embed_faces_once(self, faces: Faces) -> EmbeddedFaces:
+        if id(faces) not in self.embedded_faces:
+            self.embedded_faces[id(faces)] = self._embed_faces(faces)
+        return self.embedded_faces[id(faces)]
 
     def _embed_faces(self, faces: Faces) -> EmbeddedFaces:
         """Embed faces for the engine, and say where their embeddings are."""

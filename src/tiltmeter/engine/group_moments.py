@@ -1,4 +1,4 @@
-"""Moments of scores by group, in one pass over the images, on any engine."""
+"""Scores summarised by group, in one pass over the images, on any engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tiltmeter.engine.engines import Engine, FailedPart
 from tiltmeter.engine.ranking.job import matched, scaled
 from tiltmeter.engine.vectors import VectorPart, Vectors, parts_of
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.summary import Moments
+from tiltmeter.metrics.group_lift import GroupScores
 from tiltmeter.types import Floats, Groups, Ints, Progress
 
 #: Images of a part where the engine does not say: their scores fit into memory.
@@ -24,20 +24,21 @@ class MomentsTask:
     groups: int
     images: str  # the convention's choice
 
-    def __call__(self) -> Callable[[VectorPart], Moments]:
+    def __call__(self) -> Callable[[VectorPart], GroupScores]:
         return self.work
 
-    def work(self, part: VectorPart) -> Moments:
-        """Moments of the scores of one part."""
+    def work(self, part: VectorPart) -> GroupScores:
+        """Summarise the scores of one part."""
         images = scaled(part.vectors.read(), self.images, part.first)
         names = tuple(map(str, range(self.groups)))
-        return Moments.of(matched(self.texts, images) @ images.T, Groups(part.codes, names, "cell"))
+        groups = Groups(part.codes, names, "cell")
+        return GroupScores.of(matched(self.texts, images) @ images.T, groups)
 
 
 def group_moments(
     task: MomentsTask, images: Vectors, codes: Ints, engine: Engine, progress: Progress
-) -> tuple[Moments, dict[int, str]]:
-    """Moments of all scores by text and group.
+) -> tuple[GroupScores, dict[int, str]]:
+    """Summarise all scores by text and group.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def group_moments(
 
     Returns
     -------
-    moments : Moments
+    scores : GroupScores
         Texts x groups.
     failed : dict
         First image of each unreadable part, and the reason.
@@ -65,14 +66,14 @@ def group_moments(
         No part could be read.
     """
     parts = parts_of(images, codes, engine.size or PART)
-    moments: Moments | None = None
+    scores: GroupScores | None = None
     failed: dict[int, str] = {}
     for index, done in enumerate(engine.run(task, parts)):
         if isinstance(done, FailedPart):
             failed[parts[index].first] = done.reason
         else:
-            moments = done if moments is None else moments.merge(done)
+            scores = done if scores is None else scores.merge(done)
         progress("scoring images", (index + 1) / len(parts))
-    if moments is None:
+    if scores is None:
         raise InputError(f"no embeddings could be read: {next(iter(failed.values()))}")
-    return moments, failed
+    return scores, failed

@@ -10,11 +10,12 @@ subtracted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import as_groups, like, matrix, namespace
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.types import Array, Groups
+from tiltmeter.types import Array, Groups, Ints
 
 ESTIMATORS = ("mean", "odds")
 NAN = float("nan")
@@ -75,10 +76,10 @@ def lift_of_group_scores(words: Array, neutral: Array) -> Array:
     """
     words, neutral = like(words, words), like(neutral, neutral)
     xp = namespace(words)
-    reference = _gap(neutral)
+    reference = gaps(neutral)
     # torch.median takes the lower of two middle values; quantile the mean of both, as NumPy does
     middle = xp.quantile(reference, like(reference, 0.5), 0)
-    return _gap(words) - middle
+    return gaps(words) - middle
 
 
 def lift_standard_error(centred: Moments) -> Array:
@@ -161,6 +162,19 @@ class LogMeanExp:
         total = self.total * xp.exp(self.peak - safe) + other.total * xp.exp(other.peak - safe)
         return LogMeanExp(self.count + other.count, peak, total)
 
+    def regroup(self, codes: Ints, groups: int) -> LogMeanExp:
+        """The same for coarser groups: group `g` becomes part of group `codes[g]`."""
+        xp = namespace(self.peak)
+        parts = []
+        for target in range(groups):
+            at = [g for g, code in enumerate(codes) if code == target]
+            peak = xp.amax(self.peak[:, at], 1)
+            safe = xp.where(peak > -float("inf"), peak, 0.0)[:, None]
+            total = (self.total[:, at] * xp.exp(self.peak[:, at] - safe)).sum(1)
+            parts.append((self.count[at].sum(), peak, total))
+        count, peak, total = zip(*parts, strict=True)
+        return LogMeanExp(xp.stack(count), xp.stack(peak, 1), xp.stack(total, 1))
+
     @property
     def value(self) -> Array:
         """Queries x groups; NaN for a group without items."""
@@ -170,8 +184,49 @@ class LogMeanExp:
         return xp.where(some, xp.log(xp.where(some, mean, 1.0)) + self.peak, NAN)
 
 
-def _gap(values: Array) -> Array:
-    """Each group's value minus the mean of the other groups' values, equal weights."""
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """What lift needs to know of scores, words x groups: both estimators; mergeable.
+
+    Examples
+    --------
+    >>> parts = [GroupScores.of([[0.0, 2.0]], [0, 1]), GroupScores.of([[1.0, 3.0]], [0, 1])]
+    >>> parts[0].merge(parts[1]).moments.mean
+    array([[0.5, 2.5]])
+    """
+
+    moments: Moments
+    odds: LogMeanExp
+
+    @classmethod
+    def of(cls, scores: Array, groups: Groups | Array) -> GroupScores:
+        """Summarise one block of items."""
+        return cls(Moments.of(scores, groups), LogMeanExp.of(scores, groups))
+
+    def merge(self, other: GroupScores) -> GroupScores:
+        """Summarise the items of both."""
+        return GroupScores(self.moments.merge(other.moments), self.odds.merge(other.odds))
+
+    def regroup(self, codes: Ints, groups: int) -> GroupScores:
+        """The same for coarser groups: group `g` becomes part of group `codes[g]`."""
+        return GroupScores(self.moments.regroup(codes, groups), self.odds.regroup(codes, groups))
+
+    def only(self, rows: Any = slice(None), groups: Any = slice(None)) -> GroupScores:
+        """Some of the words, and some of the groups."""
+        m, o = self.moments, self.odds
+        return GroupScores(
+            Moments(m.count[groups], m.mean[rows][:, groups], m.m2[rows][:, groups]),
+            LogMeanExp(o.count[groups], o.peak[rows][:, groups], o.total[rows][:, groups]),
+        )
+
+
+def gaps(values: Array) -> Array:
+    """Each group's value minus the mean of the other groups' values, equal weights.
+
+    >>> import numpy as np
+    >>> gaps(np.array([[3.0, 2.0, 1.0]]))
+    array([[ 1.5,  0. , -1.5]])
+    """
     xp = namespace(values)
     others = (~xp.isnan(values)).sum(-1)[..., None] - 1
     total = xp.nansum(values, -1)[..., None]

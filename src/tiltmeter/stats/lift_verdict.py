@@ -107,12 +107,7 @@ def word_verdicts(
     counts = np.asarray(counts)
     _check(lift, error, neutral, counts, rule)
     m, k = neutral.shape
-    spread = _MAD * np.median(np.abs(neutral), axis=0)
-    if not (spread > 0).all():
-        raise InputError(
-            "neutral words have the same lift in a group: their scores do not differ, so they "
-            "show nothing; check the model's scores"
-        )
+    spread = neutral_spread(neutral)
     sizes = np.abs(lift) / spread
     defined = np.asarray(np.isfinite(lift + error).all(axis=1))
     # two groups mirror each other: rounding must not choose between them
@@ -145,6 +140,28 @@ def word_verdicts(
         np.where(defined, group, -1), np.where(defined, own, np.nan), p_word, p_image, p, p_bh,
         verdict, needed,
     )  # fmt: skip
+
+
+def neutral_spread(neutral: Floats) -> Floats:
+    """Spread of the lift of neutral words in each group, like a standard deviation.
+
+    Raises
+    ------
+    InputError
+        Neutral words have no spread.
+
+    Examples
+    --------
+    >>> neutral_spread([[0.1, -0.1], [-0.1, 0.1], [0.3, -0.3]]).round(3)
+    array([0.148, 0.148])
+    """
+    spread = _MAD * np.median(np.abs(neutral), axis=0)
+    if not (spread > 0).all():
+        raise InputError(
+            "neutral words have the same lift in a group: their scores do not differ, so they "
+            "show nothing; check the model's scores"
+        )
+    return np.asarray(spread)
 
 
 def fewest_found(words: int, neutral: int, rule: LiftRule = RULE) -> int:

@@ -1,14 +1,15 @@
 """How many times as high does the model score a word with one group as with the others?
 
-Scores are logits, so a gap between groups is a log ratio, in one unit for every model. Words are
-judged by neutral words of the same class in the same templates: nouns by neutral words about
-people, adjectives by neutral adjectives. Definition: `tiltmeter.metrics.group_lift`; verdicts:
-`tiltmeter.stats.lift_verdict`.
+Scores are on the model's log scale, so a gap between groups is a log ratio, in one unit for every
+model: scale x cosine of dual encoders (`contrastive`), ln P(word) of masked heads (`masked`), the
+matching logit (`matching`). Words are judged by neutral words of the same class in the same
+templates. Definition: `tiltmeter.metrics.group_lift`; verdicts: `tiltmeter.stats.lift_verdict`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,27 @@ import pyarrow as pa
 
 from tiltmeter import stimuli
 from tiltmeter.engine.engines import Engine, LocalEngine
-from tiltmeter.engine.group_moments import MomentsTask, group_moments
-from tiltmeter.engine.ranking.job import scaled
-from tiltmeter.engine.vectors import InMemoryVectors, Vectors, sample
-from tiltmeter.errors import InputError
-from tiltmeter.metrics.arrays import unit
+from tiltmeter.engine.vectors import InMemoryVectors, Vectors
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.digest import intersect_groups
-from tiltmeter.metrics.group_lift import lift_of_group_scores
-from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
-from tiltmeter.probes.lift.rows import WordClass, class_rows
+from tiltmeter.probes.embeddings import image_embeddings
+from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
+from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
+from tiltmeter.probes.lift.matching import score_matches
+from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, undefined_row
+from tiltmeter.probes.lift.scored import (
+    CONTRASTIVE,
+    MASKED,
+    MATCHING,
+    PROTOCOLS,
+    ScoredClass,
+    rows_per_cell,
+)
+from tiltmeter.probes.lift.splits import mean_features, split_sizes
 from tiltmeter.probes.lift.visibility import visibility_rows
+from tiltmeter.probes.lift.words import lift_prompts
 from tiltmeter.probes.probe import (
     AuditContext,
     CannotRunError,
@@ -35,30 +45,62 @@ from tiltmeter.probes.probe import (
     ProbeResult,
     check_vocabulary,
 )
-from tiltmeter.probes.ranking.stored import kept_faces, vector_column
-from tiltmeter.probes.texts import PLACEBOS
+from tiltmeter.probes.ranking.stored import kept_faces
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.lift_verdict import RULE, bias_size, enough_images
+from tiltmeter.stats.lift_verdict import RULE, enough_images
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.stats.visible_splits import visible_splits
-from tiltmeter.types import Faces, Floats, Progress, Prompt, TextEncoder, planted_world
+from tiltmeter.types import (
+    Faces,
+    Groups,
+    Ints,
+    MaskedPredictor,
+    Matcher,
+    Progress,
+    Prompt,
+    TextEncoder,
+    planted_world,
+)
 
-#: Images that random splits are made of: an evenly spaced sample of all.
-SPLIT_IMAGES = 4096
 TEXTS = "lift_texts"  # the table of a run with the texts that were scored
-PEOPLE = "neutral-people"  # the list that nouns are judged by
+
+
+@dataclass(frozen=True)
+class LiftOptions:
+    """Options of the probe.
+
+    Attributes
+    ----------
+    scores : str
+        Protocols, separated by commas; by default the first of contrastive, masked and matching
+        that the model has.
+    splits : int
+        Random visible splits of the images that a class of words is compared with.
+    masked_images, matched_images : int
+        Most images of each cell (every combination of labels) for these protocols.
+    captions : str
+        Captions of masked words, separated by ``|``, in place of the templates.
+    targets : str
+        Further words of masked captions: lists separated by commas.
+    """
+
+    scores: str = ""
+    splits: int = 200
+    masked_images: int = 50
+    matched_images: int = 10
+    captions: str = ""
+    targets: str = "activities"
 
 
 def lift_table(
-    model: TextEncoder,
+    model: Any,
     faces: Faces,
     *,
     prompts: Sequence[Prompt],
     attributes: Sequence[str],
     convention: Convention,
     images: Vectors | None = None,
-    engine: Engine | None = None,
-    splits: int = 200,
+    engine: Engine = LocalEngine(),  # noqa: B008
+    options: LiftOptions = LiftOptions(),  # noqa: B008
     resampling: Resampling = Resampling(),  # noqa: B008
     progress: Progress = lambda what, share: None,
 ) -> ProbeResult:
@@ -66,8 +108,8 @@ def lift_table(
 
     Parameters
     ----------
-    model : TextEncoder
-        A dual encoder with a `logit_scale`.
+    model : TextEncoder, MaskedPredictor or Matcher
+        A dual encoder needs a `logit_scale` for lift in nats.
     faces : Faces
         Images with groups.
     prompts : sequence of Prompt
@@ -78,10 +120,10 @@ def lift_table(
         How image embeddings are scaled.
     images : Vectors, optional
         Image embeddings; by default those of `faces`, or the model's.
-    engine : Engine, optional
+    engine : Engine
         Where images are scored. In this process by default.
-    splits : int
-        Random visible splits of the images that a class of words is compared with.
+    options : LiftOptions
+        Protocols and samples.
     resampling : Resampling
         Its bootstraps and seed are used.
     progress : callable
@@ -95,28 +137,40 @@ def lift_table(
     Raises
     ------
     CannotRunError
-        The model states no scale, or no class of words has neutral words.
+        No class of words has neutral words.
+    InputError
+        The scale is not a positive number, or a masked caption names a group.
     """
-    scale = getattr(model, "logit_scale", None)
-    if scale is None:
-        raise CannotRunError(
-            "needs a model that states its logit_scale: without it scores have no unit"
-        )
-    if not (np.isfinite(scale) and scale > 0):
-        raise CannotRunError(f"logit_scale must be a positive number; the model states {scale}")
+    protocols = chosen_protocols(model, faces, engine, options.scores)
     groups = {name: faces.attribute(name) for name in attributes}
-    cells, kinds = intersect_groups(list(groups.values()))
-    embeddings = images or InMemoryVectors(image_embeddings(model, faces))
-    with check_vocabulary():
-        classes = word_classes(model, prompts, float(scale))
-    if not classes:
+    codes, kinds = intersect_groups(list(groups.values()))
+    cells = Groups(codes, tuple(map(str, range(len(kinds)))), "cell")
+    captions: dict[str, list[str]] = {}
+    if MASKED in protocols:  # before any work
+        own = options.captions.split("|") if options.captions else []
+        captions = masked_captions(prompts, own, faces)
+    scale = _scale(model) if CONTRASTIVE in protocols else None
+    scored: list[ScoredClass] = []
+    kept = {}
+    if CONTRASTIVE in protocols:
+        with check_vocabulary():
+            texts = class_texts(model, prompts, scale or 1.0)
+        vectors = images or InMemoryVectors(image_embeddings(model, faces))
+        scored += score_embeddings(texts, vectors, cells, convention.images, engine, progress)
+        if scale is not None and any(len(one.vectors) for one in texts):
+            kept[TEXTS] = kept_texts(texts, scale)
+    if MASKED in protocols:
+        targets = [word for name in options.targets.split(",") if name
+                   for word in stimuli.load(name).words]  # fmt: skip
+        read = caption_groups(model, prompts, targets, captions)
+        at = rows_per_cell(cells, options.masked_images)
+        scored += score_masked(model, faces, cells, at, read)
+    if MATCHING in protocols:
+        at = rows_per_cell(cells, options.matched_images)
+        with check_vocabulary():
+            scored += score_matches(model, prompts, faces, cells, at, progress)
+    if not any(one.scores for one in scored):
         raise CannotRunError("needs neutral words of the same part of speech as its words")
-    texts = np.concatenate([one.texts for one in classes])
-    task = MomentsTask(texts, len(kinds), convention.images)
-    moments, failed = group_moments(task, embeddings, cells, engine or LocalEngine(), progress)
-    rng = np.random.default_rng(resampling.seed)
-    at, some = sample(embeddings, SPLIT_IMAGES)
-    some = np.asarray(scaled(some, convention.images))
     constants = {
         "probe": "lift",
         "model": getattr(model, "name", type(model).__name__),
@@ -124,146 +178,130 @@ def lift_table(
         "convention": convention.name,
         "seed": resampling.seed,
     }
-    world = planted_world(faces)
-    note = f"{len(failed)} unreadable parts are left out" if failed else None
-    tables, start = [], 0
+    judge = _Judge(groups, cells, kinds, constants, planted_world(faces), options.splits,
+                   resampling)  # fmt: skip
+    tables = [
+        judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale is not None) for one in scored
+    ]
+    seen = next((one.sample for one in scored if one.sample and one.sample.texts is not None), None)
+    if seen is not None and scale is not None:
+        sampled = {name: by[seen.rows] for name, by in groups.items()}
+        tables.append(visibility_rows(model, seen.features, sampled, scale, constants))
+    return ProbeResult(combined(tables), rows(0, INSTANCES), kept)
 
-    def not_judged(pos: str, attribute: str, reason: str) -> pa.Table:
-        return rows(1, **constants, metric="lift", experiment=pos, attribute=attribute,
-                    value=np.nan, note=reason)  # fmt: skip
 
-    for words in classes:
-        own = slice(start, start := start + len(words.texts))
-        part = Moments(moments.count, moments.mean[own], moments.m2[own])
-        for index, (name, by) in enumerate(groups.items()):
-            regrouped = part.regroup(kinds[:, index], len(by.names))
-            enough = enough_images(np.asarray(regrouped.count))
-            few = [group for code, group in enumerate(by.names) if code not in enough]
-            if len(enough) < 2:
-                reason = f"fewer than {RULE.group_images} images in all groups but one"
-                tables.append(not_judged(words.pos, name, reason))
-                continue
-            judged = Moments(
-                regrouped.count[enough], regrouped.mean[:, enough], regrouped.m2[:, enough]
+@dataclass(frozen=True, eq=False)
+class _Judge:
+    """Judges every class of words by every attribute."""
+
+    groups: Mapping[str, Groups]
+    cells: Groups
+    kinds: Ints  # cells x attributes: the group of each
+    constants: Mapping[str, Any]
+    world: Any
+    splits: int
+    resampling: Resampling
+
+    def rows(self, scored: ScoredClass, *, in_nats: bool) -> pa.Table:
+        """Rows of one class."""
+        return combined([self._by(scored, name, in_nats=in_nats) for name in self.groups])
+
+    def _by(self, scored: ScoredClass, name: str, *, in_nats: bool) -> pa.Table:
+        by, at = self.groups[name], list(self.groups).index(name)
+        context = RowContext(self.constants, self.world, self.resampling.bootstraps, in_nats)
+        if scored.scores is None or scored.sample is None:
+            reason = "no neutral words of this part of speech in these templates"
+            return undefined_row(scored, name, reason, context)
+        of_cell = np.asarray(scored.scores.moments.count)
+        counts = np.bincount(self.kinds[:, at], of_cell, len(by.names)).astype(int)
+        enough = enough_images(counts)
+        few = [group for code, group in enumerate(by.names) if code not in enough]
+        if len(enough) < 2:
+            reason = f"fewer than {RULE.group_images} images in all groups but one"
+            return undefined_row(scored, name, reason, context)
+        left_out = f"left out, fewer than {RULE.group_images} images: {', '.join(few)}"
+        constants = {**self.constants, "note": left_out if few else None}
+        context = RowContext(constants, self.world, self.resampling.bootstraps, in_nats)
+        code_of = np.full(len(by.names), -1)
+        code_of[enough] = np.arange(len(enough))
+        judged = Attribute(name, [by.names[code] for code in enough],
+                           code_of[self.kinds[:, at]], self.cells.codes)  # fmt: skip
+        rng = np.random.default_rng(self.resampling.seed)
+        try:
+            means = mean_features(scored.sample, self.cells.codes, len(enough), self.splits, rng)
+            by_chance = split_sizes(scored, means, in_nats=in_nats)
+            return class_rows(scored, judged, by_chance, context, rng)
+        except InputError as error:  # scores that show nothing
+            return undefined_row(scored, name, str(error), context)
+
+
+def chosen_protocols(model: Any, faces: Faces, engine: Engine, wanted: str) -> list[str]:
+    """Protocols to score by: those asked for, or the cheapest that model and engine can.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such protocol.
+    InputError
+        The model, the data or the engine cannot do what is asked for.
+    """
+    reasons: dict[str, str | None] = {
+        CONTRASTIVE: None if isinstance(model, TextEncoder) else "needs a model with embeddings",
+        MASKED: None if isinstance(model, MaskedPredictor) else "needs a masked head",
+        MATCHING: None if isinstance(model, Matcher) else "needs a model that matches",
+    }
+    for name in (MASKED, MATCHING):
+        if faces.images is None:
+            reasons[name] = reasons[name] or "needs images, and not embeddings alone"
+        if engine.name != "local":
+            reasons[name] = reasons[name] or (
+                f"does not run by parts (--engine {engine.name}): use --engine local"
             )
-            by_chance = split_sizes(words, some, cells[at], len(enough), splits, rng)
-            try:
-                found = class_rows(
-                    words, judged, [by.names[code] for code in enough], name, by_chance, world,
-                    {**constants, "note": _notes(note, few)}, resampling.bootstraps, rng,
-                )  # fmt: skip
-            except InputError as error:  # scores that do not differ
-                found = not_judged(words.pos, name, str(error))
-            tables.append(found)
-    lacking = {} if planted_world(model) else dict.fromkeys(
-        prompt.pos or "no part of speech" for prompt in prompts if prompt.role == "word"
-    )  # fmt: skip
-    tables += [
-        not_judged(pos, name, "no neutral words of this part of speech in these templates")
-        for pos in lacking
-        if pos not in {words.pos for words in classes}
-        for name in groups
-    ]
-    sampled = {name: by[at] for name, by in groups.items()}
-    tables.append(visibility_rows(model, some, sampled, float(scale), constants))
-    return ProbeResult(combined(tables), rows(0, INSTANCES), {TEXTS: kept_texts(classes, scale)})
+    asked = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in asked:
+        if name not in PROTOCOLS:
+            raise UnknownNameError("protocol of lift.scores", name, PROTOCOLS)
+        if reasons[name]:
+            raise InputError(f"lift.scores={name} {reasons[name]}", code="bad-option", value=name)
+    if asked:
+        return asked
+    able = [name for name in PROTOCOLS if not reasons[name]]
+    if not able:
+        raise CannotRunError("; ".join(f"{name} {reasons[name]}" for name in PROTOCOLS))
+    return able[:1]
 
 
-def kept_texts(classes: Sequence[WordClass], scale: float) -> pa.Table:
-    """Texts of all words and neutral words, from which `compare` scores images again."""
-    words = [
-        (one.pos, role, *word)
-        for one in classes
-        for role, listed in (("word", one.words), ("placebo", one.neutral))
-        for word in listed
-    ]
-    names = ("pos", "role", "concept", "category")
-    columns: dict[str, Any] = dict(zip(names, zip(*words, strict=True), strict=True))
-    vectors = vector_column(np.concatenate([one.texts for one in classes]))
-    return pa.table({**columns, "scale": [float(scale)] * len(words), "vector": vectors})
-
-
-def word_classes(model: TextEncoder, prompts: Sequence[Prompt], scale: float) -> list[WordClass]:
-    """Words and their neutral words by part of speech, as texts whose products are scores.
-
-    A text is the mean over the templates of a word, minus the mean of the neutral words: what an
-    image gives to all words alike is no lift. A class without neutral words is left out. In a
-    planted world all concepts are icons, of one class.
-    """
-    embeddings = scale * np.asarray(unit(text_embeddings(model, prompts), "texts"), float)
-    one_class = "concept" if planted_world(model) else None
-    found: dict[str, dict[str, dict[tuple[str, str], list[int]]]] = {}
-    for row, prompt in enumerate(prompts):
-        pos = one_class or prompt.pos
-        if pos and prompt.role in ("word", "placebo"):
-            by_word = found.setdefault(pos, {"word": {}, "placebo": {}})[prompt.role]
-            by_word.setdefault((prompt.concept, prompt.category or ""), []).append(row)
-    classes = []
-    for pos, roles in sorted(found.items()):
-        texts, neutral = (
-            [embeddings[at].mean(axis=0) for at in by_word.values()] for by_word in roles.values()
+def _scale(model: Any) -> float | None:
+    """The scale that a model states; None if it states none."""
+    scale = getattr(model, "logit_scale", None)
+    if scale is not None and not (np.isfinite(scale) and scale > 0):
+        raise CannotRunError(
+            f"logit_scale must be a positive number; the model states {scale}", value=scale
         )
-        if texts and neutral:
-            centred = np.stack([*texts, *neutral]) - np.mean(neutral, axis=0)
-            classes.append(WordClass(pos, list(roles["word"]), list(roles["placebo"]), centred))
-    return classes
+    return None if scale is None else float(scale)
 
 
-def split_sizes(
-    words: WordClass, images: Floats, cells: Any, groups: int, splits: int, rng: np.random.Generator
-) -> Floats:
-    """Size of the bias by random visible splits of some images."""
-    found = []
-    for codes in visible_splits(images, cells, groups, splits, rng):
-        members = np.eye(groups)[codes]
-        # a mean of scores is the score of the mean image
-        scores = words.texts @ (members.T @ images / members.sum(axis=0)[:, None]).T
-        own, neutral = scores[: len(words.words)], scores[len(words.words) :]
-        found.append(
-            bias_size(lift_of_group_scores(own, neutral), lift_of_group_scores(neutral, neutral))
-        )
-    return np.array(found)
-
-
-def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
-    """Prompts of an audit with the neutral words that lift is judged by.
-
-    Nouns get neutral words about people. A model of a planted world knows only that world's own
-    neutral words, and gets all of them.
-    """
-    known = {prompt.text for prompt in prompts}
-    if planted_world(model):
-        own = [p for name in PLACEBOS.values() for p in stimuli.prompts(stimuli.load(name))]
-        return [*prompts, *(prompt for prompt in own if prompt.text not in known)]
-    nouns = [p for p in prompts if p.role == "word" and p.pos == "noun"]
-    if not nouns:
-        return list(prompts)
-    templates = list(dict.fromkeys(prompt.template for prompt in nouns))
-    people = stimuli.prompts(stimuli.load(PEOPLE).words, templates=templates, role="placebo")
-    kept = [p for p in prompts if not (p.role == "placebo" and p.pos == "noun")]
-    return [*kept, *people]
-
-
-def _notes(note: str | None, few: Sequence[str]) -> str | None:
-    left_out = f"left out, fewer than {RULE.group_images} images: {', '.join(few)}" if few else None
-    return "; ".join(text for text in (note, left_out) if text) or None
-
-
-def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
-    ranked = context.embedded(data["faces"])
+def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
+    faces, options = data["faces"], LiftOptions(**context.options)
+    protocols = chosen_protocols(model, faces, context.engine, options.scores)
+    ranked = context.embedded(faces) if CONTRASTIVE in protocols else None
+    if ranked is not None:
+        faces = ranked.faces
+    elif isinstance(faces.images, ImageFiles | GeneratedImages):
+        faces = faces.only(context.readable("faces", faces))
     result = lift_table(
         model,
-        ranked.faces,
+        faces,
         prompts=lift_prompts(context.prompts(), model),
-        attributes=context.attributes_of(ranked.faces),
+        attributes=context.attributes_of(faces),
         convention=context.convention,
-        images=ranked.images,
+        images=None if ranked is None else ranked.images,
         engine=context.engine,
-        splits=context.options["splits"],
+        options=options,
         resampling=context.resampling,
         progress=context.progress,
     )
-    if not context.keep_vectors:
+    if not context.keep_vectors or ranked is None:
         return result._replace(kept={})
     return result._replace(kept={**result.kept, "faces": kept_faces(ranked)})
 
@@ -272,6 +310,7 @@ PROBE = Probe(
     "How many times as high does the model score a word with one group as with the others?",
     _run,
     needs=("faces",),
-    options={"splits": 200},
+    protocols=(TextEncoder, MaskedPredictor, Matcher),
+    options=vars(LiftOptions()),
     by_parts=True,
 )

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.group_lift import lift_of_group_scores, lift_standard_error
-from tiltmeter.metrics.summary import Moments
+from tiltmeter.metrics.group_lift import (
+    GroupScores,
+    gaps,
+    lift_of_group_scores,
+    lift_standard_error,
+)
+from tiltmeter.probes.lift.scored import ScoredClass
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.lift_verdict import (
     RULE,
@@ -20,80 +25,156 @@ from tiltmeter.stats.lift_verdict import (
     bias_size,
     category_p,
     fewest_found,
+    neutral_spread,
     share_below,
     word_verdicts,
 )
-from tiltmeter.types import Floats, PlantedWorld
+from tiltmeter.stats.size_interval import size_interval
+from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
+SPREAD_UNIT = (
+    "in units of the spread of neutral words: the model states no scale (captions would fit one); "
+    "whether a lift exceeds 1.25x is unknown"
+)
 
 
 @dataclass(frozen=True, eq=False)
-class WordClass:
-    """Words of one part of speech, and the neutral words that they are judged by."""
+class Attribute:
+    """Groups of one attribute that have enough images, by cell and by image of the sample."""
 
-    pos: str
-    words: Sequence[tuple[str, str]]  # (concept, category)
-    neutral: Sequence[tuple[str, str]]
-    texts: Floats  # (words, then neutral words) x dimensions; a product with an image is a score
+    name: str
+    names: Sequence[str]  # of its groups
+    code_of_cell: Ints  # -1: not judged
+    cells: Ints  # of each image
+
+    def scores(self, scored: ScoredClass) -> GroupScores:
+        """Scores of a class by these groups."""
+        assert scored.scores is not None
+        k = len(self.names)
+        codes = np.where(self.code_of_cell < 0, k, self.code_of_cell)  # the last: not judged
+        return scored.scores.regroup(codes, int(codes.max()) + 1).only(groups=slice(k))
+
+
+@dataclass(frozen=True)
+class RowContext:
+    """What rows of all classes share."""
+
+    constants: Mapping[str, Any]
+    world: PlantedWorld | None
+    bootstraps: int
+    in_nats: bool = True  # without a scale: in units of the spread of neutral words
+
+
+def undefined_row(
+    scored: ScoredClass, attribute: str, reason: str, context: RowContext
+) -> pa.Table:
+    """A row without a value, with the reason."""
+    return rows(1, **context.constants, metric="lift", experiment=scored.name, value=np.nan,
+                attribute=attribute, note=_joined(scored.note, reason))  # fmt: skip
 
 
 def class_rows(
-    words: WordClass, moments: Moments, names: Sequence[str], attribute: str, splits: Floats,
-    world: PlantedWorld | None, constants: Mapping[str, Any], bootstraps: int,
+    scored: ScoredClass, by: Attribute, splits: Floats, context: RowContext,
     rng: np.random.Generator,
 ) -> pa.Table:  # fmt: skip
     """All rows of one class of words by one attribute, whose groups have enough images."""
-    count = len(words.words)
-    neutral = np.asarray(lift_of_group_scores(moments.mean[count:], moments.mean[count:]))
-    value = np.asarray(lift_of_group_scores(moments.mean[:count], moments.mean[count:]))
-    errors = np.asarray(lift_standard_error(moments))
-    images = np.asarray(moments.count).astype(int)
-    verdicts = word_verdicts(value, errors[:count], neutral, images)
-    same = {**constants, "metric": "lift", "attribute": attribute, "experiment": words.pos}
+    count, scores = len(scored.words), by.scores(scored)
+    means = np.asarray(scores.moments.mean)
+    neutral = np.asarray(lift_of_group_scores(means[count:], means[count:]))
+    value = np.asarray(lift_of_group_scores(means[:count], means[count:]))
+    errors = np.asarray(lift_standard_error(scores.moments))
+    images = np.asarray(scores.moments.count).astype(int)
+    rule, unit, odds = RULE, np.ones(len(by.names)), None
+    if context.in_nats:
+        by_odds = np.asarray(scores.odds.value)
+        odds = np.asarray(lift_of_group_scores(by_odds[:count], by_odds[count:]))
+    else:  # no size is known, so none is tested
+        rule, unit = replace(RULE, smallest=0.0), neutral_spread(neutral)
+    low, high = size_interval(
+        gaps(means[:count]) / unit,
+        gaps(means[count:]) / unit,
+        resampled_gaps(scored, by, images, context.bootstraps, rng) / unit,
+        rng,
+    )
+    value, neutral, errors = (x / unit for x in (value, neutral, errors))
+    verdicts = word_verdicts(value, errors[:count], neutral, images, rule)
+    note = _joined(context.constants.get("note"), scored.note,
+                   None if context.in_nats else SPREAD_UNIT)  # fmt: skip
+    same = {**context.constants, "note": note, "metric": "lift", "attribute": by.name,
+            "experiment": scored.name, "n": int(images.sum())}  # fmt: skip
+    world = context.world if context.in_nats else None
     return combined(
         [
-            _word_rows(words, value, errors[:count], neutral, verdicts, names, images, world, same),
-            _category_rows(words, value, errors[:count], neutral, names, images, same),
-            _summary_rows(words, value, errors, neutral, verdicts, splits, images, same,
-                          bootstraps, rng),
+            _word_rows(scored, Lifts(value, errors[:count], neutral, odds), verdicts, by, images,
+                       same, world),
+            _category_rows(scored, value, errors[:count], neutral, by.names, images, same),
+            _summary_rows(scored, bias_size(value, neutral), (low, high), verdicts, splits, same),
         ]
     )  # fmt: skip
 
 
+class Lifts(NamedTuple):
+    """Lift of words, its error, that of neutral words; and by the other estimator, if defined."""
+
+    value: Floats
+    error: Floats
+    neutral: Floats
+    odds: Floats | None
+
+
 def _word_rows(
-    words: WordClass, value: Floats, error: Floats, neutral: Floats, verdicts: WordVerdicts,
-    names: Sequence[str], images: Any, world: PlantedWorld | None, same: dict[str, Any],
+    scored: ScoredClass, lifts: Lifts, verdicts: WordVerdicts, by: Attribute, images: Ints,
+    same: dict[str, Any], world: PlantedWorld | None,
 ) -> pa.Table:  # fmt: skip
     """A row for each word and group; the verdict is in the row of the group it is about."""
-    count, k = value.shape
+    count, k = lifts.value.shape
     at_word, at_group = np.divmod(np.arange(count * k), k)
     chosen = at_group == verdicts.group[at_word]
-    low, high = np.quantile(neutral, (0.025, 0.975), axis=0)
-    half = 1.96 * error.ravel()
+    low, high = np.quantile(lifts.neutral, (0.025, 0.975), axis=0)
+    value, half = lifts.value.ravel(), 1.96 * lifts.error.ravel()
 
     def of_word(values: Any) -> list[Any]:
         return [values[w] if own else None for w, own in zip(at_word, chosen, strict=True)]
 
-    few = len(words.neutral) < RULE.neutral_words
-    note = f"{len(words.neutral)} neutral words are too few for a verdict" if few else None
+    few = len(scored.neutral) < RULE.neutral_words
+    note = _joined(same["note"], f"{len(scored.neutral)} neutral words are too few for a verdict"
+                   if few else None)  # fmt: skip
+    notes = [_joined(note, own) for own in of_word(_word_notes(lifts, verdicts))]
     return rows(
-        count * k, **{**same, "note": _joined(same.get("note"), note)},
-        concept=[words.words[w][0] for w in at_word],
-        category=[words.words[w][1] or None for w in at_word],
-        group=[names[g] for g in at_group],
-        value=value.ravel(), ideal=0.0, truth=_truth(words, names, same["attribute"], world),
+        count * k, **{**same, "note": notes},
+        concept=[scored.words[w][0] for w in at_word],
+        category=[scored.words[w][1] or None for w in at_word],
+        group=[by.names[g] for g in at_group],
+        value=value, ideal=0.0, truth=_truth(scored, by.names, by.name, world),
         null_mean=0.0, null_lo=low[at_group], null_hi=high[at_group],
-        ci_low=value.ravel() - half, ci_high=value.ravel() + half, ci_method=IMAGES_ONLY,
+        ci_low=value - half, ci_high=value + half, ci_method=IMAGES_ONLY,
         p=of_word(verdicts.p.tolist()), p_side="two", p_bh=of_word(verdicts.p_bh.tolist()),
         p_placebo=of_word(verdicts.p_word.tolist()), verdict=of_word(verdicts.verdict),
-        n=int(images.sum()), n_group=images[at_group].tolist(),
+        n_group=images[at_group].tolist(),
     )  # fmt: skip
 
 
+def _word_notes(lifts: Lifts, verdicts: WordVerdicts) -> list[str | None]:
+    """Where more images would tell, and where the images that match best say something else."""
+    notes: list[str | None] = []
+    for word, (group, needed) in enumerate(
+        zip(verdicts.group, verdicts.images_needed, strict=True)
+    ):
+        own = []
+        if np.isfinite(needed):
+            own.append(f"{needed:,.0f} images per group would show that it is no larger")
+        if lifts.odds is not None and group >= 0:
+            by_odds = lifts.odds[word, group]
+            if abs(by_odds - lifts.value[word, group]) > RULE.smallest:
+                own.append(f"by the images that match best (odds) {math.exp(by_odds):.2f}x")
+        notes.append(_joined(*own))
+    return notes
+
+
 def _category_rows(
-    words: WordClass, value: Floats, error: Floats, neutral: Floats, names: Sequence[str],
-    images: Any, same: dict[str, Any],
+    words: ScoredClass, value: Floats, error: Floats, neutral: Floats, names: Sequence[str],
+    images: Ints, same: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Mean lift of each category of words, judged by categories of neutral words."""
     known = sorted({category for _, category in words.neutral if category})
@@ -107,24 +188,19 @@ def _category_rows(
         mean, p = category_p(value[own], error[own].mean(axis=0), np.array(means))
         tables.append(
             rows(len(names), **same, category=category, group=list(names), value=mean, ideal=0.0,
-                 null_mean=0.0, p=p, p_side="two", n=int(images.sum()), n_group=images.tolist())
+                 null_mean=0.0, p=p, p_side="two", n_group=images.tolist())
         )  # fmt: skip
     return combined(tables)
 
 
 def _summary_rows(
-    words: WordClass, value: Floats, errors: Floats, neutral: Floats, verdicts: WordVerdicts,
-    splits: Floats, images: Any, same: dict[str, Any], bootstraps: int, rng: np.random.Generator,
+    scored: ScoredClass, size: float, interval: tuple[float, float], verdicts: WordVerdicts,
+    splits: Floats, same: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """The class of words: how many stand out, their spread, the size, and the verdict."""
-    n, count = int(images.sum()), len(words.words)
+    """The class of words: how many stand out, their size, and the verdict of the attribute."""
+    count = len(scored.words)
     beyond = int((verdicts.p_word < 0.05).sum())
-    fewest = fewest_found(count, len(words.neutral))
-    size = bias_size(value, neutral)
-    draws = [
-        _drawn_size(value, errors[:count], neutral, errors[count:], rng) for _ in range(bootstraps)
-    ]
-    low, high = np.quantile(draws, (0.025, 0.975)) if draws else (np.nan, np.nan)
+    fewest = fewest_found(count, len(scored.neutral))
     by_split = {}
     if len(splits):
         by_split = {
@@ -133,31 +209,24 @@ def _summary_rows(
             "p": float((1 + (splits >= size).sum()) / (len(splits) + 1)),
             "p_side": "greater",
         }
-    judged = f"judged by {len(words.neutral):,} neutral words"
+    judged = f"judged by {len(scored.neutral):,} neutral words"
     together = f"only {fewest} or more can be found together" if fewest > 1 else None
-    tables = [
-        rows(1, **{**same, "metric": "words_beyond",
-                   "note": _joined(same.get("note"), judged, together)},
-             value=float(beyond), null_mean=0.05 * count, n=n),
-        rows(1, **{**same, "metric": "lift_size"}, value=size, ideal=0.0, n=n, ci_low=low,
-             ci_high=high, ci_method="bootstrap of words, images by their error", **by_split,
-             verdict=attribute_verdict(verdicts, share_below(size, splits))),
-    ]  # fmt: skip
-    return combined(tables)
-
-
-def _drawn_size(
-    value: Floats, error: Floats, neutral: Floats, neutral_error: Floats, rng: np.random.Generator
-) -> float:
-    def drawn(x: Floats, spread: Floats) -> Floats:
-        rows_ = rng.integers(0, len(x), len(x))
-        return np.asarray(x[rows_] + rng.normal(size=x.shape) * spread[rows_])
-
-    return bias_size(drawn(value, error), drawn(neutral, neutral_error))
+    along = "scores" if scored.sample is None or scored.sample.texts is None else "embeddings"
+    split = f"compared with splits of the images at random directions of their {along}"
+    return combined(
+        [
+            rows(1, **{**same, "metric": "words_beyond",
+                       "note": _joined(same["note"], judged, together)}, value=float(beyond), null_mean=0.05 * count),
+            rows(1, **{**same, "metric": "lift_size", "note": _joined(same["note"], split)},
+                 value=size, ideal=0.0, ci_low=interval[0], ci_high=interval[1],
+                 ci_method="bootstrap over words and images", **by_split,
+                 verdict=attribute_verdict(verdicts, share_below(size, splits))),
+        ]
+    )  # fmt: skip
 
 
 def _truth(
-    words: WordClass, names: Sequence[str], attribute: str, world: PlantedWorld | None
+    words: ScoredClass, names: Sequence[str], attribute: str, world: PlantedWorld | None
 ) -> Floats | None:
     """Planted lift of a world: PMI of the group minus the mean PMI of the others."""
     if world is None:
@@ -174,6 +243,27 @@ def _truth(
          for word, _ in words.words]
     )  # fmt: skip
     return np.asarray(pmi - (pmi.sum(1, keepdims=True) - pmi) / (len(order) - 1)).ravel()
+
+
+def resampled_gaps(
+    scored: ScoredClass, by: Attribute, images: Ints, draws: int, rng: np.random.Generator
+) -> Floats:
+    """Changes of the gaps between groups when images are resampled, draws x words x groups.
+
+    Resamples are of the sample, and their changes are scaled to all images of a group.
+    """
+    sample = scored.sample
+    assert sample is not None
+    codes = by.code_of_cell[by.cells[sample.rows]]
+    changed = []
+    for group, count in enumerate(images):
+        features = sample.features[codes == group]
+        if not len(features):  # a group that is too rare for the sample: no interval
+            return np.empty((0, len(scored.words) + len(scored.neutral), len(images)))
+        weights = rng.multinomial(len(features), np.full(len(features), 1 / len(features)), draws)
+        moved = weights @ (features - features.mean(axis=0)) / len(features)
+        changed.append(sample.scores(moved).T * math.sqrt(len(features) / count))
+    return np.asarray(gaps(np.stack(changed, axis=-1)))
 
 
 def _joined(*notes: str | None) -> str | None:

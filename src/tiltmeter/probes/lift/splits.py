@@ -1,0 +1,38 @@
+"""The size of the bias by random visible splits of the images, for comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tiltmeter.metrics.group_lift import lift_of_group_scores
+from tiltmeter.probes.lift.scored import ImageSample, ScoredClass
+from tiltmeter.stats.lift_verdict import bias_size, neutral_spread
+from tiltmeter.stats.visible_splits import visible_splits
+from tiltmeter.types import Floats, Ints
+
+
+def split_sizes(scored: ScoredClass, means: Floats, *, in_nats: bool = True) -> Floats:
+    """Size of the bias by each split, from the `mean_features` of its groups."""
+    assert scored.sample is not None
+    splits, groups, _ = means.shape
+    scores = scored.sample.scores(means.reshape(splits * groups, -1))
+    by_split = scores.reshape(len(scores), splits, groups).transpose(1, 0, 2)
+    count, sizes = len(scored.words), []
+    for own in by_split:
+        value = np.asarray(lift_of_group_scores(own[:count], own[count:]))
+        neutral = np.asarray(lift_of_group_scores(own[count:], own[count:]))
+        unit = 1.0 if in_nats else neutral_spread(neutral)
+        sizes.append(bias_size(value / unit, neutral / unit))
+    return np.array(sizes)
+
+
+def mean_features(
+    sample: ImageSample, cells: Ints, groups: int, splits: int, rng: np.random.Generator
+) -> Floats:
+    """Mean features of the groups of each split, splits x groups x dimensions."""
+    found = np.empty((splits, groups, sample.features.shape[1]))
+    all_codes = visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
+    for split, codes in enumerate(all_codes):
+        members = np.eye(groups, dtype=sample.features.dtype)[codes]
+        found[split] = members.T @ sample.features / members.sum(axis=0)[:, None]
+    return found
