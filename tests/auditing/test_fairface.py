@@ -48,7 +48,9 @@ def test_a_random_clip_audits_all_photographs(faces: Faces, tmp_path: Path) -> N
     told = run.meta["data"]["faces"]
     assert (told["images"], told["found"]["rows"], told["unreadable"]["count"]) == (5000, 10954, 0)
     assert told["found"]["missing"]["count"] == 5954
-    [women] = {row["n_group"] for row in run.where(attribute="gender", group="Female")}
+    [women] = {
+        row["n_group"] for row in run.where(probe="ranking", attribute="gender", group="Female")
+    }
     assert women == 2367
     crossed = {
         row["group"]: row["n_group"] for row in run.where(attribute="race*gender") if row["group"]

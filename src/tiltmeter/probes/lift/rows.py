@@ -216,7 +216,8 @@ def _summary_rows(
     return combined(
         [
             rows(1, **{**same, "metric": "words_beyond",
-                       "note": _joined(same["note"], judged, together)}, value=float(beyond), null_mean=0.05 * count),
+                       "note": _joined(same["note"], judged, together)},
+                 value=float(beyond), null_mean=0.05 * count),
             rows(1, **{**same, "metric": "lift_size", "note": _joined(same["note"], split)},
                  value=size, ideal=0.0, ci_low=interval[0], ci_high=interval[1],
                  ci_method="bootstrap over words and images", **by_split,
