@@ -164,10 +164,11 @@ def test_a_biased_model_mirrors_its_captions_and_its_fair_twin_does_not(
                    words="activities+occupations", bootstraps=2,
                    options={"lift": {"splits": 2}})  # fmt: skip
     found = audit_captions(testbed_captions, against=run, groups=HUED)
-    shape = measured(found, "shape")
+    shape = measured(found, "contrastive: shape")
     assert low < shape["slope"]["value"] < high
     assert shape["ceiling"]["value"] > 0.99
-    hues = {row["group"]: row["value"] for row in found.where(metric="slope", experiment="hue")}
+    slopes = found.where(metric="slope", experiment="contrastive: hue")
+    hues = {row["group"]: row["value"] for row in slopes}
     assert set(hues) == set(HUES)
     assert low - 0.2 < np.mean(list(hues.values())) < high + 0.1
 
