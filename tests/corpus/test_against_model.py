@@ -284,7 +284,7 @@ def test_flickr8k_against_minilit_on_adult_faces(
     run = tm.audit(f"python:{home / 'minilit.py'}:MiniLiT", f"embeddings:{tmp_path / 'faces'}",
                    words=str(tmp_path / "words.csv"), attributes=["gender"], probes=["lift"],
                    bootstraps=2, options={"lift": {"splits": 2}})  # fmt: skip
-    found = measured(audit_captions(corpus, against=run))
+    found = measured(audit_captions(corpus, against=run), "contrastive: noun")
     assert 0.25 < found["ceiling"]["value"] < 0.35
     assert 0 < found["slope"]["ci_low"] < found["slope"]["value"] < found["ceiling"]["value"]
     assert found["slope"]["n"] > 35
