@@ -224,7 +224,7 @@ def test_the_command_prints_keeps_and_compares(
 
 def test_the_command_speaks_json_and_reads_words_and_groups(tmp_path: Path) -> None:
     write_csv(tmp_path / "words.csv", [{"word": "nurse"}, {"word": "cat"}])
-    (tmp_path / "groups.yaml").write_text("kind: table\ntable: {age: {young: [kid], old: [elder]}}")
+    (tmp_path / "groups.yaml").write_text("age: {young: [kid], old: [elder]}")
     corpus = table(tmp_path / "c.parquet", ["a kid and a cat"] * 9 + ["an elder and a nurse"] * 9)
     done = tiltmeter("captions", corpus, "--words", tmp_path / "words.csv", "--groups",
                      tmp_path / "groups.yaml", "--json")  # fmt: skip
@@ -242,6 +242,7 @@ def test_what_the_user_can_put_right_is_one_line_and_exit_code_2(
 ) -> None:
     corpus, _ = planted
     Run(rows(1, metric="c_asc", value=0.1)).save(tmp_path / "run")
+    (tmp_path / "groups.yaml").write_text("age: {young: kid, old: [elder]}")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1")
     for arguments in (
         ("captions", tmp_path / "nothing.csv"),
@@ -249,6 +250,7 @@ def test_what_the_user_can_put_right_is_one_line_and_exit_code_2(
         ("captions", corpus, "--words", "sobitt"),
         ("captions", corpus, "--against", tmp_path / "run"),
         ("captions", corpus, "--groups", tmp_path / "no.yaml"),
+        ("captions", corpus, "--groups", tmp_path / "groups.yaml"),
     ):
         done = tiltmeter(*arguments)
         assert done.returncode == 2

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pyarrow as pa
 from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.estimates import estimate_rows, neutral_counts, samples
 from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
-from tiltmeter.corpus.vocabulary import Vocabulary
+from tiltmeter.corpus.vocabulary import EXAMPLE, Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
 from tiltmeter.io.filesystems import file_size, path_of
@@ -51,8 +52,8 @@ def audit_captions(
         A built-in list name, a file, or words. Defaults to the words of `against`, otherwise to
         `sobit`.
     groups : str or mapping, optional
-        Group words in place of those for gender and race: a YAML file of kind `table`, or
-        attribute -> group -> words.
+        Group words in place of those for gender and race: attribute -> group -> words, or a YAML
+        file of it.
     column : str, optional
         Column of captions. Defaults to the first known name, such as `caption` or `text`.
     against : Run or path, optional
@@ -103,7 +104,7 @@ def audit_captions(
         words = WORDS if against is None else listed_words(against)
     word_list = _word_list(words)
     neutral = _neutral_words(word_list)
-    group_words = load(groups).table if isinstance(groups, str) else groups
+    group_words = _read_groups(groups) if isinstance(groups, str) else groups
     options: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
     vocabulary = Vocabulary.of([*word_list, *neutral], group_words)
     if engine is None or in_this_process(engine):
@@ -254,6 +255,18 @@ def _word_list(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
     if not entries:
         raise InputError(f"{words!r} has no words to count; see tiltmeter list stimuli")
     return [Word(word) if isinstance(word, str) else word for word in entries]
+
+
+def _read_groups(path: str) -> Mapping[str, Any]:
+    import yaml  # here, so that importing the package stays fast
+
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid YAML: {error}", code="bad-file") from None
+    if not isinstance(found, Mapping):
+        raise InputError(f"{path} has no group words; {EXAMPLE}", code="bad-file", value=path)
+    return found
 
 
 def _neutral_words(listed: Sequence[Word]) -> list[Word]:

@@ -20,6 +20,8 @@ from tiltmeter.types import Ints
 
 #: Words that may connect a person and a race adjective: "a man who is black".
 WHO, BE = ("who", "that"), ("is", "are", "was", "were")
+#: What a file of group words looks like.
+EXAMPLE = "expected two groups or more with their words, as in 'age: {young: [kid], old: [elder]}'"
 LONGEST = 16  # most words of a term; a power of 2
 FNV_START, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 
@@ -181,13 +183,12 @@ def _own_signs(
     signs: list[GroupWordKind] = []
     items: dict[tuple[tuple[str, ...], int], None] = {}
     for attribute, by_group in groups.items():
-        if not isinstance(by_group, Mapping) or len(by_group) < 2:
-            raise InputError(
-                f"group words of {attribute!r} must name two groups or more, as in "
-                "'age: {young: [young, teenage], old: [old, elderly]}'", value=attribute
-            )  # fmt: skip
+        listed = isinstance(by_group, Mapping) and len(by_group) > 1
+        if not listed or not all(isinstance(words, list) and words for words in by_group.values()):
+            raise InputError(f"group words of {attribute!r} are incomplete; {EXAMPLE}",
+                             value=attribute)  # fmt: skip
         for group, words in by_group.items():
-            listed = [form for word in words for form in forms(str(word), "noun")]
-            items |= dict.fromkeys((form, terms + len(signs)) for form in listed)
+            own = [form for word in words for form in forms(str(word), "noun")]
+            items |= dict.fromkeys((form, terms + len(signs)) for form in own)
             signs.append(GroupWordKind(str(attribute), str(attribute), str(group)))
     return tuple(signs), list(items)

@@ -75,7 +75,9 @@ def captions(run: Run) -> None:
             show(Paragraph(f"{note}.", "weak"))
     if sentences := slope_sentences(run):
         show(Paragraph("\nlift in the model against lift in these captions", "strong"))
-        show(*sentences, Paragraph(WITH_MODEL, "weak"))
+        show(*sentences)
+        if run.where(metric="ceiling"):
+            show(Paragraph(WITH_MODEL, "weak"))
 
 
 def _reasons(run: Run) -> dict[str, None]:
