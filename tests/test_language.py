@@ -142,13 +142,11 @@ COMMANDS = {help_name(command): command for command in sorted(commands())}
 
 #: Not yet rewritten.
 OLD = {
-    "docs/benchmarks.md",
     "docs/calibration.md",
     "docs/debias/bend.md",
     "docs/debias/comparison.md",
     "docs/debias/prompt-array.md",
     "docs/debias/transport.md",
-    "docs/fairface.md",
     "docs/metrics/association.md",
     "docs/metrics/c_asc.md",
     "docs/metrics/composition.md",
