@@ -20,6 +20,7 @@ from tests.conftest import write_csv
 from tests.refusing import refused
 from tiltmeter.corpus import audit_captions
 from tiltmeter.pages.html import page_of
+from tiltmeter.probes.lift.rows import SPREAD_UNIT
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stimuli import load
 from tiltmeter.testbed.captions import CaptionWriter
@@ -139,6 +140,8 @@ def test_another_head_has_no_ceiling_of_this_one(planted: tuple[Path, dict[str, 
     assert measured(run, "masked: noun")["ceiling"]["value"] is None
     run = audit_captions(corpus, against=model(lift, scores="contrastive: "))
     assert measured(run, "contrastive: noun")["ceiling"]["value"] == 0.4
+    note = next(note for part in page_of(run).sections for note in part.notes)
+    assert note.startswith("gender, female, named by nouns (contrastive scores): slope 0.")
 
 
 # --- the testbed: images show groups perfectly, so the ceiling is 1 -------------------------------
@@ -183,6 +186,9 @@ def test_what_is_missing_is_said(planted: tuple[Path, dict[str, float]], tmp_pat
     note = "fewer than 20 images in all groups but one"
     with refused("bad-input", note, "--probe lift"):
         audit_captions(corpus, against=Run(rows(1, metric="lift", value=np.nan, note=note)))
+    no_unit = rows(1, metric="lift", concept="nurse", group="Female", value=1.0, note=SPREAD_UNIT)
+    with refused("bad-input", SPREAD_UNIT, "--probe lift"):
+        audit_captions(corpus, against=Run(no_unit))
     with refused("bad-input", "round, square", "--groups"):
         audit_captions(corpus, against=model(lift, groups=("round", "square")))
     with refused("bad-input", "age"):

@@ -15,6 +15,7 @@ from tiltmeter.corpus.estimates import PROBE, contained_signs, lift_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.metrics.propagation import spearman_rows
+from tiltmeter.probes.lift.rows import SPREAD_UNIT
 from tiltmeter.results import Run, combined, rows
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.noisy_slope import noisy_slope
@@ -60,7 +61,7 @@ def model_lifts(run: Run) -> list[ModelLift]:
     found: dict[tuple[str, ...], dict[Word, dict[str, float]]] = {}
     measured = run.where(metric="lift")
     for row in measured:
-        if row["concept"] is None or row["value"] is None:
+        if row["concept"] is None or row["value"] is None or SPREAD_UNIT in (row["note"] or ""):
             continue
         scores, _, pos = (row["experiment"] or "").rpartition(": ")
         key = (row["model"], row["dataset"], row["attribute"], scores)

@@ -185,8 +185,9 @@ def _draw_scatter(points: list[Row]) -> Any:
 
 
 def _axis(row: Row) -> str:
-    """What names the group: nouns, pronouns, race words."""
-    return AXES.get(row["experiment"], f"{row['experiment']} words")
+    """What names the group, and which scores: nouns (contrastive scores)."""
+    scores, _, axis = row["experiment"].rpartition(": ")
+    return AXES.get(axis, f"{axis} words") + (f" ({scores} scores)" if scores else "")
 
 
 def _number(row: Row) -> str:
