@@ -23,7 +23,7 @@ lint: $(STAMP)  ## formatting, lint and types
 	$(BIN)/mypy
 
 test: lint  ## everything but the slow suites
-	$(BIN)/pytest --doctest-modules -m 'not slow and not browser' -n auto
+	$(BIN)/pytest --doctest-modules -m 'not slow and not browser' -n auto --dist worksteal
 
 test-slow: $(STAMP)  ## calibration of the statistics over thousands of data sets
 	$(BIN)/pytest -m slow tests -s

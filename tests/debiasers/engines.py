@@ -7,6 +7,7 @@ last digits, depending on how many images a matrix holds.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,12 @@ class Double:
         return getattr(self.under, name)
 
 
+@cache
+def uncorrected(spec: str) -> Double:
+    return Double(spec)
+
+
+@cache
 def supplied(model: Any, spec: str) -> Faces:
     """Images with embeddings of the model before it was corrected, as users bring them."""
     faces = tm.load_data(spec)
@@ -73,7 +80,7 @@ def fitted(name: str) -> tuple[Any, Faces, Faces]:
         edited = Double(spec)
         edited.under = made
         return edited, tm.load_data(FITTED), tm.load_data(OTHERS)
-    model = Double(spec)
+    model = uncorrected(spec)
     faces = supplied(model, FITTED)
     return debias(name, model, faces, attribute="shape"), faces, supplied(model, OTHERS)
 

@@ -12,12 +12,12 @@ import tiltmeter as tm
 from tests.debiasers.engines import (
     NAMES,
     OTHERS,
-    Double,
     by_key,
     check_same,
     fitted,
     measured,
     supplied,
+    uncorrected,
 )
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.fitting import debias
@@ -42,7 +42,7 @@ def test_whole_and_by_parts_are_the_same(made: tuple[Any, Faces, Faces]) -> None
 
 def test_there_was_something_to_correct() -> None:
     """Otherwise the test above would pass on engines that correct nothing."""
-    plain = Double("testbed:dual")
+    plain = uncorrected("testbed:dual")
     faces = supplied(plain, OTHERS)
     before = by_key(measured(plain, faces, "parts:size=60"))
     for name, metric in (("leace", "c_asc"), ("pbm", "max_skew")):
@@ -59,7 +59,7 @@ def test_there_was_something_to_correct() -> None:
 
 
 def test_what_needs_all_embeddings_is_refused_by_name() -> None:
-    model = Double("testbed:dual")
+    model = uncorrected("testbed:dual")
     made = debias("mpr", model, supplied(model, "testbed:?images=280&seed=3"), attribute="shape",
                   settings={"features": "vectors"})  # fmt: skip
     with pytest.raises(InputError, match="mpr .* --engine local"):
@@ -69,6 +69,7 @@ def test_what_needs_all_embeddings_is_refused_by_name() -> None:
 def test_a_probe_that_does_not_run_by_parts_is_refused_before_any_work() -> None:
     with pytest.raises(InputError, match="harms does not run by parts"):
         tm.audit("hf:nowhere", "fairface:nowhere", probes=["ranking", "harms"], engine="parts")
-    run = tm.audit("testbed:dual", "testbed:?images=56", k=[5], engine="parts",
+    model = uncorrected("testbed:dual")  # has few words of its own
+    run = tm.audit(model, supplied(model, OTHERS), k=[5], engine="parts",
                    permutations=0, bootstraps=0)  # fmt: skip
     assert "does not run by parts" in run.meta["not_run"]["harms"]

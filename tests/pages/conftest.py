@@ -1,0 +1,3 @@
+from tests.remembering import scenes_once
+
+__all__ = ["scenes_once"]
