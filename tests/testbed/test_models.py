@@ -41,6 +41,11 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
+@cache
+def association(kind: str) -> dict:
+    return evaluate.association(model(kind), WORLD, 1400, rng())
+
+
 def test_all_weights_are_small_and_say_how_they_were_made() -> None:
     assert set(MODELS) <= set(KINDS)
     assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 12e6
@@ -60,7 +65,7 @@ def test_protocols(name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_c_asc_orders_words_as_planted(kind: str) -> None:
-    found = evaluate.association(model(kind), WORLD, 1400, rng())
+    found = association(kind)
     assert found["shape"]["spearman"] > 0.97
     assert found["hue"]["spearman"] > 0.95
 
@@ -68,7 +73,7 @@ def test_c_asc_orders_words_as_planted(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_a_tilt_by_crossing_is_invisible_to_each_attribute_alone(kind: str) -> None:
     """Words that lean by the crossing only are no further from 0 than placebos, until crossed."""
-    found = evaluate.association(model(kind), WORLD, 1400, rng())
+    found = association(kind)
     for alone in ("shape", "hue"):
         assert found[alone]["planted_by_crossing"] < found[alone]["placebos"]
         assert found[alone]["planted_by_crossing"] < found[alone]["others"] / 2
@@ -85,7 +90,7 @@ def test_retrieval_knows_icons(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["dual", "fusion"])
 def test_a_fair_twin_has_hardly_any_gap_between_groups(kind: str) -> None:
-    tilted = evaluate.association(model(kind), WORLD, 700, rng())
+    tilted = association(kind)
     fair = evaluate.association(model(f"{kind}-fair"), World.plant(0.0), 700, rng())
     for attribute in ("shape", "hue", "shape*hue"):
         assert tilted[attribute]["gap"] > 0.008  # it was there
