@@ -18,7 +18,7 @@ def test_rows_of_a_panel_are_what_the_functions_say() -> None:
     runs = [
         tm.audit(
             model,
-            "testbed:?images=280",
+            "testbed:?images=140",
             data={"triplets": "testbed:?images=60&cells=1", "lexicon": "testbed:"},
             probes=["stereotype", "propagation"],
             permutations=0,

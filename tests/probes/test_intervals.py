@@ -31,7 +31,7 @@ QUICK: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", QUICK)
 def test_an_interval_holds_its_value(case):
-    run = tm.audit(**QUICK[case], permutations=99, bootstraps=200)
+    run = tm.audit(**QUICK[case], permutations=49, bootstraps=100)
     told = [row for row in run.table.to_pylist() if row["value"] is not None]
     edged = [row for row in told if row["ci_low"] is not None]
     assert edged

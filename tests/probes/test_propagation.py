@@ -553,12 +553,13 @@ def rated(n: int, name: str) -> dict[str, Any]:
 
 
 OPTIONS = {"k": (20,), "members": 5, "extremes": 10}
+FEW = {"permutations": 5, "bootstraps": 5}
 
 
 def test_what_can_run_runs_and_the_others_are_named() -> None:
     pictures_ = Valence(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
     words = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, **FEW}
     run = tm.audit(Told(), people(), data={"valence": pictures_, "lexicon": words}, **given)
     counted = [row["experiment"] for row in run.where(metric="rho")]
     assert {name: counted.count(name) for name in EXPERIMENTS} == {
@@ -588,7 +589,7 @@ def test_what_can_run_runs_and_the_others_are_named() -> None:
 def test_duplicate_words_count_once() -> None:
     once = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
     twice = Lexicon((*once.words, "word3"), np.append(once.valence, 0.99), "words")
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, **FEW}
     first, second = (tm.audit(Told(), people(), data={"lexicon": one}, **given)
                      for one in (once, twice))  # fmt: skip
     told = second.where(metric="rho", experiment="1-a")
@@ -600,9 +601,8 @@ def test_duplicate_words_count_once() -> None:
 
 def test_faces_whom_no_phrase_names_are_left_out_and_groups_are_alike_large() -> None:
     shown = people(120, ("East Asian", "Black", "Latino", "White", "Southeast Asian"))
-    run = tm.audit(
-        Told(), shown, probes=["propagation"], options={"propagation": {**OPTIONS, "each": 11}}
-    )
+    run = tm.audit(Told(), shown, probes=["propagation"],
+                   options={"propagation": {**OPTIONS, "each": 11}}, **FEW)  # fmt: skip
     told = run.where(metric="rho", experiment="2*-a")
     assert [row["group"] for row in told] == [
         f"{race} | {gender}"
@@ -614,7 +614,7 @@ def test_faces_whom_no_phrase_names_are_left_out_and_groups_are_alike_large() ->
     assert "no phrase names Latino | Female, Latino | Male: left out" in told[0]["note"]
     by_gender = tm.audit(
         Told(), shown, probes=["propagation"],
-        options={"propagation": {**OPTIONS, "attribute": "gender"}},
+        options={"propagation": {**OPTIONS, "attribute": "gender"}}, **FEW,
     )  # fmt: skip
     assert {r["group"] for r in by_gender.where(metric="rho", experiment="2*-b")} == {
         "female", "male"
@@ -623,7 +623,7 @@ def test_faces_whom_no_phrase_names_are_left_out_and_groups_are_alike_large() ->
 
 def test_faces_by_other_labels_take_part_where_no_phrases_are_needed() -> None:
     words = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
-    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, "permutations": 5}
+    given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, **FEW}
     for shown in (people(60, ("Indian", "Other")), people(60)):
         if "Asian" in shown.groups["race"].names:
             shown = replace(shown, groups={"age": Groups.from_labels(["old", "young"] * 30)})

@@ -248,7 +248,7 @@ def test_without_vectors_a_run_by_parts_keeps_counts_alone(brought: str) -> None
 def test_images_that_are_drawn_in_memory(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     run = audit("testbed:dual", "testbed:?images=56", probes=["ranking"], engine="parts:size=20",
-                k=[5], permutations=0, bootstraps=0)  # fmt: skip
+                words="activities", k=[5], permutations=0, bootstraps=0)  # fmt: skip
     assert run.meta["data"]["faces"]["images"] == 56
 
 
