@@ -12,9 +12,9 @@ import pytest
 EMBEDDINGS: dict[tuple[object, ...], np.ndarray] = {}
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def scenes_once() -> Iterator[None]:
-    """For a package of tests, by import in its `conftest.py`; tests of the testbed do without."""
+    """For a package or module of tests that imports it; tests of the testbed do without."""
     if importlib.util.find_spec("torch") is None:
         yield
         return
@@ -27,7 +27,8 @@ def scenes_once() -> Iterator[None]:
     def remembered(self: DualTestbed, images: Any) -> Any:
         if not isinstance(images, Scenes) or self.network.training:
             return computed(self, images)
-        key = weights_hash(self.network), *(field.tobytes() for field in vars(images).values())
+        weights = weights_hash(self.network), next(self.network.parameters()).dtype
+        key = *weights, *(field.tobytes() for field in vars(images).values())
         if key not in EMBEDDINGS:
             EMBEDDINGS[key] = computed(self, images)
         return EMBEDDINGS[key].copy()

@@ -260,8 +260,8 @@ def test_same_seed_same_bytes(dual, figures, pairs) -> None:
     x, groups, _ = figures[0]
 
     def fit(**kind):
-        method = PromptArray(**{**QUICK, "batch": 128, **kind})
-        return method.fit(dual, pairs, vectors=x[:256], groups=groups[:256])
+        method = PromptArray(**{**QUICK, "batch": 64, **kind})
+        return method.fit(dual, pairs, vectors=x[:128], groups=groups[:128])
 
     first, again, other = fit(), fit(), fit(seed=1)
     assert first.tokens_.tobytes() == again.tokens_.tobytes()
@@ -271,8 +271,8 @@ def test_same_seed_same_bytes(dual, figures, pairs) -> None:
 
 def test_a_killed_training_reaches_the_same_tokens(dual, figures, pairs, tmp_path: Path) -> None:
     x, groups, _ = figures[0]
-    data = {"vectors": x[:256], "groups": groups[:256]}
-    settings = {**QUICK, "epochs": 3, "batch": 64, "checkpoint": 3}
+    data = {"vectors": x[:128], "groups": groups[:128]}
+    settings = {**QUICK, "epochs": 3, "batch": 32, "checkpoint": 3}
     whole = PromptArray(**settings).fit(dual, pairs, **data)
 
     def killed(what: str, share: float) -> None:

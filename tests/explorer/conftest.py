@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.explorer.making import two_models
+from tests.remembering import scenes_once
 from tiltmeter.explorer.data import ExplorerData
+
+__all__ = ["scenes_once"]
 
 
 @pytest.fixture(scope="session")
