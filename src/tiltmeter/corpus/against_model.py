@@ -164,8 +164,9 @@ def _compare(
     signs, at = signs[often], at[often]
     number = {term: row for row, term in enumerate(vocabulary.terms)}
     self_named = np.asarray(contained_signs(vocabulary)[:, signs].any(axis=1))
-    listed = [row for row, word in enumerate(lift.words)
-              if word.text in number and not self_named[number[word.text]]]  # fmt: skip
+    # a word in two categories is one word
+    row_of = {word.text: row for row, word in enumerate(lift.words) if word.text in number}
+    listed = [row for text, row in row_of.items() if not self_named[number[text]]]
     terms = np.array([number[lift.words[row].text] for row in listed], int)
     data = lift_of(counts, signs, terms, neutral)
     # a lift is k / (k - 1) times the group's score off the mean of all: so scores of some groups
@@ -244,9 +245,11 @@ def _slope_rows(
         known = np.isfinite(drawn).mean() >= 0.95
         low, high = np.nanquantile(drawn, (0.025, 0.975)) if known else (np.nan, np.nan)
         why = []
-        if np.isnan(value):
+        if np.isnan(value) and metric == "spearman":
+            why = ["the model's lift does not vary over words"]
+        elif np.isnan(value) and ceiling is not None:
             why = ["the model may not see the group at all, so there is no ratio"]
-        elif not known:
+        elif not known and not np.isnan(value):
             why = ["no interval: it is undefined in more than 5% of resamples"]
         tables.append(
             rows(1, **same, metric=metric, value=value, ci_low=low, ci_high=high,
