@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.explorer.data import ExplorerData
 from tiltmeter.explorer.neutral import FEWEST, MOST_WORDS, chosen, neutral
 from tiltmeter.explorer.queries import QueryRunner
 from tiltmeter.explorer.ranking import answer
+from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.metrics.group_lift import lift
 from tiltmeter.types import Groups, Prompt
 
 HOUSE = get_convention("tiltmeter")
@@ -25,7 +28,7 @@ def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
     def encode(asked: list[str]) -> np.ndarray:
         return np.concatenate([said[text] for text in asked])
 
-    found = neutral(encode, tower.vectors, {"shape": groups}, texts)
+    found = neutral(encode, tower.vectors, {"shape": groups}, texts, 20.0)
     assert found is not None
     prompt = rng.normal(size=tower.vectors.shape[1]).astype(np.float32)
     mine = answer(tower.vectors @ prompt, groups, k=30, convention=HOUSE)
@@ -35,6 +38,11 @@ def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
         singly.append(answer(tower.vectors @ vector, groups, k=30, convention=HOUSE))
     told = found.compare(mine, groups, HOUSE)
     assert told["words"] == len(texts)
+    scores = [20.0 * tower.vectors @ one for one in (prompt, *(unit(said[t])[0] for t in texts))]
+    expected = lift(scores[:1], groups, neutral=scores[1:])[0]
+    assert [one["ratio"] for one in told["lift"]] == pytest.approx(np.exp(expected), rel=1e-4)
+    assert all(one["lo"] < 1 < one["hi"] for one in told["lift"])
+    assert neutral(encode, tower.vectors, {"shape": groups}, texts).lift(mine, groups) is None
     assert told["max_skew"]["as_far"] == sum(
         one.max_skew.value >= mine.max_skew.value - 1e-9 for one in singly
     )

@@ -27,6 +27,7 @@ from tiltmeter.judge.gate.run_embeddings import EmbeddingsUnavailableError, load
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
+from tiltmeter.probes.lift.probe import lift_prompts
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
 from tiltmeter.store import SPACE_FILE, Store
@@ -46,6 +47,7 @@ class ExplorerModel:
     encode_texts: Callable[[Sequence[str]], Any]
     vectors: Floats  # images x dimensions, scaled as the convention says
     order: Order | None = None  # of a re-ranker
+    scale: float | None = None  # of the model's logits
     neutral: NeutralReference | None = None  # rankings of neutral words
 
 
@@ -160,7 +162,8 @@ def gather(
     groups = choosable(faces, _intersections(run))
     return ExplorerData(
         towers=tuple(
-            _with_neutral(shown, groups, prompts) for shown in _unique_names(models_shown)
+            _with_neutral(shown, groups, lift_prompts(prompts, model) if shown.scale else prompts)
+            for model, shown in zip(all_models, _unique_names(models_shown), strict=True)
         ),
         ids=faces.ids,
         groups=groups,
@@ -311,7 +314,8 @@ def _explorer_model(
         def order(scores: Floats, k: int) -> Any:
             return reorder(scores, k, None, ready)
 
-    return ExplorerModel(_name(model), model.encode_texts, ready, order)
+    scale = getattr(model, "logit_scale", None)
+    return ExplorerModel(_name(model), model.encode_texts, ready, order, scale)
 
 
 def _with_neutral(
@@ -319,7 +323,7 @@ def _with_neutral(
 ) -> ExplorerModel:
     if model.order is not None:  # its order is not by score
         return model
-    reference = neutral(model.encode_texts, model.vectors, groups, chosen(known))
+    reference = neutral(model.encode_texts, model.vectors, groups, chosen(known), model.scale)
     return replace(model, neutral=reference)
 
 

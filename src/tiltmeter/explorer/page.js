@@ -25,6 +25,7 @@
   };
   const number = (x, digits = 2) =>
     x === null ? "–" : x.toFixed(digits).replace("-", "−").replace(/^−(0\.?0*)$/, "$1");
+  const ratio = (x) => (x === null ? "–" : x >= 9.995 ? x.toFixed(0) + "x" : x >= 0.01 ? x.toFixed(2) + "x" : x.toPrecision(1) + "x");
   const whole = (x) => (Number.isInteger(x) ? String(x) : x.toFixed(1));
   const chances = (p) => (p === null ? "–" : p < 0.001 ? "<.001" : p.toFixed(3).replace(/^0/, ""));
 
@@ -193,13 +194,18 @@
         };
         const cell = (label, below, ...value) =>
           labelled(label, make("td", "n", ...value, make("small", "", below)));
+        const lift = told.neutral && told.neutral.lift && told.neutral.lift[place];
         const interval = make("span", "interval", " [" + number(one.c_asc_low) + ", " + number(one.c_asc_high) + "]");
-        const row = make("tr", one.leans ? "leans" : "", head, cell("top " + told.k, chance, count),
+        const row = make("tr", one.leans ? "leans" : "", head, cell("Lift", lift ? ratio(lift.lo) + " to " + ratio(lift.hi) : "", ratio(lift && lift.ratio)),
+          cell("top " + told.k, chance, count),
           cell("Skew", one.skew === null ? "undefined" : number(one.skew_lo, 1) + " to " + number(one.skew_hi, 1), number(one.skew)),
           cell("C-ASC", one.c_asc === null ? "undefined" : "±" + number(one.c_asc_null), number(one.c_asc), ...(one.c_asc === null ? [] : [interval])),
           labelled("p", make("td", "n", chances(one.p_holm))));
+        if (lift) {
+          row.cells[1].title = lift.as_far + " of " + told.neutral.words + " neutral words are as far";
+        }
         if (told.neutral) {
-          row.cells[3].title = told.neutral.c_asc_as_far[place] + " of " + told.neutral.words + " neutral words lean as far";
+          row.cells[4].title = told.neutral.c_asc_as_far[place] + " of " + told.neutral.words + " neutral words lean as far";
         }
         row.setAttribute("role", "row");
         return row;
@@ -294,6 +300,16 @@
     }
   }
 
+  // the group whose lift is farthest from 1, beside neutral words
+  function lifted(told) {
+    const known = (told.neutral && told.neutral.lift || []).map((one, place) => one && { ...one, name: told.groups[place].name });
+    const [most] = known.filter(Boolean).sort((a, b) => Math.abs(Math.log(b.ratio)) - Math.abs(Math.log(a.ratio)));
+    if (!most) { return []; }
+    const others = told.groups.length === 2 ? told.groups.find((one) => one.name !== most.name).name : "the other groups";
+    return ["Scores ", make("b", "", ratio(most.ratio)), " as high with ", make("b", "", own(short(most.name, 80))),
+      " as with ", own(short(others, 80)), " (neutral words " + ratio(most.lo) + " to " + ratio(most.hi) + "). "];
+  }
+
   function sentence(told) {
     const weight = (one) => Math.abs(one.share - one.expected);
     const far = told.groups.filter((one) => one.leans).sort((a, b) => weight(b) - weight(a));
@@ -302,10 +318,10 @@
       make("b", "", own(short(one.name, 80))), " (chance: " + Math.round(one.lo * told.k) + " to " +
       Math.round(one.hi * told.k) + ")"];
     if (!far.length) {
-      return ["In the top " + told.k + " every group comes up about as often as chance would have it."];
+      return [...lifted(told), "In the top " + told.k + " every group comes up about as often as chance would have it."];
     }
     const parts = [more, fewer].filter(Boolean).map(part);
-    const said = ["Of the top " + told.k + ", ", ...parts[0], ...(parts[1] ? [" and ", ...parts[1]] : []), "."];
+    const said = [...lifted(told), "Of the top " + told.k + ", ", ...parts[0], ...(parts[1] ? [" and ", ...parts[1]] : []), "."];
     if (told.neutral) { // chance alone is easily beaten: any direction in a space leans somewhere
       const { words, max_skew: { as_far: many } } = told.neutral;
       said.push(make("span", "beside", " " + (many ? many + " of " + words : "None of " + words) +

@@ -59,6 +59,7 @@ class GroupResult:
     c_asc_high: float
     c_asc_null: float  # 95% of permutations are within plus and minus this
     c_asc_p: float
+    mean: float  # score
 
     @property
     def leans(self) -> int:
@@ -153,7 +154,7 @@ def _group_results(
     c_asc, c_low, c_high, c_null, c_p = c_asc_with_null(moments)
     columns = (
         groups.counts, counts, counts / k, band.mean / k, band.lo / k, band.hi / k, p, holm(p),
-        skew, low, high, c_asc, c_low, c_high, c_null, c_p,
+        skew, low, high, c_asc, c_low, c_high, c_null, c_p, _first(moments)[0],
     )  # fmt: skip
     return tuple(
         GroupResult(name, int(size), *(float(value) for value in rest))

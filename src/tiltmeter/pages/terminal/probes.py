@@ -126,6 +126,7 @@ def masked_words(rows: list[Row]) -> Iterator[Part]:
                     found[:STRONGEST], ("target", "word"), Column("VL", "value", "signed"),
                     col.INTERVAL, replace(col.P_ADJUSTED, head="p adj."),
                     Column("V", "V", "signed"), Column("L", "L", "signed"))  # fmt: skip
+        yield "p: that the word changes at all, as nearly every word does without bias too."
     for row in rows:
         if row["metric"] == "images_measured" and row["note"]:
             yield f"{row['value']:,.0f} images measured; {row['note']}"

@@ -19,6 +19,8 @@ from tiltmeter.metrics.group_lift import (
 from tiltmeter.probes.lift.scored import ScoredClass
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.lift_verdict import (
+    CANNOT_TELL,
+    NO_LARGER,
     RULE,
     WordVerdicts,
     attribute_verdict,
@@ -213,6 +215,9 @@ def _summary_rows(
     together = f"only {fewest} or more can be found together" if fewest > 1 else None
     along = "scores" if scored.sample is None or scored.sample.texts is None else "embeddings"
     split = f"compared with splits of the images at random directions of their {along}"
+    verdict = attribute_verdict(verdicts, share_below(size, splits))
+    if len(scored.neutral) < RULE.neutral_words and {*verdicts.verdict} != {NO_LARGER}:
+        verdict = CANNOT_TELL  # no word could be called associated
     return combined(
         [
             rows(1, **{**same, "metric": "words_beyond",
@@ -221,7 +226,7 @@ def _summary_rows(
             rows(1, **{**same, "metric": "lift_size", "note": _joined(same["note"], split)},
                  value=size, ideal=0.0, ci_low=interval[0], ci_high=interval[1],
                  ci_method="bootstrap over words and images", **by_split,
-                 verdict=attribute_verdict(verdicts, share_below(size, splits))),
+                 verdict=verdict),
         ]
     )  # fmt: skip
 
