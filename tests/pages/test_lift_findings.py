@@ -34,7 +34,7 @@ def said(table: object) -> list[tuple[str, str]]:
         ("none found", ["no larger"] * 2, "gender (nouns): none found: 2 of 2 nouns are no larger "
          "than 1.25x."),
         ("cannot tell", ["no larger", "cannot tell"], "gender (nouns): cannot tell: none of 2 "
-         "nouns is associated, and only 1 of 2 nouns are no larger than 1.25x."),
+         "nouns is associated, and 1 of 2 nouns is no larger than 1.25x."),
     ],
 )  # fmt: skip
 def test_the_sentence_of_each_verdict(verdict: str, words: list[str], sentence: str) -> None:
@@ -60,7 +60,7 @@ def test_what_was_not_judged_says_why() -> None:
     why = "no neutral words of this part of speech in these templates"
     table = rows(1, probe="lift", metric="lift", model="m", dataset="d", experiment="verb",
                  attribute="gender", note=why)  # fmt: skip
-    assert said(table) == [("gender: not judged.", why)]
+    assert said(table) == [("gender: not judged.", f"{why.capitalize()}.")]
     [one] = lift_classes(table.to_pylist())
     assert why in chance(one)
     made = page_of(Run(table))

@@ -27,7 +27,7 @@ from tiltmeter.judge.gate.run_embeddings import EmbeddingsUnavailableError, load
 from tiltmeter.metrics.arrays import matrix, to_numpy, unit
 from tiltmeter.metrics.convention import Convention, get_convention
 from tiltmeter.models import load_model
-from tiltmeter.probes.lift.probe import lift_prompts
+from tiltmeter.probes.lift.words import lift_prompts
 from tiltmeter.probes.texts import audit_prompts
 from tiltmeter.results import Run
 from tiltmeter.store import SPACE_FILE, Store

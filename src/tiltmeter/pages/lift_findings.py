@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Finding, Row
+from tiltmeter.pages.model import Column, Finding, Row
 from tiltmeter.pages.selection import by
 from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, CLEAR, NO_LARGER, NONE_FOUND, WEAK
 
@@ -31,6 +31,7 @@ class LiftClass:
     attribute: str
     experiment: str  # CLASS, or PROTOCOL: CLASS
     words: list[Row]  # one row per word: that of the group it is judged by
+    categories: list[Row]  # mean lift by group
     groups: list[str]
     size: Row | None  # None where no word was judged
     beyond: Row | None
@@ -49,6 +50,17 @@ class LiftClass:
     def likely(self) -> bool:
         """Whether scores are probabilities of words."""
         return self.protocol in LIKELY
+
+    @property
+    def columns(self) -> list[Column]:
+        """Lift, its interval, neutral words, and what was planted."""
+        planted = any(row["truth"] is not None for row in self.words)
+        return [
+            Column("lift", "value", "ratio"),
+            Column("95% int.", ("ci_low", "ci_high"), "ratios"),
+            Column("neutral", ("null_lo", "null_hi"), "ratios"),
+            *[Column("planted", "truth", "ratio")] * planted,
+        ]
 
     @property
     def plural(self) -> str:
@@ -84,14 +96,14 @@ def lift_classes(rows: Iterable[Row]) -> list[LiftClass]:
     ).items():
         of_words = [row for row in mine if row["metric"] == "lift" and row["concept"]]
         single = {row["metric"]: row for row in mine if not row["category"] and not row["concept"]}
-        notes = dict.fromkeys(
-            row["note"] for row in (*of_words, single.get("lift")) if row and row["note"]
-        )
+        notes = [(row["note"] or "").split("; ") for row in of_words or [single["lift"]]]
+        shared = [part for part in notes[0] if part and all(part in other for other in notes)]
         found.append(
             LiftClass(
                 attribute, experiment or "", [row for row in of_words if row["verdict"]],
+                [row for row in mine if row["category"] and not row["concept"]],
                 list(dict.fromkeys(row["group"] for row in of_words)), single.get("lift_size"),
-                single.get("words_beyond"), "; ".join(notes), model if several else "",
+                single.get("words_beyond"), "; ".join(shared), model if several else "",
             )
         )  # fmt: skip
     return found
@@ -121,9 +133,10 @@ def finding(found: LiftClass) -> Finding:
     """The verdict of a class of words by one attribute, and what it rests on."""
     name = text.shown(found.name, 160)
     if found.size is None:
-        return Finding(Markup("{}: not judged.").format(name), found.notes, CANNOT_TELL)
+        return Finding(Markup("{}: not judged.").format(name), _sentence(found.notes), CANNOT_TELL)
     words = f"{len(found.words):,} {found.plural}"
-    small = f"{found.count(NO_LARGER):,} of {words} are no larger than 1.25x"
+    few = found.count(NO_LARGER)
+    small = f"{few:,} of {words} {'is' if few == 1 else 'are'} no larger than 1.25x"
     sure = found.count(ASSOCIATED)
     many = f"{sure:,} of {words} {'is' if sure == 1 else 'are'} associated"
     many += " (false discoveries: at most 10%)"
@@ -134,7 +147,7 @@ def finding(found: LiftClass) -> Finding:
         CLEAR: f"{many}, more than random visible differences between these images give; {size}.",
         WEAK: f"{many}, but no more than other visible differences between these images; {size}.",
         NONE_FOUND: f"{small}.",
-        CANNOT_TELL: f"none of {words} is associated, and only {small}.",
+        CANNOT_TELL: f"none of {words} is associated, and {small}.",
     }
     sentence = Markup("{}: {}: {}").format(name, found.verdict, said[str(found.verdict)])
     return Finding(sentence, " ".join(_basis(found, size)), found.verdict)
@@ -146,12 +159,12 @@ def _basis(found: LiftClass, size: str) -> Iterable[str]:
     for row in largest_words(found, 1):
         yield f"Largest: {compared(found, row)}."
     if found.verdict in (NONE_FOUND, CANNOT_TELL):
-        yield f"{size[0].upper()}{size[1:]}."
+        yield _sentence(size)
     if found.size["null_hi"] is not None:
         most = text.ratio(found.size["null_hi"])
         yield f"Random visible splits of these images: up to {most} in 95% of them."
     if found.notes:
-        yield f"{found.notes[0].upper()}{found.notes[1:]}."
+        yield _sentence(found.notes)
 
 
 def chance(found: LiftClass) -> str:
@@ -165,3 +178,7 @@ def chance(found: LiftClass) -> str:
         f"{'has' if row['value'] == 1 else 'have'} p < .05 among {found.reference}; "
         f"{row['null_mean']:.1f} are expected by chance{notes}."
     )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."

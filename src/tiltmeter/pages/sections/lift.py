@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
@@ -25,48 +26,51 @@ LEAD = (
     "images only."
 )
 SHOWN = 14  # words of a plot
-WORD = (("concept", "word"), "group", "category")
-RATIO = (
-    Column("lift", "value", "ratio"),
-    Column("95% interval", ("ci_low", "ci_high"), "ratios"),
-    Column("95% of neutral words", ("null_lo", "null_hi"), "ratios"),
-)
+P, IMAGES = Column("p", "p", "p"), Column("images", "n_group", "count")
 
 
 def section(run: Run, probe: str) -> Section:
     """The section of the probe `lift`."""
     rows = run.where(probe=probe)
     classes = lift_classes(rows)
-    words = [{**row, "class": one.name} for one in classes for row in largest_words(one)]
-    categories = [row for row in rows if row["metric"] == "lift" and row["category"]
-                  and not row["concept"]]  # fmt: skip
+    judged = [one for one in classes if one.words]
     seen = [row for row in rows if row["metric"] == "visibility"]
-    planted = [Column("planted", "truth", "ratio")] * any(row["truth"] is not None for row in words)
     return Section(
         probe,
         "Lift",
         LEAD,
         [finding(one) for one in classes],
-        [_words(one) for one in classes if one.words],
+        [_words(one) for one in judged],
         [
-            _table("lift-words", "Every word, with the group it is judged by", words,
-                   ("class", "by"), *WORD, *RATIO, *planted,
-                   Column("verdict", "verdict", "verdict"), Column("p", "p", "p"),
-                   Column("q", "p_bh", "p"), col.P_NEUTRAL,
-                   Column("images", "n_group", "count")),
-            _table("lift-categories", "Categories of words: mean lift", categories,
-                   ("experiment", "class"), "attribute", "category", "group", RATIO[0],
-                   Column("p", "p", "p"), Column("images", "n_group", "count")),
+            *(table for one in judged for table in _tables(one)),
+            table_of("lift-spreads", "Lift in spreads of neutral words: the model states no scale",
+                     [row for row in rows if row["metric"] == "lift_spreads"],
+                     ("experiment", "class"), "attribute", ("concept", "word"), "group", digits=1,
+                     kind="signed", folded=True),
             table_of("lift-visibility", "How well the model sees each group (1: fully)", seen,
                      "attribute", "group", digits=2, folded=True),
         ],
         [chance(one) for one in classes],
-        dict(Counter(row["verdict"] for row in words)),
+        dict(Counter(row["verdict"] for one in judged for row in one.words)),
     )  # fmt: skip
 
 
-def _table(name: str, caption: str, rows: list[Row], *columns: Head) -> Table:
-    return Table(name, caption, columns_of(columns), rows, folded=True)
+def _tables(found: LiftClass) -> list[Table]:
+    """Every word with the group it is judged by; categories of words."""
+    words: tuple[Head, ...] = (("concept", "word"), "group", "category", *found.columns,
+             Column("verdict", "verdict", "verdict"), P, Column("q", "p_bh", "p"), col.P_NEUTRAL,
+             IMAGES, "note")  # fmt: skip
+    categories = ("category", "group", found.columns[0], P, IMAGES)
+    listed: list[tuple[str, str, Sequence[Head], list[Row]]] = [
+        ("words", f"Words by {found.name}", words, largest_words(found)),
+        ("categories", f"Mean lift of categories by {found.name}", categories, found.categories),
+    ]
+    return [
+        Table(text.slug("lift", kind, found.attribute, found.experiment), caption,
+              columns_of(columns), rows, folded=True)
+        for kind, caption, columns, rows in listed
+        if rows
+    ]  # fmt: skip
 
 
 def _words(found: LiftClass) -> Plot:
@@ -74,20 +78,18 @@ def _words(found: LiftClass) -> Plot:
     shown = largest_words(found, SHOWN)
     two = len(found.groups) == 2
     labels = [row["concept"] if two else f"{row['concept']} · {row['group']}" for row in shown]
-    against = (
-        f"with {text.short(found.groups[0])} as with {text.short(found.groups[1])}"
-        if two
-        else "with the group as with the others"
-    )
+    one, other = (text.short(name) for name in (*found.groups, "")[:2])
+    against = f"with {one} as with {other}" if two else "with the group as with the others"
+    axis = f"times as {'likely' if found.likely else 'high'} {against}"
     planted = " Cross: planted." if any(row["truth"] is not None for row in shown) else ""
     return charts.line_plot(
         text.slug("lift", found.attribute, found.experiment),
         f"Words with the largest lift, by {found.name}",
-        f"Mark: how many times as high the model scores the word {against}, on a logarithmic "
-        f"axis. Line: 95% interval, images only. Grey band: 95% of {found.reference}.{planted}",
+        f"Mark: lift, {axis}, on a logarithmic axis. Line: 95% interval, images only. "
+        f" Grey band: 95% of {found.reference}.{planted}",
         shown,
         labels,
-        f"times as {'likely' if found.likely else 'high'} {against}",
-        says=f"{len(shown)} words {against}: ",
+        axis,
+        says=f"{len(shown)} words, {axis}: ",
         most=40, kinds=True, ratios=True,
     )  # fmt: skip

@@ -47,12 +47,10 @@ def lifts(found: LiftClass) -> Iterator[Part]:
     """The words with the largest lift, and how many are beyond neutral words."""
     if found.words:
         way = "likely" if found.likely else "high"
-        yield table(f"{found.name}: how many times as {way} with a group as with the others",
+        title = f"{found.name}: how many times as {way} with a group as with the others"
+        yield table(title,
                     largest_words(found, STRONGEST), Column("word", "concept", width=18),
-                    Column("group", "group", width=18), Column("lift", "value", "ratio"),
-                    Column("95% int.", ("ci_low", "ci_high"), "ratios"),
-                    Column("neutral", ("null_lo", "null_hi"), "ratios"),
-                    *[Column("planted", "truth", "ratio")] * (found.words[0]["truth"] is not None),
+                    Column("group", "group", width=18), *found.columns,
                     Column("verdict", "verdict", "verdict"))  # fmt: skip
     yield f"\n{chance(found)}" if not found.words else chance(found)
 
