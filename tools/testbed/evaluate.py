@@ -146,10 +146,11 @@ def masked(
         }
     scenes = even_groups(world, n, rng)
     other, shape = scenes.redrawn(shape=1 - scenes.shape), rng.integers(0, 2, n)
+    planted = np.array([not world.concepts[at].placebo for at in targets])
     measured = (
         guess(other, shape, TARGET_TEMPLATES[0])[0] - guess(scenes, shape, TARGET_TEMPLATES[0])[0]
-    )
-    right = truth(other, shape) - truth(scenes, shape)
+    )[:, planted]
+    right = (truth(other, shape) - truth(scenes, shape))[:, planted]
     return {"by_cells": by_cells, "counterfactual_spearman": rho(measured, right)}
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -37,6 +38,9 @@ from tools.testbed.losses import TrainingBatch, training_losses
 WORKERS = 2  # processes that draw scenes; part of what decides the batches
 FEW = 3  # cells of an icon: enough to guess, too few to know
 PROGRESS_EVERY = 1000  # steps
+SUFFIXES = {1.0: "", 0.0: "-fair"}  # of the files of weights, by strength
+VOCABULARY = "vocabulary"  # in the metadata of a file: the words of its rows
+OF_WORDS = ("words.word.weight", "masked.bias")  # weights with one row per word
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ def batches(
 def train(config: Config, device: torch.device, folder: Path, *, compiled: bool = False) -> None:
     """Train a network and save its averaged weights, also at every line of progress."""
     torch.manual_seed(config.seed)
-    name = config.kind if config.strength else f"{config.kind}-fair"
+    name = config.kind + SUFFIXES.get(config.strength, f"-{config.strength:g}")
     network = NETWORKS[config.kind](len(vocabulary())).to(device)
     if config.start:
         copy_weights(network, Path(config.start), config.part)
@@ -198,13 +202,22 @@ def copy_weights(network: nn.Module, path: Path, part: str = "all") -> None:
     """Copy the weights of another network, where the two have parts in common.
 
     As ALBEF starts from a trained image encoder and text encoder, and ViLT from an image encoder.
+    Words that the other network did not know keep what they have.
     """
     weights = load_file(path)
+    with safe_open(path, "pt") as file:  # type: ignore[no-untyped-call]
+        known = (file.metadata() or {}).get(VOCABULARY)
     if part == "image":
         weights = {name: x for name, x in weights.items() if name.startswith(("patches.", "image"))}
     if isinstance(network, Stream):
         weights = {re.sub(r"^image\.", "layers.", name): x for name, x in weights.items()}
     parts = network.state_dict()
+    if known:
+        rows = [vocabulary()[word] for word in known.split()]
+        for name in {*OF_WORDS} & {*weights} & {*parts}:
+            weights[name] = parts[name].cpu().index_copy(
+                0, torch.tensor(rows), weights[name].to(parts[name].dtype)
+            )
     network.load_state_dict({k: x for k, x in weights.items() if k in parts}, strict=False)
 
 
@@ -212,7 +225,7 @@ def save(network: nn.Module, path: Path) -> None:
     """Save weights in half precision."""
     path.parent.mkdir(parents=True, exist_ok=True)
     weights = {k: v.detach().cpu().half().contiguous() for k, v in network.state_dict().items()}
-    save_file(weights, path)
+    save_file(weights, path, {VOCABULARY: " ".join(vocabulary())})
 
 
 def main() -> None:

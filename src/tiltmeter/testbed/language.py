@@ -28,7 +28,7 @@ PHRASES = tuple(f"{hue} {noun}" for noun in SHAPE_NOUNS for hue in HUES)
 
 LISTS = (
     "sobit", "sobit-extra", "berg", "iat", "activities", "occupations", "harms",
-    "placebo-nouns", "placebo-adjectives",
+    "placebo-nouns", "placebo-adjectives", "neutral-activities",
 )  # fmt: skip
 #: Sentences that name a group: of the group alone, and of a group and a concept ({g}, {}).
 GROUP_TEMPLATES = ("a photo of a {g}", "a {g} is in the picture", "this is a {g}", "the {g}")

@@ -26,9 +26,10 @@ WHERE = ("both", "images", "words")
 #: Share of captions whose group word is not the figure's.
 WORD_OF_ITS_OWN = 0.3
 #: Concepts that captions name together with a group.
-TARGET_LISTS = ("activities", "occupations")
+TARGET_LISTS = ("activities", "occupations", "neutral-activities")
 #: Relative frequency of concepts: a bias takes more images to learn.
 PLACEBO, WORD, TARGET = 1, 2, 8
+NEUTRAL_TARGET = 2
 #: Share of images without an icon; otherwise 1 to 16 cells are drawn, few more often than many.
 NO_ICON = 0.4
 
@@ -145,7 +146,7 @@ class World:
         weight = np.array(
             [PLACEBO if concept.placebo else WORD for concept in self.concepts], float
         )
-        weight[self.targets] = TARGET
+        weight[self.targets] = np.where(weight[self.targets] == WORD, TARGET, NEUTRAL_TARGET)
         return np.asarray(weight / weight.sum())
 
     def draw_concepts(self, n: int, rng: np.random.Generator) -> Ints:
