@@ -174,7 +174,6 @@ OLD = {
     "docs/probes/lift.md",
     "docs/probes/propagation.md",
     "docs/probes/stereotype.md",
-    "docs/testbed.md",
     "src/tiltmeter/stimuli/loader.py",
 }
 
