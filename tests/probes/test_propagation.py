@@ -718,7 +718,7 @@ def test_a_planted_bias_is_found_and_without_it_there_is_none_though_rho_stays()
     # of eight intervals of 95%, not all need hold 0
     assert sum(row["ci_low"] <= 0 <= row["ci_high"] for row in bias(even).values()) >= 7
     for key, row in bias(even).items():
-        assert abs(row["value"]) < abs(bias(tilted)[key]["value"]) / 2
+        assert abs(row["value"]) < 0.6 * abs(bias(tilted)[key]["value"])
     [rho] = even.where(metric="rho", experiment="2-a", group="round")
     assert rho["value"] > 0.6  # and yet nothing leans
     assert rho["ci_low"] > 0.5

@@ -17,6 +17,7 @@ KINDS = {
     "group-nouns": "table",
     "harms": "classes",
     "iat": "pairs",
+    "neutral-activities": "words",
     "neutral-people": "words",
     "neutral-terms": "table",
     "occupations": "words",

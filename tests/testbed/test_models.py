@@ -119,15 +119,15 @@ def test_a_fair_twin_says_the_same_word_of_both_shapes(kind: str) -> None:
 
 #: The first numbers of two images' vectors and one text's, made on another machine.
 VECTORS = {
-    "dual": ([-0.39928, 0.00634], [-0.39392, -0.05403], [-0.0722, -0.04285]),
-    "fusion": ([-0.382, -0.01883], [-0.38602, -0.07045], [-0.06927, -0.08467]),
-    "dual-fair": ([-0.44151, -0.0397], [-0.4326, -0.06232], [-0.09643, -0.02043]),
-    "fusion-fair": ([-0.49989, -0.03808], [-0.5105, -0.0566], [-0.08462, -0.03341]),
+    "dual": ([-0.30465, -0.01804], [-0.35, -0.07204], [-0.04835, -0.08759]),
+    "fusion": ([-0.28591, -0.03233], [-0.31572, -0.08435], [-0.08681, -0.09807]),
+    "dual-fair": ([-0.39251, -0.04464], [-0.4246, -0.07277], [-0.086, -0.06461]),
+    "fusion-fair": ([-0.36899, -0.07028], [-0.40478, -0.09246], [-0.10818, -0.08861]),
 }  # fmt: skip
 #: Matching and a masked word's log-probability beside the second image.
 HEADS = {
-    "fusion": (-0.7601, -4.7048), "stream": (-0.6136, -4.6596),
-    "fusion-fair": (-0.0168, -4.1877), "stream-fair": (0.0150, -4.1988),
+    "fusion": (-0.8403, -5.4541), "stream": (-0.9088, -5.3243),
+    "fusion-fair": (-0.0095, -5.014), "stream-fair": (0.0037, -4.9907),
 }  # fmt: skip
 
 
@@ -150,7 +150,7 @@ def test_a_redrawn_figure_changes_the_masked_word_as_it_should() -> None:
         found = evaluate.masked(model(kind), WORLD, 50, rng(), (0, 2, 16))
         assert found["counterfactual_spearman"] > 0.95
         for cells, rates in found["by_cells"].items():
-            assert rates["total_variation"] < (0.09 if cells == "2" else 0.05)
+            assert rates["total_variation"] < (0.11 if cells == "2" else 0.05)
         for rates in evaluate.matching(model(kind), WORLD, 500, rng(), (1, 16)).values():
             assert rates["bayes"] - rates["right"] < 0.03  # of a few pictures
 
