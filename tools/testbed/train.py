@@ -215,8 +215,10 @@ def copy_weights(network: nn.Module, path: Path, part: str = "all") -> None:
     if known:
         rows = [vocabulary()[word] for word in known.split()]
         for name in {*OF_WORDS} & {*weights} & {*parts}:
-            weights[name] = parts[name].cpu().index_copy(
-                0, torch.tensor(rows), weights[name].to(parts[name].dtype)
+            weights[name] = (
+                parts[name]
+                .cpu()
+                .index_copy(0, torch.tensor(rows), weights[name].to(parts[name].dtype))
             )
     network.load_state_dict({k: x for k, x in weights.items() if k in parts}, strict=False)
 

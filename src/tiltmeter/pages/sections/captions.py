@@ -29,6 +29,8 @@ WITH_MODEL = (
 ENDS = 10
 NAMED = 3
 LARGEST = 20  # ratio that is shown
+#: Of what captions say: a model that repeats less of it is no finding.
+SMALLEST_SLOPE = 0.05
 LABELS = {"slope": "slope", "ceiling": "ceiling", "slope_of_ceiling": "slope / ceiling",
           "spearman": "Spearman"}  # fmt: skip
 COMPARED = tuple(LABELS)
@@ -106,9 +108,13 @@ def _said(measured: dict[str, Row]) -> tuple[str, str]:
 
 
 def _slope_finding(measured: dict[str, Row]) -> Finding | None:
-    """A slope that is surely not 0."""
+    """A slope that is surely larger than SMALLEST_SLOPE: a model without bias has a slope too."""
     slope = measured["slope"]
-    if slope["ci_low"] is None or slope["ci_low"] <= 0 <= slope["ci_high"]:
+    if (
+        slope["ci_low"] is None
+        or slope["ci_low"] <= SMALLEST_SLOPE
+        and (slope["ci_high"] >= -SMALLEST_SLOPE)
+    ):
         return None
     about, numbers = _said(measured)
     repeats = "repeats what captions say" if slope["value"] > 0 else "reverses what captions say"
