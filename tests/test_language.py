@@ -142,7 +142,6 @@ COMMANDS = {help_name(command): command for command in sorted(commands())}
 
 #: Not yet rewritten.
 OLD = {
-    "docs/calibration.md",
     "docs/debias/bend.md",
     "docs/debias/comparison.md",
     "docs/debias/prompt-array.md",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,13 @@ from tests.command_line import tiltmeter
 from tests.conftest import ROOT
 from tiltmeter import metrics
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.calibration import Calibration, calibrate, measurement
+from tiltmeter.judge.calibration import (
+    Calibration,
+    calibrate,
+    measurement,
+    protocols,
+    trained,
+)
 from tiltmeter.judge.calibration.settings import (
     SCALE,
     SETTINGS,
@@ -22,7 +29,8 @@ from tiltmeter.judge.calibration.settings import (
     Setting,
     biased_words,
 )
-from tiltmeter.judge.calibration.verdict import FALSE_ALARMS, LEVEL, saturation
+from tiltmeter.judge.calibration.trust import QUESTIONS, which_to_trust
+from tiltmeter.judge.calibration.verdict import FALSE_ALARMS, LEVEL, MetricSummary, saturation
 from tiltmeter.metrics import METRICS
 from tiltmeter.pages.calibration import pages
 from tiltmeter.pages.calibration import plots as figures
@@ -31,7 +39,14 @@ from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
 
 FAMILIES = list(dict.fromkeys(SETTINGS.values()))
-FEW = {"doses": (0, 0.5, 1, 2), "sizes": (100, 300), "images": 300, "replicates": 4}
+FEW = {
+    "doses": (0, 0.5, 1, 2), "sizes": (100, 300), "images": 300, "replicates": 4, "trained": (),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small() -> Calibration:
+    return calibrate(["weat", "vlrs"], **FEW)
 
 
 def rng(*seeds: int) -> np.random.Generator:
@@ -54,7 +69,7 @@ def test_a_setting_gives_readings_of_its_metrics(setting: Setting) -> None:
         assert np.isfinite(values).all()
         assert np.broadcast_shapes(np.shape(ideal), values.shape) == values.shape
         assert truth is None or truth.shape == values.shape
-        assert p is None or (p.shape == values.shape and ((p > 0) & (p <= 1)).all())
+        assert p is None or (len(p) == len(values) and ((p > 0) & (p <= 1)).all())
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -102,7 +117,7 @@ def test_a_correlation_over_words_cries_wolf_when_words_are_shuffled() -> None:
 
 
 def test_response_grows_with_the_dose_and_order_is_recovered() -> None:
-    found = calibrate(["c_asc", "sc_eat"], sizes=(100,), replicates=4)
+    found = calibrate(["c_asc", "sc_eat"], sizes=(100,), replicates=4, trained=())
     for one in found.summaries:
         assert one.order is not None
         assert one.order > 0.98
@@ -114,7 +129,8 @@ def test_response_grows_with_the_dose_and_order_is_recovered() -> None:
 
 
 def test_power_grows_with_the_images_and_with_the_dose() -> None:
-    rows = calibrate(["c_asc"], doses=(0, 1, 2), sizes=(100, 400, 1600), replicates=4).table
+    sizes = {"doses": (0, 1, 2), "sizes": (100, 400, 1600)}
+    rows = calibrate(["c_asc"], **FEW | sizes | {"images": 1000}).table
     power = {(r["dose"], r["n"]): r["value"] for r in rows.to_pylist() if r["figure"] == "power"}
     for dose in (0.5, 1.0):
         assert power[dose, 100] < power[dose, 400] < power[dose, 1600]
@@ -143,6 +159,101 @@ def test_a_figure_is_the_same_whatever_else_is_asked_for() -> None:
     ]
     other = calibrate(["weat"], **FEW, seed=1).table.to_pylist()
     assert [row["value"] for row in other] != [row["value"] for row in alone]
+
+
+# --- lift by protocol --------------------------------------------------------------------------
+
+
+def judged(protocol: str, dose: float, attribute: str = "hue") -> dict[str, float]:
+    oracle, chance = Oracle(World.plant(dose)), rng(5)
+    groups = protocols.balanced_groups(attribute, 50, chance)
+    scores = protocols.SIMULATIONS[protocol](oracle, groups, chance)
+    by_attribute = protocols.attribute_groups(attribute, groups)
+    rows = protocols.lift_rows([protocols.judge_all(oracle.world, scores, by_attribute)], dose)
+    return {row["figure"]: row.get("value") for row in rows}
+
+
+@pytest.mark.parametrize("protocol", protocols.SIMULATIONS)
+def test_lift_is_the_planted_size_by_every_protocol(protocol: str) -> None:
+    found = judged(protocol, 1.0)
+    assert 0.95 < found["slope"] < 1.05
+    assert found["spearman"] > 0.95
+    assert found["power"] > 0.9
+    assert found["no larger"] < 0.05
+    assert 0.95 < found["exaggeration"] < 1.2
+    fair = judged(protocol, 0.0)
+    assert fair["flagged"] == 0
+    assert 0.02 < fair["beyond neutral words"] < 0.09
+
+
+def test_a_wrong_scale_shows_in_the_slope(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = {"cosine": lambda *given: protocols.matching(*given) / 2}
+    monkeypatch.setattr(protocols, "SIMULATIONS", half)
+    assert 0.4 < judged("cosine", 1.0)["slope"] < 0.6
+
+
+def test_rows_of_lift_say_where_they_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocols, "GROUP_IMAGES", (20,))
+    rows = list(protocols.simulated_rows(1, 0))
+    places = {(row["protocol"], row["attribute"], row["dose"]) for row in rows}
+    assert len(places) == len(protocols.SIMULATIONS) * 2 * len(protocols.DOSES)
+    assert {(row["metric"], row["setting"], row["n"]) for row in rows} == {("lift", "oracle", 20)}
+    assert rows == list(protocols.simulated_rows(1, 0))
+
+
+def test_a_trained_model_without_bias_tells_lift_from_c_asc(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    few = {"cosine": (trained.cosine_scores, 140, ("c_asc",))}
+    monkeypatch.setattr(trained, "PROTOCOLS", few)
+    rows = list(trained.trained_rows(["lift", "c_asc"], trained.TRAINED[:2], 0))
+    alarms = {row["metric"]: row["value"] for row in rows if row["figure"] == "false alarms"}
+    assert alarms["lift"] <= 0.01
+    assert alarms["c_asc"] > 0.3
+    flagged = [row["value"] for row in rows if row["figure"] == "flagged"]
+    assert max(flagged) <= 0.01
+    slopes = [row["value"] for row in rows if row["figure"] == "slope"]
+    assert slopes
+    assert all(0.8 < slope < 1.1 for slope in slopes)
+
+
+# --- which metric to trust ---------------------------------------------------------------------
+
+
+def test_every_metric_answers_a_question() -> None:
+    assert {name for question in QUESTIONS for name in question.metrics} == set(METRICS)
+
+
+@pytest.fixture
+def c_asc(small: Calibration) -> MetricSummary:
+    """As C-ASC was measured, on simulated models only."""
+    return replace(small.summaries[0], metric="c_asc", quiet=1.0, steady=1.3, floor=0.1, order=0.99)
+
+
+def test_trust_follows_from_what_was_measured(c_asc: MetricSummary) -> None:
+    associated, size, change = which_to_trust([c_asc])
+    assert associated.not_trust == (("c_asc", "not measured on a trained model"),)
+    assert "reads as 100" in size.not_trust[0][1]
+    assert "when only the noise is halved" in change.not_trust[0][1]
+    sound = replace(c_asc, fair_alarms=0.04, fair_alarms_low=0.03, quiet=0.0, saturates=None)
+    associated, size, change = which_to_trust([sound])
+    assert associated.trust == size.trust == ("c_asc",)
+    assert "4.0% false positives on trained models" in associated.why
+    broken = replace(sound, fair_alarms=0.9, fair_alarms_low=0.8, order=None)
+    associated, size, _ = which_to_trust([broken])
+    assert associated.not_trust[0][1].startswith("90.0% false positives on trained")
+    assert size.not_trust == (("c_asc", "its order is undefined"),)
+
+
+def test_trusted_metrics_are_said_with_their_limits(c_asc: MetricSummary) -> None:
+    ranks = [replace(c_asc, metric=name) for name in ("skew", "ndkl")]
+    ranks[0] = replace(ranks[0], floor=0.4, fair_alarms=0.9, fair_alarms_low=0.8, order=0.95)
+    [answer] = which_to_trust(ranks)
+    assert answer.trust == ("skew", "ndkl")
+    assert "Spearman 0.95 to " in answer.why
+    assert "skew: read it next to its null: zero bias reads as 40%" in answer.why
+    assert "but significant for 90% of words on trained models without bias" in answer.why
 
 
 # --- settings that are wrong are found out -----------------------------------------------------
@@ -259,11 +370,6 @@ def test_saturation_is_told_from_a_step_that_is_only_slow() -> None:
 # --- on disk -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def small() -> Calibration:
-    return calibrate(["weat", "vlrs"], **FEW)
-
-
 def test_same_seed_same_bytes(small: Calibration, tmp_path: Path) -> None:
     pages.save(small, tmp_path / "a")
     pages.save(calibrate(["weat", "vlrs"], **FEW), tmp_path / "b")
@@ -328,7 +434,7 @@ def test_the_documents_show_the_calibration_of_every_metric() -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    few = ("--metric", "weat", "--doses", "0,1,2", "--replicates", "2")
+    few = ("--metric", "weat", "--doses", "0,1,2", "--replicates", "2", "--no-trained")
     done = tiltmeter("calibrate", *few, "--out", tmp_path / "kept")
     assert done.returncode == 0, done.stderr
     assert max(len(line) for line in done.stdout.splitlines() if "Kept in" not in line) <= 80
@@ -341,6 +447,7 @@ def test_the_command(tmp_path: Path) -> None:
     found = json.loads(machine.stdout)
     assert found["out"] == str(tmp_path / "kept")
     assert found["metrics"][0]["metric"] == "weat"
+    assert found["trust"][0]["trust"] == ["weat"]
     assert machine.stderr == ""
 
 

@@ -19,6 +19,7 @@ CODES = RNG.integers(0, 5, 60)
 INPUTS = {
     "scores": RNG.integers(0, 20, (4, 60)).astype(np.float32),
     "groups": Groups(CODES, ("a", "b", "c", "d", "e", "nobody")),
+    "neutral": RNG.integers(0, 20, (7, 60)).astype(np.float32),
     "k": 17,
     "target": "prior",
     "empty": "bounded",
@@ -57,6 +58,7 @@ VARIANTS = {
     "skew": [{"empty": "floor", "target": "uniform"}, {"empty": "drop", "ties": "stable"}],
     "ndkl": [{"k": None}, {"target": "uniform"}, {"k": 60}],
     "weat": [{"ddof": "wefe"}],
+    "lift": [{"estimator": "odds"}],
     "composition": [{"ties": "stable"}],
     "spearman": [{"groups": None}],
 }

@@ -26,6 +26,7 @@ METRICS = Registry(
         "gaps": f"{_HERE}.disparity:gaps",
         "group_rates": f"{_HERE}.disparity:group_rates",
         "ivlas": f"{_HERE}.stereotype:ivlas",
+        "lift": f"{_HERE}.group_lift:lift",
         "lmss": f"{_HERE}.stereotype:lmss",
         "max_skew": f"{_HERE}.ranking:max_skew",
         "min_skew": f"{_HERE}.ranking:min_skew",

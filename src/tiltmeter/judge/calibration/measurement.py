@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.judge.calibration.protocols import share, simulated_rows
 from tiltmeter.judge.calibration.settings import SETTINGS, MetricReading, Readings, Setting
+from tiltmeter.judge.calibration.trained import TRAINED, trained_rows
 from tiltmeter.judge.calibration.verdict import LEVEL, MetricSummary, summarize
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.stats import defined
-from tiltmeter.stats.intervals import wilson
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Floats, Progress
 
@@ -38,13 +39,20 @@ POWER_DOSES, FOR_POWER = (0.5, 1.0), 4
 NOISE = 1.0  # of scores, in units of PMI
 #: A nearly fair model with little noise: a thousandth of the bias and of the noise.
 QUIET = 0.001
+#: A correction that removes noise and no bias.
+LESS_NOISE = 0.5
+#: Replicates per dataset of lift by protocol: each has hundreds of words.
+PER_PROTOCOL = 16
 
 #: One row per result. Undefined values are null, with the reason in `note`.
 CALIBRATION = pa.schema(
     [
         ("metric", pa.string()),
         ("setting", pa.string()),
-        ("figure", pa.string()),  # response, order, false alarms, floor, quiet, power
+        (
+            "figure",
+            pa.string(),
+        ),  # response, order, false alarms, floor, quiet, steady, power; those of `protocols`
         ("dose", pa.float64()),
         ("noise", pa.float64()),
         ("n", pa.int64()),  # images or instances per value
@@ -56,6 +64,10 @@ CALIBRATION = pa.schema(
         ("over", pa.string()),  # units of an order: words, pairs of words, doses
         ("seed", pa.int64()),
         ("note", pa.string()),
+        # lift by protocol, and tests on trained models: the setting is the model, n is per group
+        ("protocol", pa.string()),  # cosine, matching, masked
+        ("attribute", pa.string()),
+        ("planted", pa.float64()),  # least planted lift of the words, nats
     ]
 )
 Row = dict[str, Any]
@@ -104,6 +116,7 @@ def calibrate(
     images: int = IMAGES,
     replicates: int = REPLICATES,
     seed: int = 0,
+    trained: Sequence[tuple[str, str]] = TRAINED,
     progress: Progress | None = None,
 ) -> Calibration:
     """Test metrics against known bias, in planted worlds of several strengths.
@@ -122,6 +135,9 @@ def calibrate(
         Datasets per dose, at least 2.
     seed : int
         Seed of all datasets.
+    trained : sequence of (spec, protocol)
+        Models of the testbed on which metrics are tested as well, and how they score words; ()
+        for none.
     progress : callable, optional
         Called as `progress(what, share)`.
 
@@ -152,6 +168,10 @@ def calibrate(
             lab.run(dose, n, noise, count)
         for name in members:
             rows_by_metric[name] = list(_metric_rows(name, lab, doses, sizes, images, replicates))
+    if "lift" in rows_by_metric:
+        rows_by_metric["lift"] += simulated_rows(max(1, replicates // PER_PROTOCOL), seed)
+    for row in trained_rows(metrics, trained, seed):
+        rows_by_metric[row["metric"]].append(row)
     if progress:
         progress("done", 1.0)
     return Calibration(_table(row for name in metrics for row in rows_by_metric[name]))
@@ -200,6 +220,7 @@ def _steps(
     for dose in doses:
         yield dose, images, NOISE, replicates * (AT_ZERO if dose == 0 else 1)
     yield QUIET, images, QUIET, replicates
+    yield 1.0, images, LESS_NOISE * NOISE, max(2, replicates // FOR_POWER)
     for dose in POWER_DOSES:
         for n in sizes:
             if n != images or dose not in doses:
@@ -231,11 +252,12 @@ class _Experiment:
             if name not in readings:
                 raise InputError(f"the setting {self.setting.__name__} has no reading of {name}")
             values, _, truth, p, _ = readings[name]
-            for field, array in (("truth", truth), ("p", p)):
-                if array is not None and array.shape != values.shape:
-                    raise InputError(
-                        f"{field} of {name} has the shape {array.shape}, its values {values.shape}"
-                    )
+            if truth is not None and truth.shape != values.shape:
+                raise InputError(
+                    f"truth of {name} has the shape {truth.shape}, its values {values.shape}"
+                )
+            if p is not None and len(p) != len(values):
+                raise InputError(f"{name} has {len(values)} units and p-values of {len(p)}")
             if p is not None and not ((p >= 0) & (p <= 1)).all():
                 raise InputError(f"p-values of {name} must be between 0 and 1")
         return readings
@@ -262,6 +284,9 @@ def _metric_rows(
     quiet = _distances(lab.of(name, QUIET, images, QUIET))
     yield constants | {"figure": "quiet", "dose": QUIET, "n": images, **_ratio(quiet, full),
                   "noise": QUIET}  # fmt: skip
+    steady = _distances(lab.of(name, 1.0, images, LESS_NOISE * NOISE))
+    yield constants | {"figure": "steady", "dose": 1.0, "n": images, **_ratio(steady, full),
+                  "noise": LESS_NOISE * NOISE}  # fmt: skip
     for dose in POWER_DOSES:
         for n in sizes:
             tested = lab.of(name, dose, n)[: max(1, replicates // FOR_POWER)]
@@ -319,10 +344,7 @@ def _rejection_rate(readings: Iterable[MetricReading]) -> Row:
     ]
     if not fired_shares:
         return {"note": "this metric has no test"}
-    shares = np.concatenate(fired_shares)
-    low, high = wilson(shares.sum(), np.array(len(shares)))
-    return {"value": shares.mean(), "ci_low": float(low), "ci_high": float(high),
-            "count": len(shares)}  # fmt: skip
+    return share(np.concatenate(fired_shares))
 
 
 def _table(rows: Iterable[Row]) -> pa.Table:

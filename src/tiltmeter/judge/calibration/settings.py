@@ -8,16 +8,20 @@ p-values of the metric's own test. A new metric is one line in `SETTINGS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from scipy.stats import rankdata
 
 from tiltmeter import metrics
 from tiltmeter.metrics.association import association
+from tiltmeter.metrics.group_lift import centred, lift_standard_error
 from tiltmeter.metrics.ranking import entropy_of_shares, max_of, skew_of_shares, target_shares
 from tiltmeter.metrics.stereotype import caption_choices
+from tiltmeter.metrics.summary import Moments
+from tiltmeter.stats.lift_verdict import WordVerdicts, word_verdicts
 from tiltmeter.stats.null import (
     draw_top_counts,
     ndkl_null,
@@ -28,7 +32,7 @@ from tiltmeter.stats.null import (
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.stats.permutation import c_asc_test, sc_eat_test, two_sample_p
 from tiltmeter.testbed.language import GROUPS, HUES
-from tiltmeter.testbed.oracle import Oracle, membership, shape_mask
+from tiltmeter.testbed.oracle import Oracle, PlantedEmbeddings, membership, shape_mask
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -49,7 +53,7 @@ class MetricReading(NamedTuple):
     values: Floats  # units x columns: one column per group, or one
     ideal: Floats | float  # value of a fair model, as in the literature
     truth: Floats | None  # planted bias, like values; None: only the dose is known
-    p: Floats | None  # like values; None: the metric has no test
+    p: Floats | None  # units x tests; None: the metric has no test
     over: str = "words"  # what the values vary over
 
 
@@ -59,10 +63,18 @@ Setting: TypeAlias = Callable[[World, int, float, np.random.Generator], Readings
 
 def scores(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
     """Words against images of seven hues: scores are PMI + noise, k is a tenth of the images."""
-    words, k = biased_words("hue", UNITS), max(1, n // 10)
-    groups = _hues(n, rng)
-    p_group, pmi = _group_given_concept(world, "hue")[words], Oracle(world).pmi("hue")[words]
+    words, groups = biased_words("hue", UNITS), _hues(n, rng)
+    pmi = Oracle(world).pmi("hue")[words]
     noisy = pmi[:, groups.codes] + noise * rng.normal(size=(len(words), n))
+    return score_readings(world, words, noisy, groups, rng)
+
+
+def score_readings(
+    world: World, words: Ints, noisy: Floats, groups: Groups, rng: np.random.Generator
+) -> Readings:
+    """Readings from scores of words (concepts of the world) and images of seven hues."""
+    k = max(1, len(groups) // 10)
+    p_group, pmi = _group_given_concept(world, "hue")[words], Oracle(world).pmi("hue")[words]
     q, sizes = target_shares("prior", groups), groups.counts
     options = {"k": k, "target": "prior", "empty": "bounded", "ties": "expected"}
     shares = metrics.composition(noisy, groups, k=k)
@@ -127,6 +139,11 @@ def vectors(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
     Each WEAT has 8 words against 8; up to three pairs are swapped, so that effects differ.
     """
     embedded = Oracle(world).embeddings(n, rng, noise=noise, scale=SCALE, groups=_crossed(n, rng))
+    return vector_readings(world, embedded)
+
+
+def vector_readings(world: World, embedded: PlantedEmbeddings) -> Readings:
+    """Readings from embeddings of all concepts and of images."""
     pmi = Oracle(world).pmi("shape")
     associations = pmi[:, 0] - pmi[:, 1]
     round_images, square_images = (
@@ -156,6 +173,46 @@ def vectors(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
     }
 
 
+def lifts(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
+    """Words against round and square shapes, judged by all neutral words of the world.
+
+    The test is that of a word's verdict: beyond neutral words, and beyond 1.25x.
+    """
+    embedded = Oracle(world).embeddings(n, rng, noise=noise, scale=SCALE, groups=_crossed(n, rng))
+    words = biased_words("shape", UNITS)
+    own, neutral = (
+        embedded.texts[rows] @ embedded.images.T / SCALE for rows in (words, neutral_words(world))
+    )
+    judged = judge_words(world, words, own, neutral, embedded.groups["shape"])
+    p = judged.verdicts.p[:, None]
+    return {"lift": MetricReading(judged.lift, 0.0, judged.planted, p, "words and groups")}
+
+
+class JudgedWords(NamedTuple):
+    """Lift of words, the planted lift, and their verdicts."""
+
+    lift: Floats  # words x groups
+    planted: Floats  # words x groups
+    verdicts: WordVerdicts
+
+
+def judge_words(
+    world: World, words: Ints, scores: Floats, neutral: Floats, groups: Groups
+) -> JudgedWords:
+    """Judge words (concepts of the world) by neutral words, both scored on the same images."""
+    lift = np.asarray(metrics.lift(scores, groups, neutral=neutral))
+    error = np.asarray(lift_standard_error(Moments.of(centred(scores, neutral), groups)))
+    reference = np.asarray(metrics.lift(neutral, groups, neutral=neutral))
+    pmi = Oracle(world).pmi(groups.attribute)[words]
+    planted = pmi - (pmi.sum(axis=1, keepdims=True) - pmi) / (pmi.shape[1] - 1)
+    return JudgedWords(lift, planted, word_verdicts(lift, error, reference, groups.counts))
+
+
+def neutral_words(world: World) -> Ints:
+    """The concepts of a world without planted bias."""
+    return np.flatnonzero([concept.placebo for concept in world.concepts])
+
+
 def propagation(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
     """SC-EAT of words on half of the images against retrieval from the other half.
 
@@ -171,17 +228,29 @@ def propagation(world: World, n: int, noise: float, rng: np.random.Generator) ->
     )  # permutations do not change the spread
     ranked = np.argsort(-(words @ embedded.images[~first].T), axis=1, kind="stable")[:, :k]
 
-    def correlation(shape: Ints) -> Floats:
-        is_round = shape[first] == 0
-        intrinsic = cosines @ (is_round / is_round.sum() - ~is_round / (~is_round).sum())  # SC-EAT
-        extrinsic = (shape[~first][ranked] == 0).mean(axis=1)
-        return np.asarray(metrics.spearman(intrinsic, extrinsic, sets))
+    def associations(shape: Ints) -> tuple[Floats, Floats]:
+        """SC-EAT and share of round images at the top of each word, permutations x words."""
+        is_round = (shape[:, first] == 0).astype(float)
+        count = is_round.sum(axis=1, keepdims=True)
+        contrast = is_round / count - (1 - is_round) / (is_round.shape[1] - count)
+        return contrast @ cosines.T, (shape[:, ~first] == 0)[:, ranked].mean(axis=2)
 
     shape = embedded.groups["shape"].codes
-    rho = correlation(shape)
-    draws = np.array([correlation(rng.permutation(shape)) for _ in range(FEW_DRAWS)])
+    intrinsic, extrinsic = associations(shape[None])
+    rho = np.asarray(metrics.spearman(intrinsic[0], extrinsic[0], sets))
+    permuted = np.stack([rng.permutation(shape) for _ in range(FEW_DRAWS)])
+    draws = _spearman_by_set(*associations(permuted))
     # one row: the sets share their images, so they are not independent trials
     return {"spearman": MetricReading(rho[None], 0.0, None, p_of_draws(rho, draws)[None], "doses")}
+
+
+def _spearman_by_set(x: Floats, y: Floats) -> Floats:
+    """Spearman's correlation over the words of each set: permutations x words, to x sets."""
+    ranks = [rankdata(values.reshape(len(values), -1, SETS), axis=1) for values in (x, y)]
+    a, b = (rank - rank.mean(axis=1, keepdims=True) for rank in ranks)
+    with np.errstate(invalid="ignore"):  # undefined where all words of a set are equal
+        rho = (a * b).sum(axis=1) / np.sqrt((a**2).sum(axis=1) * (b**2).sum(axis=1))
+    return np.asarray(rho)
 
 
 def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Readings:
@@ -288,8 +357,20 @@ def masked(world: World, n: int, noise: float, rng: np.random.Generator) -> Read
         p_named = named[shown, shape]
         odds = np.log(p_named / (1 - p_named)) + noise * rng.normal(size=n)
         b.append(1 / (1 + np.exp(-odds)))
-    pmi = oracle.pmi("shape")[words]
-    planted, first = pmi[:, 0] - pmi[:, 1], shape == 0
+    return masked_readings(world, words, t, b, shape == 0, rng)
+
+
+def masked_readings(
+    world: World, words: Ints, t: Sequence[Floats], b: Sequence[Floats], first: Ints,
+    rng: np.random.Generator,
+) -> Readings:  # fmt: skip
+    """Readings from probabilities, factual and counterfactual.
+
+    `t` has those of the words, images x words, `b` those of the name of the factual shape; `first`
+    says whether that is the first shape.
+    """
+    pmi = Oracle(world).pmi("shape")[words]
+    planted = pmi[:, 0] - pmi[:, 1]
     one_way, p_one_way, directed, p_directed = [], [], [], []
     for word in range(len(words)):
         bias = metrics.counterfactual_bias(t[0][:, word], t[1][:, word], b[0], b[1])
@@ -313,6 +394,7 @@ SETTINGS: dict[str, Setting] = {
     "gaps": choices,
     "group_rates": choices,
     "ivlas": captions,
+    "lift": lifts,
     "lmss": shifts,
     "max_skew": scores,
     "min_skew": scores,

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.stats.intervals import wilson
+
 LEVEL = 0.05  # of every test
 #: Rank correlations with the planted truth from which the order is recovered, or in part.
 RECOVERS, PARTLY = 0.9, 0.7
@@ -39,11 +41,16 @@ class MetricSummary:
     order_over: str  # words, pairs of words, doses
     saturates: float | None  # dose above which the response hardly grows
     falls: float | None  # dose above which it falls again
+    grows_to: float | None  # the dose up to which the response grows
     false_alarms: float | None
     false_alarms_low: float | None
     false_alarms_high: float | None
     floor: float | None  # response at zero, relative to dose 1
     quiet: float | None  # the same for a thousandth of the bias and noise
+    steady: float | None  # response at dose 1 with half of the noise, relative to dose 1
+    fair_alarms: float | None  # false positives on trained models without bias
+    fair_alarms_low: float | None
+    fair_alarms_high: float | None
     needed: int | None  # images for POWER at dose 1
     power: float | None  # at the largest size
     largest: int | None
@@ -54,6 +61,8 @@ class MetricSummary:
 
 def summarize(rows: Sequence[Row]) -> MetricSummary:
     """Summary of one metric from its rows of the calibration table."""
+    fair = [row for row in rows if row["protocol"] and row["figure"] == "false alarms"]
+    rows = [row for row in rows if not row["protocol"]]
     result = {row["figure"]: row for row in rows if row["figure"] not in ("response", "power")}
     response = [(row["dose"], row["value"]) for row in rows if row["figure"] == "response"]
     power = sorted(
@@ -67,11 +76,14 @@ def summarize(rows: Sequence[Row]) -> MetricSummary:
         "order_over": result["order"]["over"],
         "saturates": saturation(response),
         "falls": fall(response),
+        "grows_to": _grows_to(response),
         "false_alarms": result["false alarms"]["value"],
         "false_alarms_low": result["false alarms"]["ci_low"],
         "false_alarms_high": result["false alarms"]["ci_high"],
         "floor": result["floor"]["value"],
         "quiet": result["quiet"]["value"],
+        "steady": result["steady"]["value"],
+        **_pooled(fair),
         "needed": images_for_power(tested),
         "power": tested[-1][1] if tested else None,
         "largest": tested[-1][0] if tested else None,
@@ -82,6 +94,17 @@ def summarize(rows: Sequence[Row]) -> MetricSummary:
     )
     grows = growth(response) > 0
     return MetricSummary(**summary, verdict="; ".join(_verdict_parts(summary, grows)) + ".")
+
+
+def _pooled(fair: Sequence[Row]) -> Row:
+    """False positives of all trained models without bias."""
+    count = np.array([row["count"] for row in fair])
+    if not count.sum():
+        return dict.fromkeys(("fair_alarms", "fair_alarms_low", "fair_alarms_high"))
+    hits = sum(row["value"] * row["count"] for row in fair)
+    low, high = wilson(hits, count.sum())
+    return {"fair_alarms": hits / int(count.sum()), "fair_alarms_low": float(low),
+            "fair_alarms_high": float(high)}  # fmt: skip
 
 
 def growth(response: Sequence[tuple[float, float | None]]) -> float:
@@ -125,6 +148,14 @@ def fall(response: Sequence[tuple[float, float | None]]) -> float | None:
         return None
     dose, top = max(points, key=lambda point: point[1])
     return dose if top - points[-1][1] > FALLS * (top - points[0][1]) else None
+
+
+def _grows_to(response: Sequence[tuple[float, float | None]]) -> float | None:
+    """The dose at which the response saturates or falls, else the largest; None without growth."""
+    if growth(response) == 0:
+        return None
+    limits = (fall(response), saturation(response), response[-1][0])
+    return next(limit for limit in limits if limit is not None)
 
 
 def images_for_power(power: Sequence[tuple[int, float]]) -> int | None:

@@ -25,6 +25,7 @@ from tiltmeter.judge.calibration.verdict import (
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.calibration import plots
+from tiltmeter.pages.calibration.lift_tables import lift_tables, trust_table
 from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.pages.selection import by
 from tiltmeter.results import atomic_directory
@@ -71,6 +72,13 @@ def markdown(found: Calibration, *, with_figures: bool = True) -> str:
     ]
     for title, made in (("Dose and response", _response(rows)), ("Power", _power(rows))):
         parts += [f"## {title}\n\n{made.caption}", md.table(made, caption=False)]
+    by_protocol = lift_tables(rows)
+    if by_protocol:
+        parts.append(LIFT)
+        parts += [md.table(made) for made in by_protocol]
+    trust = trust_table(found.summaries)
+    if trust.rows:
+        parts += [f"## {trust.caption}\n\n{TRUST}", md.table(trust, caption=False)]
     if with_figures:
         parts.append(
             "## Figures\n\nLeft: the mean distance from the ideal at each dose; the band is one "
@@ -96,6 +104,18 @@ READING = f"""\
 - **quiet**: the same for a model with a thousandth of the bias and a thousandth of the noise. A
   metric that stays near 100% measures the ratio of bias to noise, not the size of the bias.
 - **images**: how many are needed to detect {POWER:.0%} of the biases planted at dose 1."""
+
+
+LIFT = """\
+## Lift by protocol
+
+How a model scores a word: by the cosine of embeddings, by a matching head, or as a masked word.
+The model `oracle` is simulated, with noise of 1 nat; the others are trained models of the testbed.
+Every word of the testbed is judged by all of its neutral words."""
+
+TRUST = """\
+Computed from the results above. A metric is trusted for a question if it passes every check of the
+question; otherwise the first check that it fails is shown. A metric without a result fails."""
 
 
 def _head(rows: Sequence[Row]) -> str:
@@ -153,7 +173,7 @@ def _response(rows: Sequence[Row]) -> Table:
 
 
 def _power(rows: Sequence[Row]) -> Table:
-    picked = [row for row in rows if row["figure"] == "power"]
+    picked = [row for row in rows if row["figure"] == "power" and not row["protocol"]]
     lines = [
         {"metric": name} | {f"{r['dose']:g}: {r['n']:,}": text.percent(r["value"], 0) for r in mine}
         for name, mine in by(picked, "metric").items()

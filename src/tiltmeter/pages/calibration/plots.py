@@ -77,7 +77,7 @@ def _power(rows: Sequence[Row]) -> Any:
     points = [
         {"n": row["n"], "power": row["value"], "dose": f"dose {row['dose']:g}"}
         for row in rows
-        if row["figure"] == "power" and row["value"] is not None
+        if row["figure"] == "power" and row["value"] is not None and not row["protocol"]
     ]
     frame = {"width": WIDTH, "height": HEIGHT}
     if not points:

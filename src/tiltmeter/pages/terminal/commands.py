@@ -104,13 +104,15 @@ def findings(found: Sequence[CheckResult]) -> None:
 
 
 def calibration(summaries: Sequence[MetricSummary]) -> None:
-    """A line for each metric, and what it means in words."""
+    """A line for each metric, what it means in words, and which to trust for which question."""
+    from tiltmeter.pages.calibration.lift_tables import trust_table
     from tiltmeter.pages.calibration.pages import summary_table
 
     show(
         summary_table(summaries, intervals=False),
         "",
         *(f"{one.metric}: {one.verdict}" for one in summaries),
+        trust_table(summaries, reasons=False),
     )
 
 
