@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from tiltmeter.judge.calibration.protocols import GROUP_IMAGES, LARGER, ORACLE, PLANTED
+from tiltmeter.judge.calibration.protocols import BINS, GROUP_IMAGES, LARGER, ORACLE, PLANTED
 from tiltmeter.judge.calibration.trust import which_to_trust
 from tiltmeter.judge.calibration.verdict import LEVEL, MetricSummary
 from tiltmeter.pages import text
@@ -13,6 +13,7 @@ from tiltmeter.pages.model import Column, Row, Table, table
 from tiltmeter.stats.lift_verdict import RULE
 
 MOST = GROUP_IMAGES[-1]
+HEADS = {"slope": "slope", "spearman": "Spearman"}
 SCORES = ("model", "scores", "attribute")
 
 
@@ -32,7 +33,7 @@ def lift_tables(rows: Iterable[Row]) -> list[Table]:
         _pivot(
             f"Slope of lift against planted lift, and Spearman, by dose; {per_group}. Exact is 1.",
             [row for row in most if row["figure"] in ("slope", "spearman")],
-            lambda row: f"{row['figure']}, dose {row['dose']:g}",
+            lambda row: f"{HEADS[row['figure']]}, dose {row['dose']:g}",
             lambda row: text.number(row["value"], 3),
         ),
         _pivot(
@@ -54,7 +55,7 @@ def lift_tables(rows: Iterable[Row]) -> list[Table]:
             _pooled([row for row in rows if row["figure"] == "power by size"]),
             lambda row: f"{row['n']} images",
             lambda row: text.percent(row["value"], 0),
-            lead=("model", "planted above"),
+            lead=("model", "planted"),
         ),
         _pivot(
             f"Errors by images per group. Wrongly no larger: words planted at {larger} that are "
@@ -120,6 +121,12 @@ def _times(nats: float) -> str:
     return f"{math.exp(nats):.3g}x"
 
 
+def _bin(low: float) -> str:
+    """The planted sizes from `low` to the next bin."""
+    at = BINS.index(low) + 1
+    return f"{_times(low)} to {_times(BINS[at])}" if at < len(BINS) else f"above {_times(low)}"
+
+
 def _share(row: Row) -> str:
     return f"{text.percent(row['value'])} ({text.percent_span(row['ci_low'], row['ci_high'])})"
 
@@ -137,8 +144,7 @@ def _pooled(rows: Sequence[Row]) -> list[Row]:
             total[0] += row["value"] * row["count"]
             total[1] += row["count"]
     return [
-        {"model": kind, "planted above": f"{_times(planted)} ({planted:g} nats)", "n": n,
-         "value": hits / count}
+        {"model": kind, "planted": _bin(planted), "n": n, "value": hits / count}
         for (kind, planted, n), (hits, count) in sums.items()
     ]  # fmt: skip
 
