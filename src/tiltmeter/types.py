@@ -404,6 +404,28 @@ class DualEncoder(TextEncoder, Protocol):
         ...
 
 
+def stated_scale(model: object) -> float | None:
+    """The scale that makes a model's cosines logits, as the model states it (`logit_scale`).
+
+    Parameters
+    ----------
+    model : object
+        A model.
+
+    Returns
+    -------
+    float or None
+        None if it states none.
+
+    Examples
+    --------
+    >>> stated_scale(object()) is None
+    True
+    """
+    scale = getattr(model, "logit_scale", None)
+    return None if scale is None else float(scale)
+
+
 @runtime_checkable
 class Matcher(Protocol):
     """A model that scores how well an image and a text match: one logit per pair."""

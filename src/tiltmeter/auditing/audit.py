@@ -297,6 +297,8 @@ class _Audit:
         )
         tables = combined(result.table for result in results.values())
         instances = {name: result.instances for name, result in results.items()}
+        for result in results.values():
+            meta["model"] |= result.model
         return Run(tables, meta, instances, vectors)
 
 

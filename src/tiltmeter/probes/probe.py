@@ -31,14 +31,15 @@ class ProbeResult(NamedTuple):
         Rows of the schema `INSTANCES`: single cases to look at.
     kept : mapping
         Tables by name that `compare`, `explore` or `bundle` need.
-    record : mapping
-        Facts about the faces, for the record of the run.
+    record, model : mapping
+        Facts about the faces and about the model, for the record of the run.
     """
 
     table: pa.Table
     instances: pa.Table
     kept: Mapping[str, pa.Table] = {}
     record: Mapping[str, Any] = {}
+    model: Mapping[str, Any] = {}
 
 
 class CannotRunError(InputError):

@@ -26,7 +26,8 @@ from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
 from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
 from tiltmeter.probes.lift.matching import score_matches
-from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, undefined_row
+from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, spread_rows, undefined_row
+from tiltmeter.probes.lift.scale import Scale, model_scale
 from tiltmeter.probes.lift.scored import (
     CONTRASTIVE,
     MASKED,
@@ -61,6 +62,7 @@ from tiltmeter.types import (
     planted_world,
 )
 
+NO_SCALE = Scale(None, "none")
 TEXTS = "lift_texts"  # the table of a run with the texts that were scored
 
 
@@ -100,6 +102,7 @@ def lift_table(
     convention: Convention,
     images: Vectors | None = None,
     engine: Engine = LocalEngine(),  # noqa: B008
+    scale: Scale = NO_SCALE,
     options: LiftOptions = LiftOptions(),  # noqa: B008
     resampling: Resampling = Resampling(),  # noqa: B008
     progress: Progress = lambda what, share: None,
@@ -109,7 +112,7 @@ def lift_table(
     Parameters
     ----------
     model : TextEncoder, MaskedPredictor or Matcher
-        A dual encoder needs a `logit_scale` for lift in nats.
+        The model to audit.
     faces : Faces
         Images with groups.
     prompts : sequence of Prompt
@@ -122,6 +125,8 @@ def lift_table(
         Image embeddings; by default those of `faces`, or the model's.
     engine : Engine
         Where images are scored. In this process by default.
+    scale : Scale
+        Makes cosines logits; without one lift is in units of the spread of neutral words.
     options : LiftOptions
         Protocols and samples.
     resampling : Resampling
@@ -139,7 +144,7 @@ def lift_table(
     CannotRunError
         No class of words has neutral words.
     InputError
-        The scale is not a positive number, or a masked caption names a group.
+        A masked caption names a group.
     """
     protocols = chosen_protocols(model, faces, engine, options.scores)
     groups = {name: faces.attribute(name) for name in attributes}
@@ -149,16 +154,15 @@ def lift_table(
     if MASKED in protocols:  # before any work
         own = options.captions.split("|") if options.captions else []
         captions = masked_captions(prompts, own, faces)
-    scale = _scale(model) if CONTRASTIVE in protocols else None
     scored: list[ScoredClass] = []
     kept = {}
     if CONTRASTIVE in protocols:
         with check_vocabulary():
-            texts = class_texts(model, prompts, scale or 1.0)
+            texts = class_texts(model, prompts, scale.value or 1.0)
         vectors = images or InMemoryVectors(image_embeddings(model, faces))
         scored += score_embeddings(texts, vectors, cells, convention.images, engine, progress)
-        if scale is not None and any(len(one.vectors) for one in texts):
-            kept[TEXTS] = kept_texts(texts, scale)
+        if scale.value is not None and any(len(one.vectors) for one in texts):
+            kept[TEXTS] = kept_texts(texts, scale.value)
     if MASKED in protocols:
         targets = [word for name in options.targets.split(",") if name
                    for word in stimuli.load(name).words]  # fmt: skip
@@ -181,13 +185,17 @@ def lift_table(
     judge = _Judge(groups, cells, kinds, constants, planted_world(faces), options.splits,
                    resampling)  # fmt: skip
     tables = [
-        judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale is not None) for one in scored
+        judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale.value is not None)
+        for one in scored
     ]
+    if CONTRASTIVE in protocols:
+        tables.append(scale.rows(constants))
     seen = next((one.sample for one in scored if one.sample and one.sample.texts is not None), None)
-    if seen is not None and scale is not None:
+    if seen is not None and scale.value is not None:
         sampled = {name: by[seen.rows] for name, by in groups.items()}
-        tables.append(visibility_rows(model, seen.features, sampled, scale, constants))
-    return ProbeResult(combined(tables), rows(0, INSTANCES), kept)
+        tables.append(visibility_rows(model, seen.features, sampled, scale.value, constants))
+    record = {"logit_scale": scale.record()} if CONTRASTIVE in protocols else {}
+    return ProbeResult(combined(tables), rows(0, INSTANCES), kept, model=record)
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +216,7 @@ class _Judge:
 
     def _by(self, scored: ScoredClass, name: str, *, in_nats: bool) -> pa.Table:
         by, at = self.groups[name], list(self.groups).index(name)
-        context = RowContext(self.constants, self.world, self.resampling.bootstraps, in_nats)
+        context = RowContext(self.constants, self.world, self.resampling.bootstraps)
         if scored.scores is None or scored.sample is None:
             reason = "no neutral words of this part of speech in these templates"
             return undefined_row(scored, name, reason, context)
@@ -221,15 +229,17 @@ class _Judge:
             return undefined_row(scored, name, reason, context)
         left_out = f"left out, fewer than {RULE.group_images} images: {', '.join(few)}"
         constants = {**self.constants, "note": left_out if few else None}
-        context = RowContext(constants, self.world, self.resampling.bootstraps, in_nats)
+        context = RowContext(constants, self.world, self.resampling.bootstraps)
         code_of = np.full(len(by.names), -1)
         code_of[enough] = np.arange(len(enough))
         judged = Attribute(name, [by.names[code] for code in enough],
                            code_of[self.kinds[:, at]], self.cells.codes)  # fmt: skip
         rng = np.random.default_rng(self.resampling.seed)
         try:
+            if not in_nats:
+                return spread_rows(scored, judged, context)
             means = mean_features(scored.sample, self.cells.codes, len(enough), self.splits, rng)
-            by_chance = split_sizes(scored, means, in_nats=in_nats)
+            by_chance = split_sizes(scored, means)
             return class_rows(scored, judged, by_chance, context, rng)
         except InputError as error:  # scores that show nothing
             return undefined_row(scored, name, str(error), context)
@@ -271,19 +281,12 @@ def chosen_protocols(model: Any, faces: Faces, engine: Engine, wanted: str) -> l
     return able[:1]
 
 
-def _scale(model: Any) -> float | None:
-    """The scale that a model states; None if it states none."""
-    scale = getattr(model, "logit_scale", None)
-    if scale is not None and not (np.isfinite(scale) and scale > 0):
-        raise CannotRunError(
-            f"logit_scale must be a positive number; the model states {scale}", value=scale
-        )
-    return None if scale is None else float(scale)
-
-
 def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
     faces, options = data["faces"], LiftOptions(**context.options)
     protocols = chosen_protocols(model, faces, context.engine, options.scores)
+    scale = NO_SCALE
+    if CONTRASTIVE in protocols:
+        scale = model_scale(model, data.get("captions"), context)
     ranked = context.embedded(faces) if CONTRASTIVE in protocols else None
     if ranked is not None:
         faces = ranked.faces
@@ -297,6 +300,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
         convention=context.convention,
         images=None if ranked is None else ranked.images,
         engine=context.engine,
+        scale=scale,
         options=options,
         resampling=context.resampling,
         progress=context.progress,
@@ -310,6 +314,7 @@ PROBE = Probe(
     "How many times as high does the model score a word with one group as with the others?",
     _run,
     needs=("faces",),
+    takes=("captions",),
     protocols=(TextEncoder, MaskedPredictor, Matcher),
     options=vars(LiftOptions()),
     by_parts=True,

@@ -36,8 +36,8 @@ from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
 SPREAD_UNIT = (
-    "in units of the spread of neutral words: the model states no scale (captions would fit one); "
-    "whether a lift exceeds 1.25x is unknown"
+    "the model states no scale, so lift has no unit: lift_spreads is in units of the spread of "
+    "neutral words. A scale can be fitted on captions (--data captions=SPEC)"
 )
 
 
@@ -65,15 +65,16 @@ class RowContext:
     constants: Mapping[str, Any]
     world: PlantedWorld | None
     bootstraps: int
-    in_nats: bool = True  # without a scale: in units of the spread of neutral words
 
 
 def undefined_row(
     scored: ScoredClass, attribute: str, reason: str, context: RowContext
 ) -> pa.Table:
     """A row without a value, with the reason."""
-    return rows(1, **context.constants, metric="lift", experiment=scored.name, value=np.nan,
-                attribute=attribute, note=_joined(scored.note, reason))  # fmt: skip
+    note = _joined(context.constants.get("note"), scored.note, reason)
+    same = {**context.constants, "note": note}
+    return rows(1, **same, metric="lift", experiment=scored.name, attribute=attribute,
+                value=np.nan)  # fmt: skip
 
 
 def class_rows(
@@ -82,47 +83,64 @@ def class_rows(
 ) -> pa.Table:  # fmt: skip
     """All rows of one class of words by one attribute, whose groups have enough images."""
     count, scores = len(scored.words), by.scores(scored)
+    lifts, images = _lifts(scored, scores), np.asarray(scores.moments.count).astype(int)
+    verdicts = word_verdicts(lifts.value, lifts.error, lifts.neutral, images)
     means = np.asarray(scores.moments.mean)
-    neutral = np.asarray(lift_of_group_scores(means[count:], means[count:]))
-    value = np.asarray(lift_of_group_scores(means[:count], means[count:]))
-    errors = np.asarray(lift_standard_error(scores.moments))
-    images = np.asarray(scores.moments.count).astype(int)
-    rule, unit, odds = RULE, np.ones(len(by.names)), None
-    if context.in_nats:
-        by_odds = np.asarray(scores.odds.value)
-        odds = np.asarray(lift_of_group_scores(by_odds[:count], by_odds[count:]))
-    else:  # no size is known, so none is tested
-        rule, unit = replace(RULE, smallest=0.0), neutral_spread(neutral)
-    low, high = size_interval(
-        gaps(means[:count]) / unit,
-        gaps(means[count:]) / unit,
-        resampled_gaps(scored, by, images, context.bootstraps, rng) / unit,
-        rng,
-    )
-    value, neutral, errors = (x / unit for x in (value, neutral, errors))
-    verdicts = word_verdicts(value, errors[:count], neutral, images, rule)
-    note = _joined(context.constants.get("note"), scored.note,
-                   None if context.in_nats else SPREAD_UNIT)  # fmt: skip
+    noise = resampled_gaps(scored, by, images, context.bootstraps, rng)
+    interval = size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
+    few = len(scored.neutral) < RULE.neutral_words
+    too_few = f"{len(scored.neutral)} neutral words are too few for a verdict" if few else None
+    note = _joined(context.constants.get("note"), scored.note, too_few)
     same = {**context.constants, "note": note, "metric": "lift", "attribute": by.name,
             "experiment": scored.name, "n": int(images.sum())}  # fmt: skip
-    world = context.world if context.in_nats else None
+    size = bias_size(lifts.value, lifts.neutral)
     return combined(
         [
-            _word_rows(scored, Lifts(value, errors[:count], neutral, odds), verdicts, by, images,
-                       same, world),
-            _category_rows(scored, value, errors[:count], neutral, by.names, images, same),
-            _summary_rows(scored, bias_size(value, neutral), (low, high), verdicts, splits, same),
+            _word_rows(scored, lifts, verdicts, by, images, same, context.world),
+            _category_rows(scored, lifts, by.names, images, same),
+            _summary_rows(scored, size, interval, verdicts, splits, same),
         ]
-    )  # fmt: skip
+    )
+
+
+def spread_rows(scored: ScoredClass, by: Attribute, context: RowContext) -> pa.Table:
+    """Lift of scores without a scale, in units of the spread of neutral words; no verdict."""
+    scores = by.scores(scored)
+    lifts, images = _lifts(scored, scores), np.asarray(scores.moments.count).astype(int)
+    rule = replace(RULE, smallest=0.0)  # no size is known, so none is tested
+    verdicts = word_verdicts(lifts.value, lifts.error, lifts.neutral, images, rule)
+    unit = neutral_spread(lifts.neutral)
+    lifts = Lifts(lifts.value / unit, lifts.error / unit, lifts.neutral / unit)
+    same = {**context.constants, "metric": "lift_spreads", "attribute": by.name,
+            "experiment": scored.name, "n": int(images.sum()),
+            "note": _joined(context.constants.get("note"), scored.note, SPREAD_UNIT)}  # fmt: skip
+    unjudged = replace(verdicts, verdict=(None,) * len(scored.words))
+    return combined(
+        [
+            undefined_row(scored, by.name, SPREAD_UNIT, context),
+            _word_rows(scored, lifts, unjudged, by, images, same, None),
+        ]
+    )
+
+
+def _lifts(scored: ScoredClass, scores: GroupScores) -> Lifts:
+    count, mean = len(scored.words), np.asarray(scores.moments.mean)
+    by_odds = np.asarray(scores.odds.value)
+    return Lifts(
+        np.asarray(lift_of_group_scores(mean[:count], mean[count:])),
+        np.asarray(lift_standard_error(scores.moments))[:count],
+        np.asarray(lift_of_group_scores(mean[count:], mean[count:])),
+        np.asarray(lift_of_group_scores(by_odds[:count], by_odds[count:])),
+    )
 
 
 class Lifts(NamedTuple):
-    """Lift of words, its error, that of neutral words; and by the other estimator, if defined."""
+    """Lift of words, its error, that of neutral words; and by odds, which needs a scale."""
 
     value: Floats
     error: Floats
     neutral: Floats
-    odds: Floats | None
+    odds: Floats | None = None
 
 
 def _word_rows(
@@ -139,10 +157,7 @@ def _word_rows(
     def of_word(values: Any) -> list[Any]:
         return [values[w] if own else None for w, own in zip(at_word, chosen, strict=True)]
 
-    few = len(scored.neutral) < RULE.neutral_words
-    note = _joined(same["note"], f"{len(scored.neutral)} neutral words are too few for a verdict"
-                   if few else None)  # fmt: skip
-    notes = [_joined(note, own) for own in of_word(_word_notes(lifts, verdicts))]
+    notes = [_joined(same["note"], own) for own in of_word(_word_notes(lifts, verdicts))]
     return rows(
         count * k, **{**same, "note": notes},
         concept=[scored.words[w][0] for w in at_word],
@@ -175,19 +190,18 @@ def _word_notes(lifts: Lifts, verdicts: WordVerdicts) -> list[str | None]:
 
 
 def _category_rows(
-    words: ScoredClass, value: Floats, error: Floats, neutral: Floats, names: Sequence[str],
-    images: Ints, same: dict[str, Any],
-) -> pa.Table:  # fmt: skip
+    words: ScoredClass, lifts: Lifts, names: Sequence[str], images: Ints, same: dict[str, Any]
+) -> pa.Table:
     """Mean lift of each category of words, judged by categories of neutral words."""
     known = sorted({category for _, category in words.neutral if category})
-    means = [neutral[[c == known_ for _, c in words.neutral]].mean(axis=0) for known_ in known]
+    means = [lifts.neutral[[c == one for _, c in words.neutral]].mean(axis=0) for one in known]
     tables = []
     for category in sorted({category for _, category in words.words if category}):
         own = np.array([c == category for _, c in words.words])
         if own.sum() < 2 or len(known) < 2:
             continue
         # the images are shared by its words, so their noise does not average out
-        mean, p = category_p(value[own], error[own].mean(axis=0), np.array(means))
+        mean, p = category_p(lifts.value[own], lifts.error[own].mean(axis=0), np.array(means))
         tables.append(
             rows(len(names), **same, category=category, group=list(names), value=mean, ideal=0.0,
                  null_mean=0.0, p=p, p_side="two", n_group=images.tolist())
@@ -213,8 +227,9 @@ def _summary_rows(
         }
     judged = f"judged by {len(scored.neutral):,} neutral words"
     together = f"only {fewest} or more can be found together" if fewest > 1 else None
-    along = "scores" if scored.sample is None or scored.sample.texts is None else "embeddings"
-    split = f"compared with splits of the images at random directions of their {along}"
+    split = None
+    if scored.sample is not None and scored.sample.texts is None:
+        split = "random splits of the images are along random directions of their scores"
     verdict = attribute_verdict(verdicts, share_below(size, splits))
     if len(scored.neutral) < RULE.neutral_words and {*verdicts.verdict} != {NO_LARGER}:
         verdict = CANNOT_TELL  # no word could be called associated

@@ -6,23 +6,22 @@ import numpy as np
 
 from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.probes.lift.scored import ImageSample, ScoredClass
-from tiltmeter.stats.lift_verdict import bias_size, neutral_spread
+from tiltmeter.stats.lift_verdict import bias_size
 from tiltmeter.stats.visible_splits import visible_splits
 from tiltmeter.types import Floats, Ints
 
 
-def split_sizes(scored: ScoredClass, means: Floats, *, in_nats: bool = True) -> Floats:
+def split_sizes(scored: ScoredClass, means: Floats) -> Floats:
     """Size of the bias by each split, from the `mean_features` of its groups."""
     assert scored.sample is not None
-    splits, groups, _ = means.shape
-    scores = scored.sample.scores(means.reshape(splits * groups, -1))
+    splits, groups, dimensions = means.shape
+    scores = scored.sample.scores(means.reshape(splits * groups, dimensions))
     by_split = scores.reshape(len(scores), splits, groups).transpose(1, 0, 2)
     count, sizes = len(scored.words), []
     for own in by_split:
         value = np.asarray(lift_of_group_scores(own[:count], own[count:]))
         neutral = np.asarray(lift_of_group_scores(own[count:], own[count:]))
-        unit = 1.0 if in_nats else neutral_spread(neutral)
-        sizes.append(bias_size(value / unit, neutral / unit))
+        sizes.append(bias_size(value, neutral))
     return np.array(sizes)
 
 
