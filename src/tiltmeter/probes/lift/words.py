@@ -47,8 +47,11 @@ def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
     """Prompts of an audit with the neutral words that lift is judged by.
 
     Nouns get neutral words about people, activities neutral activities. A model of a planted world
-    knows only that world's own neutral words, and gets all of them.
+    knows only that world's own neutral words, and gets all of them; one that is known by a table of
+    texts has those of the table.
     """
+    if getattr(model, "prompts", None) is not None:
+        return list(prompts)
     known = {prompt.text for prompt in prompts}
     if planted_world(model):
         own = [p for name in PLACEBOS.values() for p in stimuli.prompts(stimuli.load(name))]
