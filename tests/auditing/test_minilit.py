@@ -76,6 +76,7 @@ def run(model: str, place: Path) -> Run:
         model,
         f"embeddings:{place}",
         words=str(place / "words.csv"),
+        probes=["ranking"],
         attributes=["gender", "race"],
         permutations=999,
         bootstraps=0,
