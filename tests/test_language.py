@@ -146,10 +146,7 @@ OLD = {
     "docs/debias/comparison.md",
     "docs/debias/prompt-array.md",
     "docs/debias/transport.md",
-    "docs/probes/counterfactual.md",
     "docs/probes/lift.md",
-    "docs/probes/propagation.md",
-    "docs/probes/stereotype.md",
     "src/tiltmeter/stimuli/loader.py",
 }
 
