@@ -35,10 +35,10 @@ BIAS = (
     ("1-a", "extrinsic_difference", "extrinsic (valence)", 3),
     ("1-b", "intrinsic_difference", "intrinsic", 2),
     ("1-b", "extrinsic_difference", "extrinsic (valence)", 3),
-    ("2-a", "intrinsic_lean", "intrinsic lean", 3),
-    ("2-a", "extrinsic_lean", "extrinsic lean (share)", 3),
-    ("2-b", "intrinsic_lean", "intrinsic lean", 2),
-    ("2-b", "extrinsic_lean", "extrinsic lean (share)", 2),
+    ("2-a", "intrinsic_lean", "intrinsic `lean`", 3),
+    ("2-a", "extrinsic_lean", "extrinsic `lean` (share)", 3),
+    ("2-b", "intrinsic_lean", "intrinsic `lean`", 2),
+    ("2-b", "extrinsic_lean", "extrinsic `lean` (share)", 2),
 )
 
 
@@ -84,7 +84,7 @@ def stereotypes() -> Iterator[str]:
         yield line([str(cells), short(rows[0]["truth"], 1), *map(with_interval, rows)])
     twins = {model: chosen(f"{model}?twin=fair", 0) for model in models}
     yield line(["excess at 0 cells", "dual", "fusion, matching", "fusion, cosine", "stream"])
-    for name, runs in (("tilted", hidden), ("fair twin", twins)):
+    for name, runs in (("biased", hidden), ("fair twin", twins)):
         rows = [overall(runs[model], "vlbs_excess", reading) for model, reading in READINGS]
         yield line([name, *map(with_interval, rows)])
     of_twins = [overall(twins[model], "vlbs", reading) for model, reading in READINGS]
@@ -94,7 +94,7 @@ def stereotypes() -> Iterator[str]:
 
 def worlds() -> Iterator[str]:
     """Oracles of three worlds: where does a tilt come from?"""
-    yield line(["tilt planted in", "lmss", "above 0", "vlss", "above 0"])
+    yield line(["bias planted in", "lmss", "above 0", "vlss", "above 0"])
     heads = []
     for where in ("words", "images", "both"):
         world = World.plant(1.0, where=where)
@@ -155,7 +155,7 @@ def propagation() -> Iterator[str]:
         "oracle": propagated(OptimalModel(World.plant(1.0), noise=0.3), 1),
         "dual, fair": propagated("testbed:dual?twin=fair", 0),
         "fusion, fair": propagated("testbed:fusion?twin=fair", 0),
-        "oracle, no tilt": propagated(OptimalModel(World.plant(0.0), noise=0.3), 0),
+        "oracle, no bias": propagated(OptimalModel(World.plant(0.0), noise=0.3), 0),
     }
     yield line(["mean rho", *runs])
     for name in EXPERIMENTS:
@@ -165,7 +165,7 @@ def propagation() -> Iterator[str]:
             known = [value for value in rho if value is not None]
             cells.append(short(float(np.mean(known)), 2) if known else "undefined")
         yield line([f"`{name}`", *cells])
-    yield line(["bias proper, round less square (lean: of round)", *runs])
+    yield line(["bias, round minus square (`lean`: of round)", *runs])
     for name, metric, called, digits in BIAS:
         cells = []
         for run in runs.values():
