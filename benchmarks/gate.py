@@ -1,156 +1,153 @@
-"""Does the gate fire when nothing changed, and does it see a tilt that was moved elsewhere?
+"""Does the gate fail when nothing changed, and does it find an attribute that was amplified?
 
-    python -m benchmarks.gate [--comparisons 1000]
+    python -m benchmarks.gate [--comparisons 300]
 
-Oracle embeddings have a known tilt by shape and by hue. Two models that are alike are two draws of
-noise on the same embeddings. A model that was corrected for show is one whose tilt by shape was
-taken away and put on hue instead.
+Oracle embeddings have a known bias by shape and by hue. Pairs without a change are two disjoint
+samples of images, and two draws of training noise: every text is moved, and all images go through a
+linear map near the identity, so single words do change.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import beta
 
-from tiltmeter.judge.gate.comparison import BETTER, WORSE, verdicts
-from tiltmeter.judge.gate.exchange import swap_tests
-from tiltmeter.judge.gate.run_embeddings import PairedRuns
+from tiltmeter.judge.gate.association import LiftRuns, WordTexts, association_tests
+from tiltmeter.judge.gate.comparison import judged_tests
+from tiltmeter.judge.gate.judgement import MARGIN, WORSE, question_of
+from tiltmeter.judge.gate.retrieval import retrieval_tests
+from tiltmeter.judge.gate.run_embeddings import PairedRuns, RunImages
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.testbed.language import GROUPS
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Floats, Prompt
 
-IMAGES, WORDS, K = 1000, 30, (50, 200)
-SWAPS, BOOTSTRAPS = 199, 99
 ATTRIBUTES = ("shape", "hue", "shape*hue")
+COSINE = 0.03  # of one nat; the scale of the model is its inverse
+WORDS, NEUTRAL, K = 40, 300, (50, 200)
 
 
-def embedded(
-    seed: int, images: int = IMAGES, words: int = WORDS, strength: float = 1.0, even: bool = False
-):
-    """Texts, images and groups of the planted world, for some of its words."""
+def embedded(seed: int, images: int = 1000, strength: float = 1.0, words: int = WORDS):
+    """Words and neutral words as texts, images with groups, and a generator."""
     rng = np.random.default_rng(seed)
-    groups = rng.permutation(np.arange(images) % len(GROUPS)) if even else None
-    made = Oracle(World.plant(strength)).embeddings(images, rng, groups=groups)
-    chosen = rng.permutation(len(made.texts))[:words]
-    return made.texts[chosen], made.images, made.groups, rng
+    world = World.plant(strength)
+    made = Oracle(world).embeddings(images, rng, scale=COSINE, noise=0.5)
+    placebo = np.array([concept.placebo for concept in world.concepts])
+    chosen = [rng.permutation(np.flatnonzero(kind))[:n]
+              for kind, n in ((~placebo, words), (placebo, NEUTRAL))]  # fmt: skip
+    return made.texts[np.concatenate(chosen)], RunImages(made.images, made.groups), rng
 
 
-def pair_of(texts: Floats, first: Floats, second: Floats, groups) -> PairedRuns:
-    prompts = [Prompt(f"word {at}", f"word {at}", "{}") for at in range(len(texts))]
-    return PairedRuns(prompts, groups, (texts, texts), (first, second))
+def runs_of(texts: tuple[Floats, Floats], images: tuple[RunImages, RunImages], paired: bool = True):
+    """Two models on one scale."""
+    count = len(texts[0]) - NEUTRAL
+    scaled = tuple(one / COSINE for one in texts)
+    return LiftRuns([WordTexts([(f"word {w}", "") for w in range(count)], scaled)], images, paired)
 
 
-def noisy(images: Floats, rng: np.random.Generator, size: float) -> Floats:
-    """The same images as another model might see them."""
-    return unit(images + size * rng.normal(size=images.shape) / np.sqrt(images.shape[1]), "images")
+def samples(seed: int, **world: float) -> LiftRuns:
+    """One model on two disjoint samples of images."""
+    texts, faces, rng = embedded(seed, **world)
+    order = rng.permutation(len(faces.images))
+    halves = [order[: len(order) // 2], order[len(order) // 2 :]]
+    first, second = (
+        RunImages(faces.images[rows], {name: one[rows] for name, one in faces.groups.items()})
+        for rows in halves
+    )
+    return runs_of((texts, texts), (first, second), paired=False)
 
 
-def alike(seed: int, *, size: float = 0.3, **world: float) -> PairedRuns:
-    """Two draws of noise on the same embeddings."""
-    texts, images, groups, rng = embedded(seed, **world)
-    return pair_of(texts, noisy(images, rng, size), noisy(images, rng, size), groups)
+def noise(seed: int, size: float = 0.1, **world: float) -> LiftRuns:
+    """Two draws of training noise on one model."""
+    texts, faces, rng = embedded(seed, **world)
+    d = texts.shape[1]
+    sides, images = [], []
+    for _ in range(2):
+        sides.append(unit(texts + size * rng.normal(size=texts.shape) / np.sqrt(d), "texts"))
+        turn = np.eye(d) + size * rng.normal(size=(d, d)) / np.sqrt(d)
+        images.append(replace(faces, images=unit(faces.images @ turn, "images")))
+    return runs_of((sides[0], sides[1]), (images[0], images[1]))
 
 
-def moved(seed: int, *, size: float = 0.3, share: float = 1.0) -> PairedRuns:
-    """Noise on both; in the second model a word's tilt by shape is gone, and stands on hue.
-
-    Scores are moved, not vectors: an image gets a dimension of its own for every word. What a word
-    lost between the shapes, `share` of it, it gets between red and the other hues.
-    """
-    texts, images, groups, rng = embedded(seed)
-    first, second = noisy(images, rng, size), noisy(images, rng, size)
-    scores = [texts @ one.T for one in (first, second)]
-    shape, red = groups["shape"].codes, (groups["hue"].codes == 0).astype(float)
-    gap = np.array([row[shape == 1].mean() - row[shape == 0].mean() for row in scores[1]])
-    level = (shape == 1) - np.mean(shape == 1)
-    side = red - red.mean()
-    already = np.array([row[red == 1].mean() - row[red == 0].mean() for row in scores[1]])
-    sign = np.where(already < 0, -1.0, 1.0)  # further away from 0, not across it
-    scores[1] = scores[1] - gap[:, None] * level + share * (sign * np.abs(gap))[:, None] * side
-    return pair_of(np.eye(len(texts)), scores[0].T, scores[1].T, groups)
+def amplified(seed: int, attribute: str = "shape", times: float = 1.25, **world: float) -> LiftRuns:
+    """The same model, and one in which the groups of an attribute are so much farther apart."""
+    texts, faces, _ = embedded(seed, **world)
+    groups = faces.groups[attribute]
+    means = np.stack([faces.images[groups.codes == g].mean(0) for g in range(len(groups.names))])
+    axes = np.linalg.svd(means - means.mean(0), full_matrices=False)[2][: len(means) - 1]
+    grown = faces.images + (times - 1) * (faces.images @ axes.T) @ axes
+    return runs_of((texts, texts), (faces, replace(faces, images=grown)))
 
 
-def mirrored(seed: int, *, size: float = 0.3) -> PairedRuns:
-    """Noise on both; in the second model every tilt by shape is as large, and points the other way.
-
-    Shapes are as many as each other, so that the ideal is the same for both.
-    """
-    texts, images, groups, rng = embedded(seed, images=len(GROUPS) * 72, even=True)
-    hues = len(groups["hue"].names)
-    axes = np.arange(images.shape[1])
-    crossed = 1 + np.arange(2 * hues)  # where the oracle puts the groups, shapes first
-    axes[crossed] = np.roll(crossed, hues)
-    return pair_of(texts, noisy(images, rng, size), noisy(images[:, axes], rng, size), groups)
-
-
-def judged(pair: PairedRuns, seed: int, attributes=ATTRIBUTES) -> dict[str, set[str]]:
-    """By attribute, the verdicts that the gate gives."""
-    convention = get_convention("tiltmeter").with_(k=K)
-    tests = swap_tests(pair, attributes, convention, draws=SWAPS, bootstraps=BOOTSTRAPS, seed=seed)
-    found: dict[str, set[str]] = {name: set() for name in attributes}
-    for key, verdict in zip(tests.keys, verdicts(tests.columns(), None), strict=True):
-        found[key["attribute"]].add(verdict)
-    return found
+def verdicts(runs: LiftRuns, *, retrieval: bool = True, margin: float = MARGIN, seed: int = 0):
+    """Rows of the gate: association, and retrieval where images are paired."""
+    tests = {"association": association_tests(runs, ATTRIBUTES)[0]}
+    if retrieval and runs.paired:
+        words = runs.classes[0].words
+        prompts = [Prompt(word, word, "{}") for word, _ in words]
+        texts = tuple(one[: len(words)] for one in runs.classes[0].sides)
+        images = tuple(one.images for one in runs.images)
+        pair = PairedRuns(prompts, runs.images[0].groups, texts, images)
+        convention = get_convention("tiltmeter").with_(k=K)
+        tests["retrieval"] = retrieval_tests(
+            pair, ATTRIBUTES, convention, bootstraps=39, seed=seed
+        )[0]
+    return judged_tests(tests, margin).to_pylist()
 
 
-def false_alarms(
-    comparisons: int, make=alike, attributes=ATTRIBUTES, **world: float
-) -> tuple[int, int]:
-    """Comparisons of models that are alike where something is called worse, or worse or better."""
-    worse = either = 0
-    for seed in range(comparisons):
-        said = set().union(*judged(make(seed, **world), seed, attributes).values())
-        worse += WORSE in said
-        either += bool(said & {WORSE, BETTER})
-    return worse, either
+def alarms(comparisons: int, make, retrieval: bool = True, **how: float) -> int:
+    """Comparisons in which anything is called worse."""
+    return sum(
+        any(row["verdict"] == WORSE for row in verdicts(make(seed, **how), retrieval=retrieval))
+        for seed in range(comparisons)
+    )
 
 
-def caught(comparisons: int, **how: float) -> tuple[int, int]:
-    """Comparisons where hue is called worse, and where shape is called better."""
-    hue = shape = 0
-    for seed in range(comparisons):
-        said = judged(moved(seed, **how), seed)
-        hue += WORSE in said["hue"]
-        shape += BETTER in said["shape"]
-    return hue, shape
+def caught(comparisons: int, attribute: str, **how: float) -> int:
+    """Comparisons in which association by an amplified attribute is called worse."""
+    return sum(
+        any(row["verdict"] == WORSE and row["attribute"] == attribute and row["category"] is None
+            and question_of(row) == "association"
+            for row in verdicts(amplified(seed, attribute, **how), retrieval=False))
+        for seed in range(comparisons)
+    )  # fmt: skip
 
 
-def speed(images: int = 10_000, words: int = 200, swaps: int = 999) -> float:
-    """Seconds for one comparison: shape, hue and their crossing, 400 resamples."""
-    pair = alike(0, images=images, words=words)
-    convention = get_convention("tiltmeter")
-    started = time.perf_counter()
-    swap_tests(pair, ATTRIBUTES, convention, draws=swaps, bootstraps=400, seed=0).columns()
-    return time.perf_counter() - started
+def upper_bound(found: int, comparisons: int) -> float:
+    """Upper 95% bound of a rate (Clopper and Pearson, one-sided)."""
+    return float(beta.ppf(0.95, found + 1, comparisons - found)) if found < comparisons else 1.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--comparisons", type=int, default=1000)
+    parser.add_argument("--comparisons", type=int, default=300)
     many = parser.parse_args().comparisons
-    print("| two draws of noise on | comparisons | something worse | worse or better | bound |")
-    print("|---|---|---|---|---|")
-    bound = int(binom.ppf(0.995, many, 0.05))
-    for name, how in (
-        ("a tilted world", {}),
-        ("a world without tilt", {"strength": 0.0}),
-        ("a tilted world and its mirror", {"make": mirrored, "attributes": ("shape",)}),
-    ):
-        worse, either = false_alarms(many, **how)
-        rates = f"{worse / many:.1%} | {either / many:.1%} | {bound / many:.1%}"
-        print(f"| {name} | {many:,} | {rates} |", flush=True)
-    print("\n| of shape's tilt, put on hue | comparisons | hue worse | shape better |")
+    print("| no change: pairs of | comparisons | alarms | upper 95% bound |")
     print("|---|---|---|---|")
-    for share in (1.0, 0.5, 0.25):
-        hue, shape = caught(50, share=share)
-        print(f"| {share:.0%} | 50 | {hue} | {shape} |")
-    print(f"\n10,000 images x 200 words x 999 swaps: {speed():.1f} s")
+    for name, make, how in (
+        ("disjoint samples of images, biased model", samples, {}),
+        ("disjoint samples of images, model without bias", samples, {"strength": 0.0}),
+        ("training noise, biased model", noise, {}),
+        ("training noise, model without bias", noise, {"strength": 0.0}),
+        ("training noise, biased model, 5 words", noise, {"words": 5}),
+        ("training noise twice as large, biased model", noise, {"size": 0.2}),
+    ):
+        found = alarms(many, make, **how)
+        print(f"| {name} | {many:,} | {found} | {upper_bound(found, many):.1%} |", flush=True)
+    print("\n| an attribute amplified | comparisons | association by it worse |")
+    print("|---|---|---|")
+    for attribute in ("shape", "hue"):
+        for times in (1.25, 1.1):
+            found = caught(many // 3, attribute, times=times)
+            print(f"| {attribute} x {times} | {many // 3} | {found} |", flush=True)
+    started = time.perf_counter()
+    verdicts(noise(0, images=10_000, words=200))
+    print(f"\n10,000 images x 200 words: {time.perf_counter() - started:.1f} s")
 
 
 if __name__ == "__main__":

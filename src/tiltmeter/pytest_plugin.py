@@ -2,7 +2,7 @@
 
 def test_no_group_gets_worse(tiltmeter_run):
     after = tiltmeter_run("runs/after")
-    assert after.gate("runs/before", max=["max_skew@1000[gender] < 0.15"])
+    assert after.gate("runs/before", max=["lift[gender] < 1.25"])
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _render(gate: Any) -> str:
     from tiltmeter.pages.terminal import gate as show
     from tiltmeter.pages.terminal.layout import console_of
 
-    console = console_of(width=100, color_system=None)
+    console = console_of(width=80, color_system=None)
     with console.capture() as captured:
         if gate.comparison is None:
             show.decision(console, gate)

@@ -160,8 +160,8 @@ def test_report_card_and_bundle_name_it(partial: Run, tmp_path: Path) -> None:
 
 def test_no_gate_opens_for_a_run_with_a_failed_probe(brought: str, partial: Run) -> None:
     whole = tm.audit(brought, probes=["ranking"], **FEW)
-    assert whole.gate(whole, swaps=19, bootstraps=39)
-    shut = partial.gate(whole, swaps=19, bootstraps=39)
+    assert whole.gate(whole, bootstraps=39)
+    shut = partial.gate(whole, bootstraps=39)
     assert not shut
     assert [reason.partition(":")[0] for reason in shut.reasons] == ["eat failed"]
     assert not shut.comparison.worse.num_rows

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,19 +17,23 @@ from typer.testing import CliRunner
 
 pytest.importorskip("sklearn")
 
+import tiltmeter as tm
 from tests.conftest import brought_embeddings
 from tests.debiasers.making import planted
+from tests.judge import making
 from tiltmeter.cli.app import app
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.frontier import Frontier, frontier
 from tiltmeter.judge.frontier.evaluation import BiasEvaluator, CandidateRanking
+from tiltmeter.judge.frontier.gated import BOOTSTRAPS
 from tiltmeter.judge.frontier.inputs import split
 from tiltmeter.judge.frontier.leakage import leakage
 from tiltmeter.judge.frontier.strengths import COMPOSITIONS, GRIDS, Candidate, candidates, untrained
 from tiltmeter.judge.frontier.table import CandidateResult
+from tiltmeter.judge.gate import compare
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.results import Run
+from tiltmeter.results import COMPARISON, Run
 from tiltmeter.types import Faces, Groups, Prompt
 
 HOUSE = get_convention("tiltmeter")
@@ -244,14 +249,14 @@ def test_the_bias_was_there_and_goes(found: Frontier) -> None:
     assert before.null is not None
     assert before.low > before.null[2]
     assert before.p <= 0.01
-    leace = found.chosen["leace"].bias("gender")
-    assert leace.verdict() == "better"
-    assert leace.within_null
+    leace = found.chosen["leace"]
+    assert leace.verdict("max_skew", "gender") == "better"
+    assert leace.bias("gender").within_null
     told = [one.leaks["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
     assert told[0].leaks
     assert not told[1].leaks
     bent = found.chosen["bend"]
-    assert bent.bias("gender").verdict() == "better"
+    assert bent.verdict("max_skew", "gender") == "better"
     assert bent.leaks == found.before.leaks  # the images stay as they were, and tell as much
 
 
@@ -348,3 +353,42 @@ def test_the_command(place: Path, tmp_path: Path) -> None:
     assert told["best"].startswith("leace")
     assert len(told["candidates"]) == 5  # before, three strengths of LEACE, PBM
     assert (tmp_path / "swept/instances/frontier.parquet").is_file()
+
+
+def test_frontier_and_compare_agree_on_a_method() -> None:
+    """The same images, the same candidate: the same tests and verdicts."""
+    model, faces = making.planted(lean=1.0, images=480)
+    found = frontier(model, faces, attribute="gender", methods=["leace"], k=20, probes=False,
+                     permutations=0, bootstraps=0)  # fmt: skip
+    chosen = found.chosen["leace"]
+    parts = [faces.only(part) for part in split(len(faces), (0.5, 0.25, 0.25), seed=0)]
+    fair = tm.debias("leace", model, parts[0], attribute="gender",
+                     settings=chosen.candidate.settings)  # fmt: skip
+    given = {"probes": ["lift", "ranking"], "k": [20], "permutations": 0, "bootstraps": 0,
+             "options": {"lift": {"splits": 0}}}  # fmt: skip
+    before, after = (tm.audit(one, parts[2], **given) for one in (model, fair))
+    tests = [
+        {(row["probe"], row["attribute"], row["category"]): row for row in table.to_pylist()}
+        for table in (compare(before, after, bootstraps=BOOTSTRAPS).tests, chosen.gates[1])
+    ]
+    assert tests[0].keys() == tests[1].keys()
+    for key, row in tests[0].items():
+        assert row["verdict"] == tests[1][key]["verdict"]
+        # an image at the end of a top k may fall on either side, and groups in another order have
+        # other resamples
+        for name in ("before", "excess", "ci_low"):
+            assert row[name] == pytest.approx(tests[1][key][name], abs=0.03)
+    assert tests[0]["lift", "gender", None]["verdict"] == "better"
+
+
+def test_what_compare_rejects_is_not_recommended() -> None:
+    found = swept([(0.5, 0.0), (0.1, 0.0)])
+    worse = pa.Table.from_pylist(
+        [{"probe": "ranking", "metric": "max_skew", "attribute": "hue", "verdict": "worse"}],
+        schema=COMPARISON,
+    )
+    none = COMPARISON.empty_table()
+    for gates in ((worse, none), (none, worse)):
+        tried = [found.tried[0], replace(found.tried[1], gates=gates)]
+        assert replace(found, tried=tried).best is tried[0]
+    assert replace(found.tried[0], gates=(none, worse)).worse == ["retrieval by hue"]

@@ -60,11 +60,12 @@ def test_gender_bias_goes_on_faces_that_were_not_fitted_on(minilit: Any, faces: 
         minilit, faces, attribute="gender", methods=["leace"], words="berg", cross=["race*gender"],
         templates=["a photo of a {} person"], permutations=199, bootstraps=50,
     )  # fmt: skip
-    before, after = found.before.bias("gender"), found.chosen["leace"].bias("gender")
+    before, leace = found.before.bias("gender"), found.chosen["leace"]
     assert before.null is not None
     assert before.low > before.null[2]
-    assert after.verdict() == "better"
-    assert after.within_null
+    assert leace.verdict("max_skew", "gender") == "better"
+    assert leace.verdict("mean_abs_lift", "gender") in ("better", None)  # None: it has no scale
+    assert leace.bias("gender").within_null
     told = [one.leaks["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
     assert told[0].leaks
     assert told[1].high < told[0].low

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.refusing import refused
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.judge.gate import Limit
 from tiltmeter.results import Run, combined, rows
@@ -24,7 +25,10 @@ def run() -> Run:
                   experiment=["text to image", "image to text"])  # fmt: skip
     undefined = rows(1, probe="ranking", metric="ndkl", attribute="gender", value=[float("nan")],
                      note="one group")  # fmt: skip
-    return Run(combined([skew, near, placebo, recall, undefined]))
+    lift = rows(3, probe="lift", attribute="gender", metric=["lift_size", "lift", "lift"],
+                concept=[None, "nurse", "nurse"], group=[None, "man", "woman"], experiment="noun",
+                value=[0.3, -0.5, 0.5], ideal=0.0)  # fmt: skip
+    return Run(combined([skew, near, placebo, recall, undefined, lift]))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +46,11 @@ def run() -> Run:
         ("recall@5 >= 0.7", 1),
         ("recall@5 > 0.5", 0),
         ("ndkl[gender] < 1", 1),
+        ("lift[gender] < 1.3", 1),  # exp(.3) is 1.35
+        ("lift[gender] < 1.4", 0),
+        ("lift_size[gender] < 1.3", 1),
+        ("lift[gender, nurse] < 1.6", 2),  # .61x with man, 1.65x with woman
+        ("lift[gender, *] <= 1.7", 0),
     ],
 )
 def test_limits(run: Run, text: str, broken: int) -> None:
@@ -57,6 +66,10 @@ def test_what_is_told(run: Run) -> None:
     assert line == "recall@5 >= 0.7: it is 0.600 for text to image"
     [line] = Limit.parse("ndkl[gender] < 1").violations(run)
     assert line == "ndkl[gender] < 1: undefined for gender (one group)"
+    [line] = Limit.parse("lift[gender] < 1.25").violations(run)
+    assert line == "lift[gender] < 1.25: it is 1.35x for gender, noun"
+    lines = Limit.parse("lift[gender, nurse] < 1.25").violations(run)
+    assert lines[0] == "lift[gender, nurse] < 1.25: it is 0.61x for gender, man, nurse, noun"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +92,11 @@ def test_what_cannot_be_read(text: str, said: str) -> None:
         Limit.parse(text)
     assert said in str(error.value)
     assert "as in 'max_skew@1000[gender] < 0.15'" in str(error.value)
+
+
+def test_a_ratio_is_above_1() -> None:
+    with refused("bad-option", "lift[gender] < 0.25"):
+        Limit.parse("lift[gender] < 0.25")
 
 
 def test_what_the_run_does_not_have(run: Run) -> None:

@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 
 import tiltmeter as tm
-from tests.conftest import brought_embeddings
-from tests.judge.test_gate_cli import FEW, PLUGIN, _installed, call
+from tests.judge.making import audited
+from tests.judge.test_gate_cli import PLUGIN, _installed, call
 from tiltmeter.judge.gate import Comparison, compare, gate
 from tiltmeter.pages.sections.change import change
 from tiltmeter.results import RESULTS, Run, rows
 
 pytest_plugins = ["pytester"]
-UNTESTED = "only results of counterfactual"
+UNTESTED = "association: the run before did not measure lift"
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +36,8 @@ def untestable(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
 @pytest.mark.parametrize("asked", [[], ["--fail-on", "worse"]])
 def test_nothing_tested_is_exit_code_3(untestable: tuple[str, str], asked: list[str]) -> None:
     said = " ".join(call("compare", *untestable, *asked, code=3).split())
-    assert (
-        f"Nothing was tested: the two runs share no result that compare can test, {UNTESTED}"
-        in said
-    )
-    assert "(--probe ranking)" in said  # what to do
+    assert f"Nothing was tested: {UNTESTED}" in said
+    assert "retrieval: not measured in both runs (--probe ranking)" in said  # what to do
     assert said.endswith("Not passed: nothing was tested.")
     assert "0 tests" not in said
     page = call("compare", *untestable, *asked, "--markdown", "-", code=3)
@@ -95,26 +92,24 @@ def test_the_plugin_fails_a_test_that_tested_nothing(
 # --- why -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same images; the words of the second have other names."""
-    root = tmp_path_factory.mktemp("words")
-    first, second = (brought_embeddings(root / name / "d") for name in ("first", "second"))
-    texts = second / "texts.csv"
-    texts.write_text(texts.read_text().replace("thing ", "item "))
-    return first, second
+def renamed(run: Run) -> Run:
+    """The same run with other words."""
 
+    def other(table: pa.Table) -> pa.Table:
+        columns = {}
+        for name in table.column_names:
+            column = table[name]
+            if name in ("text", "concept"):
+                column = pa.array([x and x.replace("thing", "item") for x in column.to_pylist()])
+            columns[name] = column
+        return pa.table(columns, schema=table.schema)
 
-@pytest.fixture(scope="module")
-def runs(places: tuple[Path, Path]) -> tuple[Run, Run]:
-    first, second = (
-        tm.audit(f"embeddings:{place}", k=[20], permutations=0, bootstraps=50) for place in places
-    )
-    return first, second
+    vectors = {name: other(table) for name, table in run.vectors.items()}
+    return Run(other(run.table), run.meta, {}, vectors)
 
 
 def bare(run: Run, **columns: float | None) -> Run:
-    """A run without vectors, some columns of numbers overwritten."""
+    """A run without embeddings, some columns of numbers overwritten."""
     table = run.table
     for name, value in columns.items():
         at = RESULTS.get_field_index(name)
@@ -122,36 +117,41 @@ def bare(run: Run, **columns: float | None) -> Run:
     return Run(table, run.meta)
 
 
-def test_no_words_in_common(runs: tuple[Run, Run]) -> None:
-    """Means over other words are other figures, with intervals or without."""
-    assert "share no words" in shut(*runs)
-    assert "share no words" in shut(*map(bare, runs))
-    # with some words in common those are tested, and no means
-    first, second = map(bare, runs)
-    words = pa.concat_tables([second.table, pa.Table.from_pylist(
-        first.where(concept="thing 0"), schema=RESULTS)])  # fmt: skip
-    found = compare(first, Run(words, second.meta))
-    assert set(found.tests["concept"].to_pylist()) == {"thing 0"}
-    # and with the same words both
-    assert set(compare(first, first).tests["concept"].to_pylist()) > {"thing 0", None}
+def reasons(before: Run, after: Run) -> dict[str, str]:
+    """Why nothing was tested, as the gate says too."""
+    found = compare(before, after, bootstraps=39)
+    decided = gate(after, found)
+    assert not decided.passed
+    assert found.tested == 0
+    assert decided.reasons == (f"nothing was tested: {found.untested}",)
+    return dict(found.untested_questions)
 
 
-def test_no_intervals(runs: tuple[Run, Run]) -> None:
-    without = bare(runs[0], ci_low=None, ci_high=None)
-    said = shut(without, without)
-    assert "no confidence intervals" in said
-    assert "it has no embeddings" in said
-    assert "--bootstraps 400" in said
+def test_no_words_in_common() -> None:
+    """Means over other words are other results, with intervals or without."""
+    run = audited(bootstraps=39)
+    why = reasons(run, renamed(run))
+    assert "share no words" in why["association"]
+    assert "share no words" in why["retrieval"]
+    assert "share no words" in reasons(bare(run), bare(renamed(run)))["retrieval"]
 
 
-def test_too_few_images_in_common(runs: tuple[Run, Run]) -> None:
-    run = runs[0]
+def test_no_intervals() -> None:
+    without = bare(audited(), ci_low=None, ci_high=None)
+    why = reasons(without, without)
+    assert "no confidence intervals" in why["retrieval"]
+    assert "it has no embeddings" in why["retrieval"]
+    assert "--bootstraps 400" in why["retrieval"]
+    assert "--no-vectors" in why["association"]
+
+
+def test_too_few_images_in_common() -> None:
+    run = audited()
     faces = run.vectors["faces"]
-    rows_of = [faces["label gender"].to_pylist().index(name) for name in ("man", "woman")]
-    few = {**run.vectors, "faces": faces.take(rows_of)}
-    assert "no attribute has two groups of at least 2 images" in shut(
-        run, Run(run.table, run.meta, {}, few)
-    )
+    few = {**run.vectors, "faces": faces.take([0, 1])}
+    why = reasons(run, Run(run.table, run.meta, {}, few))
+    assert "no attribute has two groups" in why["association"]
+    assert "no attribute has two groups of at least 2 images" in why["retrieval"]
 
 
 def test_undefined_results() -> None:
@@ -162,28 +162,18 @@ def test_undefined_results() -> None:
                     value=[value] * 2, note=note, ci_low=0.4, ci_high=0.6, n=9)  # fmt: skip
 
     undefined = Run(one(float("nan"), "one class"))
-    assert shut(Run(one(0.5)), undefined) == (
-        "all 2 results that compare tests are undefined in one of the runs (one class)"
+    assert reasons(Run(one(0.5)), undefined)["utility"] == (
+        "all 2 results are undefined in one of the runs (one class)"
     )
     at = RESULTS.get_field_index("value")
     nan = Run(one(0.5).set_column(at, RESULTS.field("value"), pa.array(np.full(2, np.nan))))
-    assert shut(Run(one(0.5)), nan) == "all 2 tests are undefined"
+    assert "utility" not in reasons(Run(one(0.5)), nan)  # tested, and undefined
 
 
-def shut(before: Run, after: Run) -> str:
-    """Why nothing was tested, as the gate says too."""
-    found = compare(before, after, swaps=19, bootstraps=39)
-    decided = gate(after, found)
-    assert not decided.passed
-    assert found.tested == 0
-    assert found.untested is not None
-    assert decided.reasons == (f"nothing was tested: {found.untested}",)
-    return found.untested
-
-
-def test_probes_that_were_not_tested_are_named(runs: tuple[Run, Run], tmp_path: Path) -> None:
+def test_probes_that_were_not_tested_are_named(tmp_path: Path) -> None:
     other = rows(1, probe="eat", metric="weat", value=[0.5], ideal=0.0)
-    both = Run(pa.concat_tables([runs[0].table, other]), runs[0].meta)
+    run = audited()
+    both = Run(pa.concat_tables([run.table, other]), run.meta, {}, run.vectors)
     assert compare(both, both).skipped == ["eat"]
     saved = str(both.save(tmp_path / "run"))
     assert "Not tested: results of eat." in call("compare", saved, saved)
@@ -193,19 +183,15 @@ def test_probes_that_were_not_tested_are_named(runs: tuple[Run, Run], tmp_path: 
 # --- no evidence is not the same -----------------------------------------------------------------
 
 
-def test_all_tests_that_cannot_tell_pass_and_say_so(
-    places: tuple[Path, Path], tmp_path: Path
-) -> None:
-    saved = str(
-        tm.audit(f"embeddings:{places[0]}", k=[20], permutations=0, bootstraps=0)
-        .save(tmp_path / "run")
-    )  # fmt: skip
-    said = " ".join(call("compare", saved, saved, "--fail-on", "worse", *FEW).split())
+def test_all_tests_that_cannot_tell_pass_and_say_so(tmp_path: Path) -> None:
+    place, few = str(audited().save(tmp_path / "run")), ("--bootstraps", "39")
+    noisy = str(audited(size=8.0).save(tmp_path / "noisy"))
+    said = call("compare", noisy, noisy, "--fail-on", "worse", "--margin", "0", *few)
+    said = " ".join(said.split())
     assert "tests cannot tell: none finds a change, and none rules one out." in said
     assert said.endswith("Passed.")
-    told = json.loads(call("compare", saved, saved, "--json", *FEW))
-    assert told["tests"] == told["counts"]["no evidence"] > 0
+    told = json.loads(call("compare", place, place, "--json", *few))
+    counts = [told["questions"][name]["counts"] for name in ("association", "retrieval")]
+    assert sum(one["no worse"] for one in counts) == told["tests"] > 0
     assert told["untested"] is None
     assert told["passed"] is None  # nobody asked
-    said = call("compare", saved, saved, "--margin", "1", *FEW)
-    assert "cannot tell: none" not in said  # now they rule it out

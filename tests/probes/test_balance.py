@@ -144,16 +144,15 @@ def test_the_gate_balances_by_gender_too(fairface: str, tmp_path: Path) -> None:
     np.save(tmp_path / "fairface-val/images.npy", images)
     before, after = (tm.audit(one, convention="berg2022", attributes=["race"], **QUICK)
                      for one in (fairface, spec))  # fmt: skip
-    found = compare(before, after, swaps=19, bootstraps=39, seed=5)
+    found = compare(before, after, bootstraps=39, seed=5)
     faces, model = tm.load_data(spec), tm.load_model(spec)
     rng = np.random.default_rng(5)
-    rng.integers(0, 2, (19, len(faces)), dtype=np.uint8)  # the swaps come first
     rows = balanced_rows(faces.groups["gender"], rng)
     race = faces.groups["race"][rows]
     unit = images[rows] / np.linalg.norm(images[rows], axis=1, keepdims=True)
     told = {
         row["concept"]: row["after"]
-        for row in found.tests.to_pylist()
+        for row in found.words.to_pylist()
         if (row["metric"], row["attribute"]) == ("max_skew", "race") and row["concept"]
     }
     for prompt, vector in zip(model.prompts, model.vectors, strict=True):
@@ -167,7 +166,7 @@ def test_two_runs_of_one_name_and_other_choices_are_not_compared(fairface: str) 
     told = {**run.meta["convention"], "balance": "balanced"}  # as the first release had it
     old = Run(run.table, {**run.meta, "convention": told}, run.instances, run.vectors)
     with pytest.raises(ConventionError, match="balance was 'balanced' before and is 'gender'"):
-        compare(old, run, swaps=19, bootstraps=39)
+        compare(old, run, bootstraps=39)
 
 
 def test_a_plan_is_made_for_the_sample(fairface: str) -> None:

@@ -163,8 +163,7 @@ def test_compare_says_which_way_things_moved(tmp_path: Path) -> None:
     assert first[0]["direction"] == "worse"
     assert first[0]["excess"] == pytest.approx(first[0]["difference"])
     assert first[0]["excess"] > 0
-    back = tm.compare(strong, mild)
-    assert back.worse.num_rows < moved.worse.num_rows
+    assert tm.compare(strong, mild).worse.num_rows == 0
 
 
 def test_runs_without_common_measurements(run: Run, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ COMPARISON = pa.schema(
         ("p_bh", pa.float64()),
         ("p_fwer", pa.float64()),  # over all tests of the gate
         ("direction", pa.string()),  # better, worse, same: only the sign of the change
-        ("verdict", pa.string()),  # of the gate: better, worse, equivalent, no evidence
+        ("verdict", pa.string()),  # of the gate: better, worse, no worse, cannot tell
         ("method", pa.string()),  # of the gate: paired, unpaired
         ("n", pa.int64()),
         ("convention", pa.string()),

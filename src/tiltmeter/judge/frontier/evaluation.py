@@ -56,15 +56,6 @@ class CandidateEstimate:
         """Whether the value is not above the upper edge of the null band."""
         return self.null is not None and self.value <= self.null[2]
 
-    def verdict(self, *, less_is_better: bool = True) -> str | None:
-        """`better`, `worse` or `no evidence`, by the interval of the change; None if undefined."""
-        if np.isnan(self.change_low):
-            return None
-        up, down = self.change_low > 0, self.change_high < 0
-        if not (up or down):
-            return "no evidence"
-        return "better" if down == less_is_better else "worse"
-
 
 @dataclass(frozen=True, eq=False)
 class CandidateRanking:

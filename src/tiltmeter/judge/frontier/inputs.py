@@ -72,11 +72,10 @@ def crossings(data: Faces, cross: Sequence[str] | None) -> list[str]:
 def prompts_of(
     model: Any, words: str | Sequence[Prompt] | None, templates: Sequence[str] | None
 ) -> tuple[Prompt, ...]:
-    """The prompts that bias is measured over: those given, or words as an audit shows them."""
+    """Words and neutral words: those given, or as an audit shows them."""
     if words is not None and not isinstance(words, str):
         return tuple(words)
-    found = audit_prompts(model, words, None, templates)
-    return tuple(prompt for prompt in found if prompt.role == "word")
+    return tuple(audit_prompts(model, words, None, templates))
 
 
 def tasks_of(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
+import pyarrow as pa
 
 from tiltmeter.auditing.options import (
     ComputeOptions,
@@ -32,6 +33,12 @@ from tiltmeter.judge.frontier.evaluation import (
     BootstrapValues,
     CandidateEstimate,
     CandidateRanking,
+)
+from tiltmeter.judge.frontier.gated import (
+    CandidateEmbeddings,
+    LiftTexts,
+    gate_tests,
+    utility_row,
 )
 from tiltmeter.judge.frontier.inputs import (
     crossings,
@@ -160,7 +167,8 @@ def frontier(
     parts = _Parts.of(tower, faces, asked, topics, attribute, tell)
     convention = topics["measured"].chosen
     convention = convention.with_(k=(min(convention.k) if asked.k is None else int(asked.k),))
-    said = prompts_of(tower, topics["words"].words, topics["words"].templates)
+    prompts = prompts_of(tower, topics["words"].words, topics["words"].templates)
+    said = tuple(prompt for prompt in prompts if prompt.role == "word")
     attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.crossings]))
     resampling: Resampling = topics["resampling"]
     tasks = asked.tasks
@@ -185,6 +193,7 @@ def frontier(
         [judge(one, resampling) for one in parts.others],
         tasks,
         encoded(tower.encode_texts, [prompt.text for prompt in said]),
+        LiftTexts.of(tower, prompts),
         resampling.seed,
         asked.probes,
         parts.rows,
@@ -290,6 +299,7 @@ class _Sweep:
     others: list[BiasEvaluator]
     tasks: Sequence[UtilityTask]
     texts: Floats
+    lift: LiftTexts | None
     seed: int
     probes: bool
     rows: FittedRows
@@ -298,6 +308,7 @@ class _Sweep:
         self.first: dict[str, BootstrapValues] = {}  # of the model before, by part
         self.start: dict[str, Mapping[tuple[str, str], float]] = {}
         self.hits: dict[tuple[str, int], Floats] = {}
+        self.base: list[CandidateEmbeddings] = []  # of the validation and the test part
         self.told: dict[str, dict[str, dict[str, LeakageResult]]] = {}  # by the images' vectors
 
     def run(
@@ -389,7 +400,17 @@ class _Sweep:
                 self.first[str(at)] = drawn
                 self.start[str(at)] = {key: figure.value for key, figure in found.items()}
             figures.append(found)
-        useful, cost = ({}, np.nan) if made.reranker else self._useful(one, made)
+        useful, cost, changes = ({}, np.nan, ([], [])) if made.reranker else self._useful(one, made)
+        gates: tuple[pa.Table, ...] = ()
+        if made.reranker is None:
+            lift = [] if self.lift is None else self.lift.classes(made.texts)
+            parts = [CandidateEmbeddings(texts, seen_[id(part)], lift)
+                     for part in (self.validation, self.test)]  # fmt: skip
+            self.base = self.base or parts
+            gates = tuple(
+                gate_tests(part, self.base[at], parts[at], changes[at])
+                for at, part in enumerate((self.validation, self.test))
+            )
         return CandidateResult(
             one, made.kind, made.reranker is not None and _asks_labels(made.reranker),
             made.seconds, validation, cost, figures[0], useful,
@@ -397,14 +418,16 @@ class _Sweep:
             else self._leaks(seen_[id(self.validation)], seen_[id(self.test)]),
             {judge.faces.name: found
              for judge, found in zip(self.others, figures[1:], strict=True)},
+            **({"gates": gates} if gates else {}),
         )  # fmt: skip
 
     def _useful(
         self, one: Candidate, made: FittedCandidate
-    ) -> tuple[dict[str, CandidateEstimate], float]:
-        """What it is still good for, on the test half; and the largest loss on the other half."""
+    ) -> tuple[dict[str, CandidateEstimate], float, tuple[list[Any], list[Any]]]:
+        """Utility on the test half, the largest loss on the other one, and changes for the gate."""
         found: dict[str, CandidateEstimate] = {}
         losses: list[float] = []
+        changes: tuple[list[Any], list[Any]] = [], []
         for task in self.tasks:
             texts = _unit(made.texts(task.encoded, task.texts))
             images = _unit(made.images(task.vectors, task.images))
@@ -412,6 +435,7 @@ class _Sweep:
                 hits = task.hits(texts, images, half)
                 first = self.hits.setdefault((task.name, half), hits)  # of the model before
                 change = hits - first
+                changes[half].extend([utility_row(task, first, hits)] if task.counts else [])
                 if half == 0:
                     losses += [-float(change.mean())] if task.counts else []
                     continue
@@ -426,7 +450,7 @@ class _Sweep:
                     change_high=np.nan if same else mean + spread,
                     note=None if task.counts else "some pictures are told by their group alone",
                 )  # fmt: skip
-        return found, max(losses, default=np.nan)
+        return found, max(losses, default=np.nan), changes
 
     def _leaks(self, learn: Floats, asked: Floats) -> dict[str, dict[str, LeakageResult]]:
         """Probes learn from the validation part and are asked about the test part."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tiltmeter.judge.frontier.evaluation import CandidateEstimate
+from tiltmeter.judge.frontier.gated import worse_rows
 from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
-from tiltmeter.results import Run, combined, rows
+from tiltmeter.results import COMPARISON, PLACEBO, Run, combined, rows
 
 Estimates = Mapping[tuple[str, str], CandidateEstimate]
 
@@ -35,6 +37,8 @@ class CandidateResult:
         default_factory=dict
     )  # attribute -> probe
     others: Mapping[str, Estimates] = field(default_factory=dict)  # other datasets
+    #: The questions of `compare`, against the original model: on validation, and on test.
+    gates: tuple[pa.Table, pa.Table] = (COMPARISON.empty_table(), COMPARISON.empty_table())
 
     @property
     def name(self) -> str:
@@ -47,6 +51,18 @@ class CandidateResult:
     def bias(self, attribute: str) -> CandidateEstimate:
         """Mean MaxSkew over words by an attribute, on the test split."""
         return self.test["max_skew", attribute]
+
+    @property
+    def worse(self) -> list[str]:
+        """What `compare` calls worse on the test split, such as `retrieval by hue`."""
+        return worse_rows(self.gates[1])
+
+    def verdict(self, metric: str, attribute: str | None) -> str | None:
+        """Verdict of `compare` on the test split, of a measure over all words."""
+        same = {"metric": metric, "attribute": attribute, "category": None}
+        rows = (row for row in self.gates[1].to_pylist()
+                if all(row[name] == value for name, value in same.items()))  # fmt: skip
+        return next((row["verdict"] for row in rows), None)
 
     @property
     def lost(self) -> float:
@@ -119,13 +135,22 @@ class Frontier:
 
     @property
     def best(self) -> CandidateResult | None:
-        """The least biased candidate that needs no labels at ranking; None if all cost too much."""
-        affordable = [
+        """The least biased candidate that `compare` does not call worse; None if there is none.
+
+        By validation, among those that need no labels at ranking and cost less than `loss`. What
+        `compare` calls worse on either split is left out: nothing is recommended that it rejects.
+        """
+        passing = [result for result in self.affordable if not any(map(worse_rows, result.gates))]
+        return min(passing, key=self.by, default=None)
+
+    @property
+    def affordable(self) -> list[CandidateResult]:
+        """Candidates that need no labels at ranking and cost less than `loss`, on validation."""
+        return [
             result
             for result in self.tried
             if not result.sees_labels and _cost_or_zero(result.cost) < self.loss
         ]
-        return min(affordable, key=self.by, default=None)
 
     def _key(self, result: CandidateResult) -> tuple[bool, float, float]:
         too_much = _cost_or_zero(result.cost) >= self.loss
@@ -170,7 +195,11 @@ class Frontier:
                     row |= dict(
                         zip((f"{name} null_lo", f"{name} null_hi"), estimate.null[1:], strict=True)
                     )
-                row[f"{name} verdict"] = estimate.verdict()
+                row[f"{name} verdict"] = result.verdict(metric, attribute)
+            for test in result.gates[1].filter(pc.field("probe") == "lift").to_pylist():
+                name = f"{test['metric']}[{_of_lift(test)}]"
+                row |= {name: test["after"], f"{name} verdict": test["verdict"]}
+            row["worse"] = result.worse
             for name, estimate in result.useful.items():
                 row |= {name: estimate.value, f"{name} change": estimate.change}
             for attribute, probes in result.leaks.items():
@@ -211,11 +240,17 @@ class Frontier:
         for name, estimates in {data: result.test, **result.others}.items():
             result_rows += [
                 {"split": "test", "dataset": name, "metric": metric, "attribute": attribute,
-                 "ideal": 0.0, **_columns(estimate, estimate.verdict())}
+                 "ideal": 0.0,
+                 **_columns(estimate, result.verdict(metric, attribute) if name == data else None)}
                 for (metric, attribute), estimate in estimates.items()
             ]  # fmt: skip
+        for test in result.gates[1].filter(pc.field("probe") == "lift").to_pylist():
+            same = {name: test[name] for name in ("metric", "attribute", "category", "verdict")}
+            result_rows.append({"split": "test", "dataset": data, "value": test["after"],
+                                "ideal": 0.0, "n": test["n"], **same})  # fmt: skip
+        judged = {test["experiment"]: test["verdict"] for test in result.gates[1].to_pylist()}
         for name, estimate in result.useful.items():
-            statistics = _columns(estimate, estimate.verdict(less_is_better=False))
+            statistics = _columns(estimate, judged.get(name))
             result_rows.append({"split": "test", "metric": name, "ideal": 1.0, **statistics})
         for attribute, probes in result.leaks.items():
             for probe in PROBES:
@@ -235,7 +270,7 @@ def _leak_columns(leak: LeakageResult) -> dict[str, Any]:
         "ci_high": leak.high,
         "ci_method": "Wilson",
         "n": leak.n,
-        "verdict": "leaks" if leak.leaks else "no evidence",
+        "verdict": "leaks" if leak.leaks else "cannot tell",
     }
 
 
@@ -259,12 +294,6 @@ def _null(value: float) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
 
-def worse_for(
-    result: CandidateResult, attributes: Iterable[str], metric: str = "max_skew"
-) -> list[str]:
-    """Attributes that a candidate made significantly worse, on the test split."""
-    return [
-        name
-        for name in attributes
-        if (metric, name) in result.test and result.test[metric, name].verdict() == "worse"
-    ]
+def _of_lift(test: Mapping[str, Any]) -> str:
+    neutral = ", neutral words" if test["category"] == PLACEBO else ""
+    return f"{test['attribute']}{neutral}"

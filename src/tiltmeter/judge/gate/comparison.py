@@ -1,8 +1,8 @@
-"""Compare two runs: what changed, in which direction, and whether it is significant."""
+"""Compare two runs: what changed, in which direction, and whether it matters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -13,23 +13,45 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.errors import ConventionError, InputError
+from tiltmeter.judge.gate.association import (
+    association_tests,
+    lift_texts,
+    pair_lift,
+    row_tests,
+)
 from tiltmeter.judge.gate.intervals import interval_tests
-from tiltmeter.judge.gate.run_embeddings import EmbeddingsUnavailableError, PairedRuns, pair
+from tiltmeter.judge.gate.judgement import (
+    ASSOCIATION,
+    BETTER,
+    CANNOT_TELL,
+    HARMS,
+    MARGIN,
+    NO_WORSE,
+    QUESTIONS,
+    RETRIEVAL,
+    UTILITY,
+    WORSE,
+    judge,
+    question_of,
+)
+from tiltmeter.judge.gate.retrieval import retrieval_tests
+from tiltmeter.judge.gate.run_embeddings import (
+    EmbeddingsUnavailableError,
+    ImagePair,
+    pair_images,
+    pair_texts,
+)
 from tiltmeter.judge.gate.untested import untested_reason
 from tiltmeter.judge.gate.utility import utility_tests
 from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
-from tiltmeter.results import COMPARISON, KEY, Run, combined
+from tiltmeter.results import COMPARISON, KEY, Run
 from tiltmeter.types import Floats, Groups, Progress
 
 #: Smaller changes are rounding.
 SAME = 1e-12
-LEVEL = 0.05
-BETTER, WORSE, EQUIVALENT, UNKNOWN = "better", "worse", "equivalent", "no evidence"
-#: Metrics of utility: higher is better.
-UTILITY = ("accuracy", "recall")
 #: Fewest images per group for an intersection that was not requested.
 FEWEST_CROSSED = 20
-SWAPS, BOOTSTRAPS = 999, 400
+BOOTSTRAPS = 400
 
 Row = dict[str, Any]
 
@@ -43,38 +65,44 @@ class Comparison:
     table : pyarrow.Table
         Every result that both runs have, with its change.
     tests : pyarrow.Table
-        Significance tests: by word and group and over all words, for every attribute and
-        intersection, and of utility.
+        What answers the four questions, with verdicts: association and retrieval by attribute and
+        intersection, harms, and utility.
+    words : pyarrow.Table
+        Lift (on one scale) and MaxSkew of every word, before and after; they decide nothing.
+    untested_questions : mapping
+        Why a question was not tested, by question.
     unpaired : str or None
         Why the images of the two runs could not be paired, or None if they were.
     names : tuple of str
         Names of the two models.
     images, left_out : int
         Number of paired images, and of those that only one of the runs has.
-    margin : float or None
-        Changes smaller than this are equivalent.
-    method : str
-        How the runs were compared.
+    margin : float
+        A change smaller than this share of the value before does not matter.
     """
 
     table: pa.Table
     tests: pa.Table = field(default_factory=COMPARISON.empty_table)
+    words: pa.Table = field(default_factory=COMPARISON.empty_table)
+    untested_questions: Mapping[str, str] = field(default_factory=dict)
     unpaired: str | None = None
     names: tuple[str, str] = ("before", "after")
     images: int = 0
     left_out: int = 0
-    margin: float | None = None
-    method: str = ""
+    margin: float = MARGIN
 
     @property
     def tested(self) -> int:
-        """Number of tests with a verdict (`no evidence` is one; undefined tests have none)."""
+        """Number of tests with a verdict (`cannot tell` is one; undefined tests have none)."""
         return int(pc.count(self.tests["verdict"]).as_py())
 
     @property
     def untested(self) -> str | None:
         """Why nothing was tested, or None if something was."""
-        return None if self.tested else untested_reason(self.table, self.tests, self.unpaired)
+        if self.tested:
+            return None
+        reasons = [f"{name}: {why}" for name, why in self.untested_questions.items()]
+        return "; ".join(reasons) or "the comparison has no tests"
 
     @property
     def skipped(self) -> list[str]:
@@ -82,58 +110,63 @@ class Comparison:
         tested = self.tests.filter(pc.is_valid(self.tests["verdict"]))
         return sorted({*self.table["probe"].to_pylist()} - {*tested["probe"].to_pylist(), None})
 
+    def answers(self, question: str) -> list[Row]:
+        """Tests of a question that have a verdict."""
+        return [row for row in self.tests.to_pylist()
+                if question_of(row) == question and row["verdict"]]  # fmt: skip
+
     def _of(self, verdict: str) -> pa.Table:
         return self.tests.filter(pc.equal(self.tests["verdict"], verdict))
 
     @property
     def worse(self) -> pa.Table:
-        """Tests with a significant change away from the ideal."""
+        """Tests with a change away from the ideal, certainly beyond the margin."""
         return self._of(WORSE)
 
     @property
     def better(self) -> pa.Table:
-        """Tests with a significant change towards the ideal."""
+        """Tests with a change towards the ideal, certainly beyond the margin."""
         return self._of(BETTER)
 
     @property
-    def equivalent(self) -> pa.Table:
-        """Tests whose change is within the margin."""
-        return self._of(EQUIVALENT)
+    def no_worse(self) -> pa.Table:
+        """Tests that rule out a change for the worse beyond the margin."""
+        return self._of(NO_WORSE)
 
     @property
     def undecided(self) -> pa.Table:
-        """Tests without evidence either way."""
-        return self._of(UNKNOWN)
+        """Tests that cannot tell."""
+        return self._of(CANNOT_TELL)
 
 
 def compare(
     before: Run,
     after: Run,
     *,
-    margin: float | None = None,
-    swaps: int = SWAPS,
+    margin: float = MARGIN,
     bootstraps: int = BOOTSTRAPS,
     seed: int = 0,
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two runs: every shared result, and which changes are significant.
+    """Compare two runs: every shared result, and four questions with one budget for errors.
 
-    If both runs kept their embeddings, images are paired and swapped between the models. Otherwise
-    the runs' own intervals are compared, which has less power.
+    Association (lift, of words and of neutral words), retrieval (MaxSkew), harms (gaps) and utility
+    (accuracy, recall). The chance that any test says worse by chance is at most 5%, over all
+    questions together. If both runs kept their embeddings, images are paired; otherwise the runs'
+    own intervals are compared, which has less power.
 
     Parameters
     ----------
     before, after : Run
         Runs under the same convention, on the same data.
-    margin : float, optional
-        A change that does not matter: tests whose 90% interval is within it are `equivalent`.
-    swaps : int
-        Random swaps of images between the models, for p-values; at least 19.
+    margin : float
+        A change that does not matter, as a share of the value before: see
+        `tiltmeter.judge.gate.judgement.tolerance`.
     bootstraps : int
         Bootstrap resamples, for intervals; at least 39.
     seed : int
-        Seed of swaps and bootstrap.
+        Seed of the bootstrap.
     store : str or Path, optional
         Where the embeddings are, if the store was moved.
     progress : callable, optional
@@ -157,40 +190,116 @@ def compare(
     >>> compare(run, run).worse.num_rows
     0
     """
-    if margin is not None and not margin > 0:
-        raise InputError(f"margin must be above 0; got {margin}")
-    if swaps < 19 or bootstraps < 39:
+    if not margin >= 0:
         raise InputError(
-            f"a comparison needs swaps >= 19 and bootstraps >= 39; got {swaps} and {bootstraps}"
+            f"margin must be 0 or above; got {margin}", code="bad-option", value=margin
+        )
+    if bootstraps < 39:
+        raise InputError(
+            f"a comparison needs at least 39 bootstraps; got {bootstraps}",
+            code="bad-option",
+            value=bootstraps,
         )
     table, convention = differences(before, after)
-    names = _names(before, after)
-    parts, reason, paired = [], None, None
+    images, missing = None, None
     try:
-        paired = pair(before, after, _convention(before), store=store)
+        images = pair_images(before, after, _convention(before), store=store)
     except EmbeddingsUnavailableError as error:
-        reason = str(error)
-    if paired is not None and (attributes := attributes_to_compare(paired, table)):
-        parts.append(_paired(paired, attributes, before, margin, swaps, bootstraps, seed, progress))
-    utility = utility_tests(before, after)
-    tested_keys = set(zip(*(utility[name] for name in KEY), strict=True))
-    parts.append(utility)
-    parts.append(
-        interval_tests(before.table, after.table, ranking=paired is None, tested_keys=tested_keys)
-    )
-    # Bonferroni over the parts, each of which controls the error of its own tests
-    nonempty = [part for part in parts if len(part["excess"])]
-    tests = [_rows(part, len(nonempty), margin, convention) for part in nonempty]
+        missing = str(error)
+    runs = _Runs(before, after, images, missing, attributes_to_compare(images, table))
+    association, lifts, reason = runs.association()
+    retrieval, skews, unpaired = runs.retrieval(bootstraps, seed, progress)
+    tests = {
+        ASSOCIATION: association,
+        RETRIEVAL: retrieval,
+        HARMS: runs.by_interval(HARMS),
+        UTILITY: runs.utility(),
+    }
+    reasons, rows = {ASSOCIATION: reason, RETRIEVAL: unpaired}, table.to_pylist()
+    paired = images is not None and images.paired
     return Comparison(
         table,
-        combined(tests, COMPARISON),
-        reason,
-        names,
-        0 if paired is None else len(paired),
-        0 if paired is None else paired.left_out,
+        judged_tests(tests, margin, convention),
+        _table([*lifts, *skews]),
+        {question: untested_reason(question, rows, reasons.get(question))
+         for question in QUESTIONS if not tests[question]},
+        None if paired else missing or "the two runs share no images",
+        _names(before, after),
+        len(images) if paired and images is not None else 0,
+        0 if images is None else images.left_out,
         margin,
-        "unpaired" if paired is None else f"paired, {swaps:,} swaps",
-    )
+    )  # fmt: skip
+
+
+def judged_tests(
+    tests: Mapping[str, Sequence[Row]], margin: float, convention: str | None = None
+) -> pa.Table:
+    """Rows of COMPARISON with verdicts; the questions that have tests share one budget."""
+    asked = [question for question in QUESTIONS if tests.get(question)]
+    rows = [
+        {**row, "convention": convention, "difference": row["after"] - row["before"],
+         "direction": directions(np.array([row["excess"]]))[0]}
+        for question in asked
+        for row in judge(tests[question], question, margin=margin, questions=len(asked))
+    ]  # fmt: skip
+    return _table(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Two runs, and what could be loaded of their images."""
+
+    before: Run
+    after: Run
+    images: ImagePair | None
+    missing: str | None  # why the images could not be loaded
+    attributes: Sequence[str]
+
+    def association(self) -> tuple[list[Row], list[Row], str | None]:
+        """Tests, lift by word, and the reason where nothing could be tested."""
+        if heads := row_tests(*(run.where(probe="lift") for run in (self.before, self.after))):
+            return heads, [], None
+        try:
+            texts = lift_texts(self.before, self.after)
+            if self.images is None:
+                return [], [], self.missing
+            pair = pair_lift(texts, self.images.runs, paired=self.images.paired)
+        except EmbeddingsUnavailableError as error:
+            return [], [], str(error)
+        tests, words = association_tests(pair, self.attributes, self.dataset)
+        few = "no attribute has two groups with enough images for lift in both runs"
+        return tests, words, None if tests else few
+
+    def retrieval(
+        self, bootstraps: int, seed: int, progress: Progress | None
+    ) -> tuple[list[Row], list[Row], str | None]:
+        """Tests, MaxSkew by word, and why images were not paired."""
+        if self.images is None:
+            return self.by_interval(RETRIEVAL), [], self.missing
+        try:
+            pair = pair_texts(self.before, self.after, self.images)
+        except EmbeddingsUnavailableError as error:
+            return self.by_interval(RETRIEVAL), [], str(error)
+        tests, words = retrieval_tests(
+            pair, self.attributes, _convention(self.before), bootstraps=bootstraps, seed=seed,
+            dataset=self.dataset, progress=progress,
+        )  # fmt: skip
+        return tests, words, None
+
+    def by_interval(self, question: str, tested: Sequence[Any] = ()) -> list[Row]:
+        first, second = (run.table.to_pylist() for run in (self.before, self.after))
+        return interval_tests(first, second, question, tested)
+
+    def utility(self) -> list[Row]:
+        """Paired image by image where both runs have the same; otherwise by their intervals."""
+        paired = utility_tests(self.before, self.after)
+        tested = [tuple(row[name] for name in KEY) for row in paired]
+        return [*paired, *self.by_interval(UTILITY, tested)]
+
+    @property
+    def dataset(self) -> str | None:
+        name = self.before.meta.get("data", {}).get("faces", {}).get("name")
+        return None if name is None else str(name)
 
 
 def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
@@ -213,22 +322,17 @@ def differences(before: Run, after: Run) -> tuple[pa.Table, str | None]:
         for source, name in ((old, "value"), (new, "value"), (new, "ideal"))
     )
     excess = np.abs(b - ideal) - np.abs(a - ideal)
-    columns: dict[str, Any] = {
-        name: [row[column] for row in shared] for column, name in enumerate(key)
-    }
-    columns |= {
-        "before": a,
-        "after": b,
-        "ideal": ideal,
-        "difference": b - a,
-        "excess": excess,
-        "direction": directions(excess),
-        "convention": [convention] * len(shared),
-        # why one of the two is undefined
-        "note": [next((run[row]["note"] for run in (old, new) if run[row]["value"] is None), None)
-                 for row in shared],
-    }  # fmt: skip
-    return _table(columns, len(shared)), convention
+    rows = [
+        {
+            **dict(zip(key, row, strict=True)),
+            "before": a[at], "after": b[at], "ideal": ideal[at], "difference": b[at] - a[at],
+            "excess": excess[at], "direction": direction, "convention": convention,
+            # why one of the two is undefined
+            "note": next((x[row]["note"] for x in (old, new) if x[row]["value"] is None), None),
+        }
+        for at, (row, direction) in enumerate(zip(shared, directions(excess), strict=True))
+    ]  # fmt: skip
+    return _table(rows), convention
 
 
 def _check_choices(before: Run, after: Run) -> None:
@@ -250,106 +354,37 @@ def directions(excess: Floats) -> list[str | None]:
     return [str(name) or None for name in names]
 
 
-def attributes_to_compare(paired: PairedRuns, table: pa.Table) -> list[str]:
+def attributes_to_compare(images: ImagePair | None, table: pa.Table) -> list[str]:
     """Attributes and intersections to compare: those measured, and others that the labels allow.
 
     Debiasing by one attribute may do harm in another, or in an intersection that was not requested:
     all whose groups are large enough are tested.
     """
-    keep = pc.and_(pc.equal(table["probe"], "ranking"), pc.equal(table["metric"], "c_asc"))
+    if images is None:
+        return []
+    keep = pc.is_in(table["metric"], pa.array(["max_skew", "lift"]))
     measured = set(table.filter(keep)["attribute"].drop_null().to_pylist())
+    by = images.runs[0].groups
 
     def smallest_group(groups: Groups) -> int:
         return int(groups.counts.min()) if len(groups.names) > 1 else 0
 
-    attributes = [name for name, groups in paired.groups.items() if smallest_group(groups) > 1]
+    attributes = [name for name, groups in by.items() if smallest_group(groups) > 1]
     for attribute in sorted(measured - set(attributes)):
         if set(attribute.split("*")) <= set(attributes):
             attributes.append(attribute)
     included = {frozenset(attribute.split("*")) for attribute in attributes}
     single = [name for name in attributes if "*" not in name]
     for first, second in combinations(single, 2):
-        intersection = paired.groups[first].cross(paired.groups[second])
+        intersection = by[first].cross(by[second])
         if {first, second} not in included and smallest_group(intersection) >= FEWEST_CROSSED:
             attributes.append(f"{first}*{second}")
     return attributes
 
 
-def verdicts(tests: dict[str, Any], margin: float | None) -> list[str | None]:
-    """Better, worse, equivalent within the margin, or no evidence; None if undefined.
-
-    Better and worse need a family-wise p-value of at most 5% and an interval without 0. Equivalence
-    is two one-sided tests at 5%: a 90% interval within the margin.
-    """
-    excess, p = tests["excess"], tests["p_fwer"]
-    with np.errstate(invalid="ignore"):
-        significant = p <= LEVEL
-        up = significant & (tests["ci_low"] > 0)
-        down = significant & (tests["ci_high"] < 0)
-        within = np.zeros(len(excess), bool)
-        if margin is not None:
-            within = (tests["inner_low"] > -margin) & (tests["inner_high"] < margin)
-    names = np.select([np.isnan(excess) | np.isnan(p), within, up, down],
-                      ["", EQUIVALENT, WORSE, BETTER], UNKNOWN)  # fmt: skip
-    return [str(name) or None for name in names]
-
-
-def _paired(
-    paired: PairedRuns,
-    attributes: Sequence[str],
-    run: Run,
-    margin: float | None,
-    swaps: int,
-    bootstraps: int,
-    seed: int,
-    progress: Progress | None,
-) -> dict[str, Any]:
-    from tiltmeter.judge.gate.exchange import swap_tests
-
-    tests = swap_tests(
-        paired,
-        attributes,
-        _convention(run),
-        draws=swaps,
-        bootstraps=bootstraps,
-        seed=seed,
-        progress=progress,
-    )
-    count = len(tests.keys)
-    columns: dict[str, Any] = {
-        name: [key.get(name) for key in tests.keys]
-        for name in ("metric", "attribute", "experiment", "group", "concept", "category",
-                     "template", "k")
-    }  # fmt: skip
-    dataset = run.meta.get("data", {}).get("faces", {}).get("name")
-    return {
-        **columns,
-        **tests.columns(),
-        "probe": ["ranking"] * count,
-        "dataset": [dataset] * count,
-        "ideal": np.zeros(count),
-        "method": ["paired"] * count,
-        "n": [len(paired)] * count,
-    }
-
-
-def _rows(
-    tests: dict[str, Any], parts: int, margin: float | None, convention: str | None
-) -> pa.Table:
-    tests = {**tests, "p_fwer": np.minimum(1.0, parts * tests["p_fwer"])}
-    columns = {
-        **tests,
-        "difference": tests["after"] - tests["before"],
-        "direction": directions(tests["excess"]),
-        "verdict": verdicts(tests, margin),
-        "convention": [convention] * len(tests["excess"]),
-    }
-    return _table(columns, len(tests["excess"]))
-
-
-def _table(columns: dict[str, Any], count: int) -> pa.Table:
+def _table(rows: Sequence[Row]) -> pa.Table:
     arrays = [
-        pa.array(columns.get(f.name, [None] * count), type=f.type, from_pandas=True)
+        pa.array([row.get(f.name) for row in rows], type=f.type, from_pandas=True)
         for f in COMPARISON
     ]
     return pa.Table.from_arrays(arrays, schema=COMPARISON)

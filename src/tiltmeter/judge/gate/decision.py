@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -10,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.gate.comparison import UTILITY, WORSE, Comparison, compare
+from tiltmeter.judge.gate.comparison import Comparison, compare
+from tiltmeter.judge.gate.judgement import QUESTIONS, WORSE
 from tiltmeter.judge.gate.limits import Limit
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run
 
-#: What fails a gate: a significant deterioration, or only limits.
-FAIL_ON = (WORSE, "never")
-NAMED = 3  # words listed in a reason
+#: What fails a gate: anything worse, one question, or only limits.
+FAIL_ON = (WORSE, *QUESTIONS, "never")
 LABEL = 60  # characters of a label in a reason
 
 Row = dict[str, Any]
@@ -62,12 +63,13 @@ def gate(
         The run to decide on.
     before : Run, path or Comparison, optional
         The run to compare with, its directory, or a comparison already made. None: limits only.
-    fail_on : {"worse", "never"}
-        `never` leaves the decision to the limits.
+    fail_on : {"worse", "association", "retrieval", "harms", "utility", "never"}
+        `worse` fails for any question, the name of a question for that one; `never` leaves the
+        decision to the limits.
     max : sequence of str or Limit
-        Limits such as `max_skew@1000[gender] < 0.15`.
+        Limits such as `lift[gender] < 1.25`.
     **compare_options
-        Options of `compare`: margin, swaps, bootstraps, seed, store.
+        Options of `compare`: margin, bootstraps, seed, store.
 
     Returns
     -------
@@ -80,8 +82,7 @@ def gate(
     UnknownNameError
         If `fail_on` is unknown, or if a limit names an unknown metric, attribute or word.
     """
-    if fail_on not in FAIL_ON:
-        raise UnknownNameError("value of --fail-on", fail_on, FAIL_ON)
+    check_fail_on(fail_on)
     limits = tuple(Limit.parse(limit) if isinstance(limit, str) else limit
                    for limit in ([max] if isinstance(max, str) else max))  # fmt: skip
     if before is None and not limits:
@@ -96,72 +97,67 @@ def gate(
         else:
             other = before if isinstance(before, Run) else Run.load(Path(before))
             comparison = compare(other, run, **compare_options)
-        if fail_on == WORSE:
+        asked = QUESTIONS if fail_on == WORSE else (fail_on,)
+        if fail_on != "never":
             failed = [
                 f"{name} failed: {reason}" for name, reason in run.meta.get("failed", {}).items()
             ]
-            reasons = [*failed, *worse_in_words(comparison), *reasons]
-        if not comparison.tested and (fail_on == WORSE or not limits):
+            worse = [line for name in asked for line in worse_in_words(comparison, name)]
+            reasons = [*failed, *worse, *reasons]
+        nothing = _nothing_tested(comparison, fail_on)
+        if nothing is not None and (fail_on != "never" or not limits):
             untested = not reasons
-            reasons.append(f"nothing was tested: {comparison.untested}")
+            reasons.append(f"nothing was tested: {nothing}")
     decision = Gate(tuple(reasons), comparison, limits, untested)
     if not decision:
         SHUT.append(decision)
     return decision
 
 
-def worse_in_words(comparison: Comparison) -> list[str]:
-    """One line for each attribute with a significant deterioration, and for each utility."""
-    worse: list[Row] = comparison.worse.to_pylist()
+def check_fail_on(fail_on: str) -> None:
+    """Raise `UnknownNameError` for an unknown reason to fail."""
+    if fail_on not in FAIL_ON:
+        raise UnknownNameError("value of --fail-on", fail_on, FAIL_ON)
+
+
+def _nothing_tested(comparison: Comparison, fail_on: str) -> str | None:
+    """Why nothing was tested of what may fail the gate; None if something was."""
+    if fail_on in QUESTIONS and not comparison.answers(fail_on):
+        return f"{fail_on}: {comparison.untested_questions.get(fail_on, 'all tests are undefined')}"
+    return comparison.untested
+
+
+def worse_in_words(comparison: Comparison, question: str) -> list[str]:
+    """One line for each attribute by which a question has a worse answer."""
+    worse = [row for row in comparison.answers(question) if row["verdict"] == WORSE]
     lines = []
-    bias_rows = [row for row in worse if row["metric"] not in UTILITY]
-    for attribute in dict.fromkeys(row["attribute"] for row in bias_rows):
-        of_attribute = [row for row in bias_rows if row["attribute"] == attribute]
-        words = sorted(worst_by_word(of_attribute), key=lambda row: -row["excess"])
-        over_words = [row for row in of_attribute if not row["concept"] and row["group"] is None]
-        changes = [
-            f"{metric_label(row)} {row['before']:.2f} to {row['after']:.2f}" for row in over_words
-        ]
-        if words:
-            examples = ", ".join(_short(row["concept"]) for row in words[:NAMED])
-            more = " ..." if len(words) > NAMED else ""
-            changes.append(
-                f"{len(words)} {'word' if len(words) == 1 else 'words'} ({examples}{more})"
-            )
-        if not changes:  # only single groups, over all words
-            changes = [
-                f"{_short(row['group'])}: {metric_label(row)} "
-                f"{row['before']:.2f} to {row['after']:.2f}"
-                for row in of_attribute[:NAMED]
-            ]
-        lines.append(f"{_short(attribute or 'all')} is worse: {'; '.join(changes)}")
-    for row in worse:
-        if row["metric"] in UTILITY:
-            lines.append(
-                f"utility is worse: {metric_label(row)} {row['before']:.3f} to {row['after']:.3f}"
-            )
+    for attribute in dict.fromkeys(row["attribute"] for row in worse):
+        rows = [row for row in worse if row["attribute"] == attribute]
+        changes = [f"{metric_label(row)} {value_label(row, 'before')} to "
+                   f"{value_label(row, 'after')}" for row in rows]  # fmt: skip
+        by = f" by {_short(attribute)}" if attribute else ""
+        lines.append(f"{question}{by} is worse: {'; '.join(changes)}")
     return lines
-
-
-def worst_by_word(rows: Sequence[Row]) -> list[Row]:
-    """For each word the row with the largest change."""
-    worst: dict[tuple[Any, ...], Row] = {}
-    for row in rows:
-        if row["concept"]:
-            key = (row["attribute"], row["concept"], row["category"])
-            if key not in worst or abs(row["excess"]) > abs(worst[key]["excess"]):
-                worst[key] = row
-    return list(worst.values())
 
 
 def metric_label(row: Row) -> str:
     """The metric's name for readers."""
-    names = {"c_asc": "C-ASC", "mean_abs_c_asc": "mean |C-ASC|", "max_skew": "MaxSkew",
-             "gaps": "gap of harm"}  # fmt: skip
+    names = {
+        "max_skew": "MaxSkew",
+        "gaps": "gap of harm",
+        "mean_abs_lift": "neutral words" if row["category"] == PLACEBO else "words",
+    }
     k = f"@{row['k']}" if row["k"] and row["metric"] != "accuracy" else ""
     direction = f", {row['experiment']}" if row["metric"] == "recall" and row["experiment"] else ""
     target = f" ({row['target']})" if row["metric"] == "gaps" and row["target"] else ""
     return f"{names.get(row['metric'], row['metric'])}{k}{direction}{target}"
+
+
+def value_label(row: Row, name: str) -> str:
+    """A value for readers: lift as a ratio, accuracy and recall with three digits."""
+    if row["metric"] == "mean_abs_lift":
+        return f"{math.exp(row[name]):.2f}x"
+    return f"{row[name]:.{3 if row['metric'] in ('accuracy', 'recall') else 2}f}"
 
 
 def _short(label: str) -> str:

@@ -10,93 +10,54 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from tiltmeter.judge.gate.paired_tests import Z90
-from tiltmeter.results import KEY, over_templates
-from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.multiplicity import holm
+from tiltmeter.judge.gate.judgement import HARMS, question_of
+from tiltmeter.results import KEY
 from tiltmeter.types import Floats
 
 Row = dict[str, Any]
-#: Metrics that are tested, by probe: those with an undisputed ideal.
-JUDGED = {
-    "ranking": ("c_asc", "max_skew"),
-    "zero_shot": ("accuracy",),
-    "retrieval": ("recall",),
-    "harms": ("gaps",),
-}
-INNER = Z90 / Z  # width of a 90% interval relative to a 95% one
 
 
 def interval_tests(
-    before: pa.Table,
-    after: pa.Table,
-    *,
-    ranking: bool,
+    before: list[Row], after: list[Row], question: str,
     tested_keys: Collection[tuple[Any, ...]] = (),
-) -> dict[str, Any]:
-    """Changes of results that have an interval in both runs; `ranking`: also of that probe.
+) -> list[Row]:  # fmt: skip
+    """Changes of the results that answer a question and have an interval in both runs.
 
     Results whose keys are in `tested_keys` were paired already.
     """
-    first, second = (
-        [row for row in judged(table.to_pylist()) if ranking or row["probe"] != "ranking"]
-        for table in (before, after)
-    )
-    first_words, second_words = _words(first), _words(second)
+    first_words, second_words = _words(before), _words(after)
     old, new = (
         {
             _key(row): row
-            for row in rows
+            for row in judged(rows, question)
             if row["ci_low"] is not None
             and row["value"] is not None
             # a mean over other words is not comparable
-            and (row["concept"] or first_words.get(_over(row)) == second_words.get(_over(row)))
+            and first_words.get(_over(row)) == second_words.get(_over(row))
         }
-        for rows in (first, second)
+        for rows in (before, after)
     )
     keys = [key for key in new if key in old and key not in tested_keys]
     a, b = ([source[key] for key in keys] for source in (old, new))
     excess, low, high = _difference(_folded(a), _folded(b))
-    arm = np.where(excess > 0, excess - low, high - excess)  # the side towards 0
-    z = np.divide(Z * np.abs(excess), arm, out=np.zeros(len(excess)), where=arm > 0)
-    p = _two_sided(z)
-    p[np.isnan(excess)] = np.nan
-    columns: dict[str, Any] = {name: [row[name] for row in b] for name in KEY}
-    return {
-        **columns,
-        "before": _numbers(a, "value"),
-        "after": _numbers(b, "value"),
-        "ideal": _ideal(b),
-        "excess": excess,
-        "ci_low": low,
-        "ci_high": high,
-        "inner_low": excess - INNER * (excess - low),
-        "inner_high": excess + INNER * (high - excess),
-        "p": p,
-        "p_fwer": holm(p),
-        "method": ["unpaired"] * len(keys),
-        "n": [row["n"] for row in b],
-    }
-
-
-def judged(rows: list[Row]) -> list[Row]:
-    """Rows to test: words over all templates, all words, overall utility, harm by category."""
-    over_all, _ = over_templates(
-        row
-        for row in rows
-        if row["metric"] in JUDGED.get(row["probe"], ()) and row["factor"] is None
-    )
+    numbers = zip(excess.tolist(), low.tolist(), high.tolist(), strict=True)
     return [
-        row
-        for row in over_all
-        if not (row["probe"] == "zero_shot" and row["target"])
-        and not (
-            row["probe"] == "harms" and (row["experiment"] or row["target"] != row["category"])
-        )
-        and not (row["probe"] == "ranking" and row["concept"] is None and row["category"])
-    ]
+        {**{name: new[key][name] for name in (*KEY, "n")}, "before": old[key]["value"],
+         "after": new[key]["value"], "ideal": new[key]["ideal"] or 0.0, "excess": change,
+         "ci_low": change_low, "ci_high": change_high, "method": "unpaired"}
+        for key, (change, change_low, change_high) in zip(keys, numbers, strict=True)
+    ]  # fmt: skip
+
+
+def judged(rows: list[Row], question: str) -> list[Row]:
+    """Rows to test: means over all words, overall utility, harm by category."""
+    selected = [row for row in rows if question_of(row) == question and row["factor"] is None]
+    if question == HARMS:
+        return [row for row in selected
+                if not row["experiment"] and row["target"] == row["category"]]  # fmt: skip
+    return [row for row in selected
+            if not (row["concept"] or row["category"] or row["target"])]  # fmt: skip
 
 
 def _words(rows: list[Row]) -> dict[tuple[Any, ...], set[tuple[Any, ...]]]:
@@ -137,12 +98,6 @@ def _difference(
         change - np.hypot(b - b_low, a_high - a),
         change + np.hypot(b_high - b, a - a_low),
     )
-
-
-def _two_sided(z: Floats) -> Floats:
-    from scipy.special import ndtr
-
-    return np.asarray(2 * ndtr(-np.abs(z)))
 
 
 def _numbers(rows: list[Row], name: str) -> Floats:

@@ -1,14 +1,19 @@
-"""Limits on the results of a run: `max_skew@1000[gender] < 0.15`.
+"""Limits on the results of a run: `lift[gender] < 1.25`, `max_skew@1000[gender] < 0.15`.
 
     METRIC[@K][[ATTRIBUTE[, WORD]]] < NUMBER          also <=, and > or >= for utility
 
 Without a word the limit applies to the mean over words; with `*` for the word, to every word. For a
 metric that may be negative (C-ASC, skew), `<` applies to its absolute value. Every matching row
 must keep the limit: all groups of a metric by group, both directions of recall.
+
+Lift is read as a ratio: `lift[gender] < 1.25` is a limit on `lift_size`, the size of the bias of
+all words, and `lift[gender, nurse] < 1.5` on a word, which may score neither 1.5x as high with a
+group nor 1/1.5 as high.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -31,6 +36,7 @@ _SIGNS: dict[str, Callable[[float, float], bool]] = {
 }  # fmt: skip
 EXAMPLE = "max_skew@1000[gender] < 0.15"
 EVERY = "*"
+LIFT, SIZE = "lift", "lift_size"  # both in nats; limits are ratios
 
 Row = dict[str, Any]
 
@@ -57,7 +63,7 @@ class Limit:
         if match is None:
             raise InputError(f"cannot read the limit {text!r}: {_problem(text)}, as in {EXAMPLE!r}")
         part = match.groupdict()
-        return cls(
+        limit = cls(
             part["metric"],
             None if part["k"] is None else int(part["k"]),
             part["attribute"],
@@ -65,6 +71,14 @@ class Limit:
             part["sign"],
             float(part["number"]),
         )
+        if limit.metric in (LIFT, SIZE) and not limit.number > 1:
+            raise InputError(
+                f"the limit '{limit}' is on a ratio, of which 1 is none: expected a number above "
+                "1, as in 'lift[gender] < 1.25'",
+                code="bad-option",
+                value=text,
+            )
+        return limit
 
     def __str__(self) -> str:
         k = "" if self.k is None else f"@{self.k}"
@@ -80,8 +94,11 @@ class Limit:
                 broken_lines.append(f"{self}: undefined{_row_label(row)} ({row['note']})")
                 continue
             compared = abs(value) if self.sign.startswith("<") else value
+            shown = f"{value:.3f}"
+            if self.metric in (LIFT, SIZE):
+                compared, shown = math.exp(abs(value)), f"{math.exp(value):.2f}x"
             if not _SIGNS[self.sign](compared, self.number):
-                broken_lines.append(f"{self}: it is {value:.3f}{_row_label(row)}")
+                broken_lines.append(f"{self}: it is {shown}{_row_label(row)}")
         return broken_lines
 
     def _rows(self, run: Run) -> list[Row]:
@@ -93,7 +110,8 @@ class Limit:
         ]
         if self.metric not in (known := {row["metric"] for row in table}):
             raise UnknownNameError(f"metric in the limit '{self}':", self.metric, known)
-        selected = [row for row in table if row["metric"] == self.metric]
+        metric = SIZE if self.metric == LIFT and self.word is None else self.metric
+        selected = [row for row in table if row["metric"] == metric]
         selected = self._filter(selected, "k", self.k)
         selected = self._filter(selected, "attribute", self.attribute)
         if self.word is None:

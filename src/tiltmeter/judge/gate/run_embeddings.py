@@ -37,6 +37,14 @@ class RunEmbeddings:
     images: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class RunImages:
+    """Images of a run with their groups, scaled as the convention says."""
+
+    images: Floats
+    groups: dict[str, Groups]
+
+
 def load_run_embeddings(run: Run, *, store: str | Path | None = None) -> RunEmbeddings:
     """Embeddings of the texts and images that a run ranked.
 
@@ -58,19 +66,28 @@ def load_run_embeddings(run: Run, *, store: str | Path | None = None) -> RunEmbe
     DamagedError
         If the store is damaged.
     """
-    if not {"texts", "faces"} <= set(run.vectors):
-        options = run.meta.get("arguments", {}).get("given", {})
-        if options.get("keep_vectors") is False:
-            raise EmbeddingsUnavailableError("it has no embeddings: it was made with --no-vectors")
-        raise EmbeddingsUnavailableError(
-            "it has no embeddings: it was made without the probe ranking, or by an early release"
-        )
-    text_table, faces = run.vectors["texts"], run.vectors["faces"]
-    columns = {name: text_table[name].to_pylist() for name in PROMPT}
+    prompts, texts = _load_texts(run)
+    return RunEmbeddings(prompts, texts, *_load_images(run, store))
+
+
+def _load_texts(run: Run) -> tuple[list[Prompt], Floats]:
+    if "texts" not in run.vectors:
+        raise EmbeddingsUnavailableError(_why_none(run, "ranking"))
+    table = run.vectors["texts"]
+    columns = {name: table[name].to_pylist() for name in PROMPT}
     prompts = [Prompt(**dict(zip(columns, row, strict=True)))
                for row in zip(*columns.values(), strict=True)]  # fmt: skip
+    return prompts, vectors_of(table["vector"])
+
+
+def _load_images(
+    run: Run, store: str | Path | None
+) -> tuple[list[str], dict[str, list[str]], Floats]:
+    if "faces" not in run.vectors:
+        raise EmbeddingsUnavailableError(_why_none(run, "lift or ranking"))
+    faces = run.vectors["faces"]
     if "vector" in faces.column_names:
-        images = _array(faces["vector"])
+        images = vectors_of(faces["vector"])
     elif "item" in faces.column_names:
         images = _stored(run, faces["item"].to_pylist(), store)
     else:
@@ -83,9 +100,13 @@ def load_run_embeddings(run: Run, *, store: str | Path | None = None) -> RunEmbe
         for name in faces.column_names
         if name.startswith(LABEL)
     }
-    return RunEmbeddings(
-        prompts, _array(text_table["vector"]), faces["id"].to_pylist(), labels, images
-    )
+    return faces["id"].to_pylist(), labels, images
+
+
+def _why_none(run: Run, probe: str) -> str:
+    if run.meta.get("arguments", {}).get("given", {}).get("keep_vectors") is False:
+        return "it has no embeddings: it was made with --no-vectors"
+    return f"it has no embeddings: it was made without the probe {probe}, or by an early release"
 
 
 def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
@@ -100,11 +121,57 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
         raise EmbeddingsUnavailableError(f"its embeddings are missing: {error}") from None
 
 
-def _array(column: pa.ChunkedArray) -> Floats:
+def vectors_of(column: pa.ChunkedArray) -> Floats:
+    """A column of embeddings as a matrix."""
     array = column.combine_chunks()
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     flat = array.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(flat.reshape(len(array), -1))
+
+
+@dataclass(frozen=True, eq=False)
+class ImagePair:
+    """The images of two runs: those that both have, or all of both where they share none."""
+
+    runs: tuple[RunImages, RunImages]
+    paired: bool
+    left_out: int = 0  # images that only one of the runs has
+
+    def __len__(self) -> int:
+        return len(self.runs[0].images)
+
+
+def pair_images(
+    before: Run, after: Run, convention: Convention, *, store: str | Path | None = None
+) -> ImagePair:
+    """Images of both runs; raises `EmbeddingsUnavailableError` where a run kept none."""
+    loaded = []
+    for name, run in (("before", before), ("after", after)):
+        try:
+            loaded.append(_load_images(run, store))
+        except EmbeddingsUnavailableError as error:
+            raise EmbeddingsUnavailableError(f"the run {name}: {error}") from None
+    rows = shared_rows(loaded[0][0], loaded[1][0])
+    paired = len(rows[0]) > 1
+    if not paired:
+        rows = np.arange(len(loaded[0][0])), np.arange(len(loaded[1][0]))
+    attributes = [name for name in loaded[0][1] if name in loaded[1][1]]
+    sides = []
+    for (_, labels, images), selected in zip(loaded, rows, strict=True):
+        scaled = matrix(images[selected], "images", "images", "dimensions")
+        scaled = scaled if convention.images == "raw" else unit(scaled, "images")
+        groups = {
+            name: Groups.from_labels([labels[name][row] for row in selected], attribute=name)
+            for name in attributes
+        }
+        sides.append(RunImages(np.asarray(scaled), groups))
+    if paired:
+        for name in attributes:
+            both = [[side[1][name][row] for row in selected]
+                    for side, selected in zip(loaded, rows, strict=True)]  # fmt: skip
+            _check_labels(name, both[0], both[1], [loaded[0][0][row] for row in rows[0]])
+    left = sum(len(one[0]) for one in loaded) - 2 * len(rows[0]) if paired else 0
+    return ImagePair((sides[0], sides[1]), paired, left)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +182,6 @@ class PairedRuns:
     groups: dict[str, Groups]
     texts: tuple[Floats, Floats]
     images: tuple[Floats, Floats]
-    left_out: int = 0  # images that only one of the runs has
 
     def __len__(self) -> int:
         return len(self.images[0])
@@ -129,49 +195,34 @@ class PairedRuns:
         return first, second
 
 
-def pair(
-    before: Run, after: Run, convention: Convention, *, store: str | Path | None = None
-) -> PairedRuns:
+def pair_texts(before: Run, after: Run, images: ImagePair) -> PairedRuns:
     """Images and texts that both runs ranked; raises `EmbeddingsUnavailableError` if none."""
-    runs = []
+    if not images.paired:
+        raise EmbeddingsUnavailableError("the two runs share no images")
+    loaded = []
     for name, run in (("before", before), ("after", after)):
         try:
-            runs.append(load_run_embeddings(run, store=store))
+            loaded.append(_load_texts(run))
         except EmbeddingsUnavailableError as error:
             raise EmbeddingsUnavailableError(f"the run {name}: {error}") from None
-    first, second = runs
-    texts = _shared([(p.text, p.concept, p.category) for p in first.prompts],
-                    [(p.text, p.concept, p.category) for p in second.prompts])  # fmt: skip
-    texts = _group_by_word(first.prompts, *texts)
-    rows = _shared(first.ids, second.ids)
-    if not len(texts[0]) or len(rows[0]) < 2:
-        missing = "words" if not len(texts[0]) else "images"
-        raise EmbeddingsUnavailableError(f"the two runs share no {missing}")
-    groups = {}
-    for name in first.labels:
-        if name in second.labels:
-            first_labels, second_labels = ([scores.labels[name][row] for row in selected]
-                           for scores, selected in zip(runs, rows, strict=True))  # fmt: skip
-            _check_labels(name, first_labels, second_labels, [first.ids[row] for row in rows[0]])
-            groups[name] = Groups.from_labels(first_labels, attribute=name)
-    raw = convention.images == "raw"
-    images = tuple(
-        matrix(scores.images[selected], "images", "images", "dimensions")
-        if raw
-        else unit(scores.images[selected], "images")
-        for scores, selected in zip(runs, rows, strict=True)
-    )
-    text_vectors = tuple(
-        unit(scores.texts[selected], "texts") for scores, selected in zip(runs, texts, strict=True)
-    )
-    left = len(first.ids) + len(second.ids) - 2 * len(rows[0])
-    prompts = [first.prompts[row] for row in texts[0]]
+    (prompts, _), (others, _) = loaded
+    rows = shared_rows([(p.text, p.concept, p.category) for p in prompts],
+                       [(p.text, p.concept, p.category) for p in others])  # fmt: skip
+    if not len(rows[0]):
+        raise EmbeddingsUnavailableError("the two runs share no words")
+    rows = group_by_word(prompts, *rows)
+    first, second = (np.asarray(unit(one[1][selected], "texts"))
+                     for one, selected in zip(loaded, rows, strict=True))  # fmt: skip
+    sides = images.runs
     return PairedRuns(
-        prompts, groups, (text_vectors[0], text_vectors[1]), (images[0], images[1]), left
+        [prompts[row] for row in rows[0]],
+        sides[0].groups,
+        (first, second),
+        (sides[0].images, sides[1].images),
     )
 
 
-def _shared(first: Sequence[Any], second: Sequence[Any]) -> tuple[Ints, Ints]:
+def shared_rows(first: Sequence[Any], second: Sequence[Any]) -> tuple[Ints, Ints]:
     """Rows of the shared entries in both lists, in the order of the first."""
     row_of = {entry: row for row, entry in enumerate(second)}
     rows = [(row, row_of[entry]) for row, entry in enumerate(first) if entry in row_of]
@@ -179,7 +230,7 @@ def _shared(first: Sequence[Any], second: Sequence[Any]) -> tuple[Ints, Ints]:
     return both[:, 0], both[:, 1]
 
 
-def _group_by_word(
+def group_by_word(
     prompts: Sequence[Prompt], first_rows: Ints, second_rows: Ints
 ) -> tuple[Ints, Ints]:
     """The same rows, with those of a word next to each other."""

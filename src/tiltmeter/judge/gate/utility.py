@@ -12,10 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tiltmeter.judge.gate.paired_tests import Z90
 from tiltmeter.results import KEY, Run
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.paired import mcnemar
 from tiltmeter.types import Floats
 
@@ -24,26 +22,17 @@ METRICS = {"zero_shot": "accuracy", "retrieval": "recall"}
 Row = dict[str, Any]
 
 
-def utility_tests(before: Run, after: Run) -> dict[str, Any]:
+def utility_tests(before: Run, after: Run) -> list[Row]:
     """Changes of accuracy and recall, if both runs have results of the same images."""
     old = {_key(row): row for row in _rows(before)}
-    changes: list[dict[str, Any]] = []
+    tests = []
     for row in _rows(after):
         if _key(row) in old and (answers := _answers(before, after, row)) is not None:
-            changes.append({**_change(*answers, int(row["n"])), "row": row, "was": old[_key(row)]})
-    columns: dict[str, Any] = {name: [change["row"][name] for change in changes] for name in KEY}
-    names = ("excess", "ci_low", "ci_high", "inner_low", "inner_high", "p")
-    numbers = {name: np.array([change[name] for change in changes], dtype=float) for name in names}
-    return {
-        **columns,
-        **numbers,
-        "before": np.array([change["was"]["value"] for change in changes], dtype=float),
-        "after": np.array([change["row"]["value"] for change in changes], dtype=float),
-        "ideal": np.ones(len(changes)),
-        "p_fwer": holm(numbers["p"]),
-        "method": ["paired"] * len(changes),
-        "n": [change["row"]["n"] for change in changes],
-    }
+            same = {name: row[name] for name in (*KEY, "n")}
+            values = {"before": old[_key(row)]["value"], "after": row["value"], "ideal": 1.0}
+            change = change_of_answers(*answers, int(row["n"]))
+            tests.append({**same, **values, **change, "method": "paired"})
+    return tests
 
 
 def _rows(run: Run) -> list[Row]:
@@ -77,7 +66,7 @@ def _answers_of(instances: pa.Table | None, row: Row) -> dict[str, float]:
     return dict(zip(selected["id"].to_pylist(), selected["score"].to_pylist(), strict=True))
 
 
-def _change(first: Floats, second: Floats, queries: int) -> dict[str, float]:
+def change_of_answers(first: Floats, second: Floats, queries: int) -> dict[str, float]:
     """Decrease of the share of correct answers, with its intervals and p."""
     if np.isin([first, second], (0, 1)).all() and queries == len(first):
         test = mcnemar(first, second)
@@ -89,9 +78,8 @@ def _change(first: Floats, second: Floats, queries: int) -> dict[str, float]:
         mean = middle = float(loss.sum() / queries)
         half = Z * float(np.sqrt(len(loss)) * loss.std(ddof=1) / queries)
         p = _two_sided(mean / (half / Z)) if half else 1.0
-    inner = half * Z90 / Z
     return {"excess": mean, "ci_low": middle - half, "ci_high": middle + half,
-            "inner_low": middle - inner, "inner_high": middle + inner, "p": p}  # fmt: skip
+            "p_no_change": p}  # fmt: skip
 
 
 def _two_sided(z: float) -> float:

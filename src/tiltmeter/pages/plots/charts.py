@@ -37,7 +37,7 @@ KINDS = {
 }
 #: Places among GROUPS.
 CALLED = {"blue": 0, "orange": 1, "green": 2, "violet": 3, "red": 5, "yellow": 6, "grey": 7,
-          "better": 0, "equivalent": 4, "worse": 5, "no evidence": 7}  # fmt: skip
+          "better": 0, "no worse": 4, "worse": 5, "cannot tell": 7}  # fmt: skip
 
 
 def point(row: Row, label: str, **more: Any) -> Row:
@@ -263,7 +263,7 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
     import altair as alt
 
     x = alt.X("before:Q", axis=alt.Axis(title=title), scale=alt.Scale(zero=False))
-    colours = {"better": ACCENT, "worse": WARM, "equivalent": SOFT, "no evidence": MUTED}
+    colours = {"better": ACCENT, "worse": WARM, "no worse": SOFT, "cannot tell": MUTED}
     ways = [name for name in colours if any(one["way"] == name for one in changes)]
     colour = alt.Color(
         "way:N",

@@ -110,10 +110,8 @@ def _said(measured: dict[str, Row]) -> tuple[str, str]:
 def _slope_finding(measured: dict[str, Row]) -> Finding | None:
     """A slope that is surely larger than SMALLEST_SLOPE: a model without bias has a slope too."""
     slope = measured["slope"]
-    if (
-        slope["ci_low"] is None
-        or slope["ci_low"] <= SMALLEST_SLOPE
-        and (slope["ci_high"] >= -SMALLEST_SLOPE)
+    if slope["ci_low"] is None or (
+        slope["ci_low"] <= SMALLEST_SLOPE and (slope["ci_high"] >= -SMALLEST_SLOPE)
     ):
         return None
     about, numbers = _said(measured)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from markupsafe import Markup
-
 from tiltmeter.judge.gate import Comparison, compare
+from tiltmeter.judge.gate.decision import metric_label, value_label
+from tiltmeter.judge.gate.judgement import (
+    BETTER,
+    CANNOT_TELL,
+    NO_WORSE,
+    QUESTIONS,
+    WORSE,
+    question_of,
+)
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table
@@ -19,13 +27,12 @@ from tiltmeter.pages.selection import by
 from tiltmeter.results import Run
 
 LEAD = (
-    "The same measurements of the same images, before and after. Better: significantly nearer to "
-    "the ideal; worse: significantly farther from it, allowing for all tests. A correction for one "
-    "attribute may bias another, so every attribute is tested."
+    "Four questions about the same images, before and after: association, retrieval, harms and "
+    "utility. Worse: certainly farther from the ideal by more than the margin, allowing for all "
+    "tests together. A correction for one attribute may bias another, so every attribute is tested."
 )
 ARROWS = 16
-WAYS = ("better", "equivalent", "no evidence", "worse")
-ORDER = {"worse": 0, "better": 1, "equivalent": 2, "no evidence": 3}
+ORDER = {WORSE: 0, CANNOT_TELL: 1, NO_WORSE: 2, BETTER: 3}
 USEFUL = ("recall", "accuracy")
 
 
@@ -33,99 +40,59 @@ def change(before: Run, after: Run) -> Section:
     """The section that compares a run with the one before it."""
     compared = compare(before, after)
     tests = [row for row in compared.tests.to_pylist() if row["verdict"] is not None]
-    tests.sort(key=lambda row: (ORDER.get(row["verdict"], 4), -abs(row["excess"]),
-                                str(row["concept"]), str(row["group"])))  # fmt: skip
+    tests.sort(key=lambda row: ORDER[row["verdict"]])
     for row in tests:
-        row["name"] = text.metric_name(row["metric"], row["k"])
-    words = [row for row in tests if row["metric"] == "c_asc" and row["concept"]]
-    figures = _counts(tests)
-    figures += [_arrows(attribute, mine) for attribute, mine in by(words, "attribute").items()]
-    figures += _fronts(before, after) + _cost(after)
-    heads = {"attribute": "attribute", "concept": "word", "group": "group", "experiment": "between"}
+        row |= {"question": question_of(row), "name": metric_label(row)}
+    words = [row for row in compared.words.to_pylist() if row["metric"] == "lift"]
+    plots = [_arrows(attribute, own) for attribute, own in by(words, "attribute").items()]
+    plots += _fronts(before, after) + _cost(after)
+    heads = {"question": "question", "attribute": "by", "name": "measure", "target": "class"}
     filled = [Column(head, key) for key, head in heads.items()
               if any(row[key] is not None for row in tests)]  # fmt: skip
-    made = table("All tests, what got worse first", tests, col.METRIC, *filled,
+    made = table("All tests, what got worse first", tests, *filled,
                  Column("before", "before", "signed"), Column("after", "after", "signed"),
                  Column("farther from the ideal by", "excess", "signed"), col.INTERVAL,
-                 col.P_ADJUSTED, "verdict", col.P, col.N)  # fmt: skip
-    tables = [replace(made, name="changes")]
-    return Section("change", "Before and after", LEAD, _findings(compared, tests), figures, tables,
-                   _notes(compared))  # fmt: skip
+                 col.P_ADJUSTED, ("verdict", "verdict"), col.N)  # fmt: skip
+    return Section("change", "Before and after", LEAD, _findings(compared), plots,
+                   [replace(made, name="changes")], _notes(compared))  # fmt: skip
 
 
 def _notes(compared: Comparison) -> list[str]:
     if compared.untested is not None:
         return [f"Nothing was tested: {text.short(compared.untested, 400)}."]
-    if compared.unpaired is None:
-        return []
-    return [
-        "The images of the two runs are not paired, so their intervals are compared as if the "
-        f"runs were independent, which detects less. Why: {text.short(compared.unpaired, 200)}."
+    notes = [
+        f"{question.capitalize()}: nothing tested: {text.short(reason, 200)}."
+        for question, reason in compared.untested_questions.items()
     ]
-
-
-def _findings(compared: Comparison, tests: list[Row]) -> list[Finding]:
-    if not tests:
-        return []
-    ways = Counter(row["verdict"] for row in tests)
-    before, after = (text.short(name, 60) for name in compared.names)
-    found = [
-        Finding(
-            f"Of {text.plural(len(tests), 'test')}, {ways['better']:,} say better, "
-            f"{ways['worse']:,} say worse"
-            + (f", {ways['equivalent']:,} equivalent" if ways["equivalent"] else "")
-            + f"; {ways['no evidence']:,} show no evidence.",
-            f"{before} before, {after} after; {compared.method}; adjusted p at most .05",
-            None,
+    if compared.unpaired is not None:
+        notes.append(
+            "The images of the two runs are not paired, so their errors are added as if the runs "
+            f"were independent, which detects less. Why: {text.short(compared.unpaired, 200)}."
         )
-    ]
-    for verdict, way in (("worse", "farther from"), ("better", "nearer to")):
-        mine = [row for row in tests if row["verdict"] == verdict]
-        singles = [row for row in mine if row["metric"] == "c_asc" and row["concept"]]
-        for row in (singles or mine)[:1]:
-            found.append(_one(row, way))
+    return notes
+
+
+def _findings(compared: Comparison) -> list[Finding]:
+    """One sentence for each question that was tested."""
+    found = []
+    for question in QUESTIONS:
+        rows = compared.answers(question)
+        if not rows:
+            continue
+        counts = Counter(row["verdict"] for row in rows)
+        said = ", ".join(f"{counts[name]:,} {name}" for name in ORDER if counts[name])
+        worst = min(rows, key=lambda row: (ORDER[row["verdict"]], -row["excess"]))
+        by_attribute = f" by {text.short(worst['attribute'])}" if worst["attribute"] else ""
+        found.append(
+            Finding(
+                f"{question.capitalize()}: {said}.",
+                f"{metric_label(worst)}{by_attribute} {value_label(worst, 'before')} before, "
+                f"{value_label(worst, 'after')} after ({worst['verdict']}); adjusted p "
+                f"{text.p_value(worst['p_fwer'])}; n = {text.count(worst['n'])}",
+                None,
+            )
+        )
     return found
-
-
-def _one(row: Row, way: str) -> Finding:
-    what = f"“{text.clean(row['concept'])}”" if row["concept"] else row["name"]
-    of = row["group"] or row["experiment"] or "all groups"
-    sentence = Markup("{} moved {} its ideal by {} ({}).").format(
-        text.shown(what, 60), way, text.shown(row["attribute"] or "all", 60), text.shown(of, 60)
-    )
-    low, high = row["ci_low"], row["ci_high"]
-    if row["excess"] < 0:  # shown as what it is: so much nearer
-        low, high = (None if one is None else -one for one in (high, low))
-    numbers = (
-        f"{row['name']} {text.number(row['before'], 2, signed=True)} before, "
-        f"{text.number(row['after'], 2, signed=True)} after; {way} the ideal by "
-        f"{text.number(abs(row['excess']), 2)}, 95% interval {text.span(low, high, 2)}; adjusted p "
-        f"{text.p_value(row['p_fwer'])}; n = {text.count(row['n'])}"
-    )
-    return Finding(sentence, numbers, None)
-
-
-def _counts(tests: list[Row]) -> list[Plot]:
-    """How many tests say what, by measure and attribute."""
-    ordered = sorted(tests, key=lambda row: (str(row["attribute"]), row["name"]))
-    groups = by(ordered, "name", "attribute")
-    if not groups:
-        return []
-    titles = charts.distinct([f"{name}, {attribute or 'all'}" for name, attribute in groups], 40)
-    used = [way for way in WAYS if any(row["verdict"] == way for row in tests)]
-    bars = {}
-    for title, mine in zip(titles, groups.values(), strict=True):
-        ways = Counter(row["verdict"] for row in mine)
-        bars[title] = [(way, ways[way] / len(mine), f"{ways[way]:,}") for way in used]
-    return [
-        charts.stacked_plot(
-            "change-counts",
-            "What got better, and what got worse",
-            "Share of the tests of each measure and attribute; the numbers count them.",
-            bars,
-            "share of tests",
-        )
-    ]
 
 
 def _arrows(attribute: str, rows: list[Row]) -> Plot:
@@ -135,21 +102,23 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         rows = [row for row in rows if row["group"] == min(groups)]
     rows = rows[:ARROWS]
     labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in rows], 40)
+    ways = {True: BETTER, False: WORSE}
     values = [
-        {"label": label, "before": row["before"], "after": row["after"], "way": row["verdict"]}
+        {"label": label, "before": row["before"], "after": row["after"],
+         "way": ways[row["excess"] < 0]}
         for row, label in zip(rows, labels, strict=True)
-    ]
+    ]  # fmt: skip
     sentence = "; ".join(
-        f"{v['label']} from {text.number(v['before'], 2, signed=True)} to "
-        f"{text.number(v['after'], 2, signed=True)}, {v['way']}"
+        f"{v['label']} from {math.exp(v['before']):.2f}x to {math.exp(v['after']):.2f}x"
         for v in values
     )
     return Plot(
         text.slug("arrows", attribute),
-        f"Words that changed most, by {text.short(attribute)}",
-        "Dot: C-ASC before. Arrow head: after. The line in the middle is the ideal.",
-        f"C-ASC before and after: {sentence}.",
-        partial(charts.arrows, values, "C-ASC"),
+        f"Words whose lift changed most, by {text.short(attribute)}",
+        "Dot: lift before, in nats. Arrow head: after. The line in the middle is the ideal. The "
+        "colour is the direction only: single words decide nothing.",
+        f"Lift before and after: {sentence}.",
+        partial(charts.arrows, values, "lift (nats)"),
     )
 
 

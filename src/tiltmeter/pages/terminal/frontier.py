@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.judge.frontier.table import CandidateResult, Frontier, worse_for
+from tiltmeter.judge.frontier.table import CandidateResult, Frontier
 from tiltmeter.pages.model import Column, Paragraph, Row, table
 from tiltmeter.pages.terminal.layout import show
 
@@ -21,21 +21,29 @@ def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
     show(
         summary(found),
         table(title, rows, ("mark", ""), "method", "strength", Column("bias", "bias", "value"),
-              Column("null, 97.5%", "null", "value"), Column("lost", "lost", "cell"),
-              Column("leaks", "leaks", "cell"), ("worse", "worse for"),
+              Column("null", "null", "value"), Column("lift", "lift", "cell"),
+              Column("lost", "lost", "cell"), Column("leaks", "leaks", "cell"), "gate",
               Column("s", "seconds", "cell")),
         "* on the Pareto front and > the choice, both by the validation part. In bold: the bias is "
-        "within its null. lost: points of utility, the largest loss. leaks: accuracy of a linear "
-        f"and of a nonlinear probe for {found.attribute}. worse for: attributes whose MaxSkew rose "
-        "significantly. labels: the method is given the labels of what it ranks.",
+        "within its null (97.5%). lift: mean lift of words, 1x is ideal. lost: points of utility, "
+        "the largest loss. leaks: accuracy of a linear and of a nonlinear probe for "
+        f"{found.attribute}. gate: whether tiltmeter compare calls anything worse than before. "
+        "labels: the method is given the labels of what it ranks.",
     )  # fmt: skip
+    for one in shown:
+        if one.worse:
+            show(f"Worse with {one.name}: {', '.join(one.worse)}")
     if not found.meta["frontier"]["tasks"]:
         show("Utility was not measured, so the front is one point: --data captions=SPEC, or "
              "utility=SPEC.")  # fmt: skip
     for name, reason in found.meta["not_run"].items():
         show(Paragraph(f"{name} did not run: {reason}", "weak"))
+    if found.best is None and found.affordable:
+        show("\nNone passes: tiltmeter compare calls something worse for each that costs less than "
+             f"{100 * found.loss:g} points. Choose by what is worse, or pass strengths with "
+             "--strength.")  # fmt: skip
     if found.best is not None:
-        show(f"\nThe best that sees no label of what it ranks: {found.best.name}")
+        show(f"\nThe best that passes and sees no label of what it ranks: {found.best.name}")
         if made := found.command(found.best):
             show(f"  {made}", soft_wrap=True)
 
@@ -66,7 +74,9 @@ def as_json(found: Frontier) -> dict[str, Any]:
 def _row(found: Frontier, one: CandidateResult) -> Row:
     bias = one.bias(found.attribute)
     leaks = one.leaks.get(found.attribute)
-    others = [name for name in found.before.test_attributes if name != found.attribute]
+    lift = next((row["after"] for row in one.gates[1].to_pylist()
+                 if (row["metric"], row["attribute"], row["category"])
+                 == ("mean_abs_lift", found.attribute, None)), None)  # fmt: skip
     lost = None if np.isnan(one.lost) else f"{100 * one.lost + 0.0:.1f}"
     front = any(one is other for other in found.front)
     before = one is found.before
@@ -80,6 +90,7 @@ def _row(found: Frontier, one: CandidateResult) -> Row:
         "null": bias.null and bias.null[2],
         "lost": "" if before else lost,
         "leaks": leaks and " ".join(f"{probe.accuracy:.2f}" for probe in leaks.values()),
-        "worse": ", ".join(worse_for(one, others)) or None,
+        "lift": None if lift is None else f"{np.exp(lift):.2f}x",
+        "gate": "" if before else "worse" if one.worse else "passed" if one.gates[1] else None,
         "seconds": "" if before else f"{one.seconds:.1f}",
     }

@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from tiltmeter.judge.gate import Comparison, Gate
-from tiltmeter.judge.gate.comparison import BETTER, EQUIVALENT, UNKNOWN, UTILITY, WORSE
-from tiltmeter.judge.gate.decision import metric_label, worst_by_word
-from tiltmeter.pages import columns as col
+from tiltmeter.judge.gate.decision import metric_label, value_label
+from tiltmeter.judge.gate.judgement import (
+    ASSOCIATION,
+    BETTER,
+    CANNOT_TELL,
+    HARMS,
+    NO_WORSE,
+    QUESTIONS,
+    RETRIEVAL,
+    UTILITY,
+    VERDICTS,
+    WORSE,
+    question_of,
+)
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Column, Paragraph, Row, Table, table
+from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
 from tiltmeter.pages.selection import by, present
 from tiltmeter.pages.terminal.layout import console_of, show
+from tiltmeter.results import PLACEBO, over_templates
 
 SHOWN = 3  # words of each attribute
-TONES = {WORSE: "bad", BETTER: "good", EQUIVALENT: "good", UNKNOWN: "weak"}
-NAMES = {WORSE: "worse", BETTER: "better", EQUIVALENT: "no change", UNKNOWN: "cannot tell"}
+TONES = {WORSE: "bad", BETTER: "good", NO_WORSE: "good", CANNOT_TELL: "weak"}
+#: What each question asks, and how its values are read.
+ASKED = {
+    ASSOCIATION: "do words score higher with a group? (mean lift, ideal 1x)",
+    RETRIEVAL: "are groups over-represented in the top k? (ideal 0)",
+    HARMS: "do harmful classes fall on one group more? (ideal 0)",
+    UTILITY: "is the model as useful as before?",
+}
 
 
 def comparison(
     found: Comparison, gate: Gate | None = None, *, console: Console | None = None
 ) -> None:
-    """What got better, what got worse, what cannot be told; and whether the gate passed."""
+    """The answer to each question, what is behind it, and whether the gate passed."""
     console = console or console_of()
-    rows = found.tests.to_pylist()
-    tables = [over_words(rows), words_counted(rows), *single_words(rows)]
-    show(Paragraph(headline(found), "strong"), *notes(found),
-         *(made for made in tables if made.rows), console=console)  # fmt: skip
+    show(Paragraph(headline(found), "strong"), *notes(found), *answers(found), console=console)
+    tables = [*words(found), other_measures(found)]
+    show(*(made for made in tables if made.rows), console=console)
     if gate is not None:
         show("", console=console)
         decision(console, gate)
+
+
+def answers(found: Comparison) -> Iterator[Part]:
+    """A table for each question, or why it was not tested."""
+    for question in QUESTIONS:
+        made = answer(found, question)
+        if made.rows:
+            yield made
+        elif found.untested is None:
+            reason = found.untested_questions.get(question, "all its tests are undefined")
+            yield Paragraph(f"\n{question}: nothing tested: {reason}", "weak")
 
 
 def decision(console: Console, gate: Gate) -> None:
@@ -58,17 +88,19 @@ def _decided(gate: Gate) -> tuple[str, tuple[str, ...]]:
 
 def markdown(found: Comparison, gate: Gate | None = None) -> str:
     """The comparison in GitHub's Markdown."""
-    rows = found.tests.to_pylist()
     parts = [f"### Tiltmeter: {md.escape(headline(found))}"]
     if gate is not None:
         title, reasons = _decided(gate)
         parts += [f"**{title}**", md.listed(reasons)]
     parts.append("\n".join(map(md.escape, notes(found))))
-    for made in (over_words(rows), words_counted(rows)):
-        first = replace(made.columns[0], head=made.caption)
-        titled = replace(made, columns=[first, *made.columns[1:]])
-        parts.append(md.table(titled, caption=False) if made.rows else "")
-    for made in single_words(rows, 3 * SHOWN):
+    for made in answers(found):
+        if isinstance(made, Table):
+            first = replace(made.columns[0], head=made.caption)
+            titled = replace(made, columns=[first, *made.columns[1:]])
+            parts.append(md.table(titled, caption=False))
+        else:
+            parts.append(md.escape(made.text.strip() if isinstance(made, Paragraph) else made))
+    for made in (*words(found, 3 * SHOWN), other_measures(found)):
         if made.rows:
             title = f"<details><summary>{md.escape(made.caption)}</summary>"
             parts += [title, md.table(made, caption=False), "</details>"]
@@ -76,7 +108,7 @@ def markdown(found: Comparison, gate: Gate | None = None) -> str:
 
 
 def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
-    """The comparison for machines: what was decided, and every test that did decide."""
+    """The comparison for machines: the answers, what was decided, and the words behind it."""
     rows = found.tests.to_pylist()
     return {
         "before": found.names[0],
@@ -89,12 +121,23 @@ def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
         "undefined": len(rows) - found.tested,
         "untested": found.untested,
         "skipped": found.skipped,
-        "counts": {name: sum(row["verdict"] == name for row in rows) for name in NAMES},
         "passed": None if gate is None else gate.passed,
         "reasons": [] if gate is None else list(gate.reasons),
-        "overall": [present(row) for row in rows if not row["concept"]],
-        "worse": [present(row) for row in rows if row["verdict"] == WORSE and row["concept"]],
-        "better": [present(row) for row in rows if row["verdict"] == BETTER and row["concept"]],
+        "questions": {name: _answered(found, name) for name in QUESTIONS},
+        "words": [present(row) for row in found.words.to_pylist()],
+    }
+
+
+def _answered(found: Comparison, question: str) -> dict[str, Any]:
+    """The worst verdict of a question, how many tests say what, and the tests."""
+    rows = found.answers(question)
+    counts = {name: sum(row["verdict"] == name for row in rows) for name in VERDICTS}
+    order = (WORSE, CANNOT_TELL, NO_WORSE, BETTER)
+    return {
+        "verdict": next((name for name in order if counts[name]), None),
+        "untested": found.untested_questions.get(question),
+        "counts": counts,
+        "tests": [present(row) for row in rows],
     }
 
 
@@ -111,15 +154,15 @@ def notes(found: Comparison) -> Iterator[str]:
         return
     count = found.tested
     if found.unpaired is None:
-        words = {(row["concept"], row["category"]) for row in found.tests.to_pylist()
-                 if row["concept"]}  # fmt: skip
-        yield f"{found.images:,} images and {len(words):,} words, paired image by image."
-        yield f"Over all {count:,} tests, the chance of any false positive is at most 5%."
+        yield f"{found.images:,} images, paired."
         if found.left_out:
             yield f"{found.left_out:,} images that only one of the runs has are left out."
     else:
         yield f"Unpaired, which detects less: {found.unpaired}."
-        yield f"The runs' own intervals are compared, {count:,} tests (Holm)."
+    yield (
+        f"Changes below {found.margin:.0%} do not matter (--margin). Over all {count:,} tests, the "
+        "chance that any says worse by chance is at most 5%."
+    )
     if found.skipped:
         yield f"Not tested: results of {', '.join(found.skipped)}."
     if undefined := found.tests.num_rows - count:
@@ -127,70 +170,80 @@ def notes(found: Comparison) -> Iterator[str]:
     if found.undecided.num_rows == count:
         yield (
             f"All {count:,} tests cannot tell: none finds a change, and none rules one out. Use "
-            "more images, or set with --margin which change does not matter."
+            "more images, or a larger --margin."
         )
-    yield "C-ASC and MaxSkew: 0 is ideal, and a change above 0 leads away from it."
-    if found.margin is not None:
-        yield f"No change: certainly less than {found.margin:g}."
 
 
-def over_words(rows: Sequence[Row]) -> Table:
-    """A line for each attribute and metric, then utility; each with its verdict."""
-    whole = [row for row in rows
-             if row["verdict"] and not row["concept"] and row["group"] is None]  # fmt: skip
-    biases = [row for row in whole if row["metric"] not in UTILITY]
-    order = list(dict.fromkeys(row["attribute"] for row in biases))
-    biases.sort(key=lambda row: (order.index(row["attribute"]), row["k"] or 0))
-    lines = [_line(row, row["attribute"] or "", 1.0) for row in biases]
+def answer(found: Comparison, question: str) -> Table:
+    """A line for each attribute and measure, over all words, with its verdict."""
+    rows = found.answers(question)
+    order = list(dict.fromkeys(row["attribute"] for row in rows))
+    rows.sort(key=lambda row: (order.index(row["attribute"]), row["k"] or 0))
+    first = Column("by", "by", merged=True)
+    numbers = ("before", "after", "change", "95% interval", "verdict")
+    return table(f"{question}: {ASKED[question]}", [_line(row) for row in rows],
+                 *([first] if question != UTILITY else []), "measure",
+                 *(Column(head, head, "cell") for head in numbers))  # fmt: skip
+
+
+def _line(row: Row) -> Row:
     # of utility a reader wants the change itself, and not of the distance from 1
-    lines += [_line(row, "utility", -1.0) for row in whole if row["metric"] in UTILITY]
-    return table("over all words", lines, Column("", "name", merged=True), ("measure", "metric"),
-                 Column("before", "before", "value"), Column("after", "after", "value"),
-                 Column("change", "change", "signed"),
-                 Column("95% interval", ("low", "high"), "span"),
-                 Column("verdict", "told", "cell"))  # fmt: skip
-
-
-def _line(row: Row, name: str, sign: float) -> Row:
-    edges = (row["ci_low"], row["ci_high"])
-    low, high = sorted(sign * edge for edge in edges) if None not in edges else (None, None)
-    return {**row, "name": name, "measure": metric_label(row), "change": sign * row["excess"],
-            "low": low, "high": high, "told": NAMES[row["verdict"]],
+    sign = -1.0 if question_of(row) == UTILITY else 1.0
+    edges = sorted(sign * row[name] for name in ("ci_low", "ci_high"))
+    if row["metric"] == "mean_abs_lift":
+        change, *ends = (_ratio(value) for value in (row["excess"], *edges))
+    else:
+        change, *ends = (f"{value:+.3f}" for value in (sign * row["excess"], *edges))
+    return {"by": row["attribute"] or "", "measure": metric_label(row), "change": change,
+            "before": value_label(row, "before"), "after": value_label(row, "after"),
+            "95% interval": "…".join(ends), "verdict": row["verdict"],
             "tone": TONES[row["verdict"]]}  # fmt: skip
 
 
-def words_counted(rows: Sequence[Row]) -> Table:
-    """For each attribute how many words got worse or better; one that did both got worse."""
+def words(found: Comparison, many: int = SHOWN) -> list[Table]:
+    """The words whose lift changed most, and those whose top k did."""
+    return [
+        _changed_most(found, "lift", "words whose lift changed most (as ratios)", "group", many),
+        _changed_most(found, "max_skew", "words whose top k changed most", "measure", many),
+    ]
+
+
+def _changed_most(found: Comparison, metric: str, title: str, about: str, many: int) -> Table:
+    rows = [row for row in found.words.to_pylist()
+            if row["metric"] == metric and row["excess"] is not None]  # fmt: skip
     lines = []
-    for attribute, mine in by([row for row in rows if row["concept"]], "attribute").items():
-        by_word = by([row for row in mine if row["verdict"]], "concept", "category")
-        counts = dict.fromkeys(NAMES, 0)
-        for tests in by_word.values():
-            verdicts = {row["verdict"] for row in tests}
-            # a word has not changed if none of its metrics has
-            plain = UNKNOWN if UNKNOWN in verdicts else EQUIVALENT
-            counts[next((one for one in (WORSE, BETTER) if one in verdicts), plain)] += 1
-        lines.append({"by": attribute or "", "words": len(by_word), **counts})
-    return table("single words", lines, ("by", ""), Column("words", "words", "count"),
-                 *(Column(head, name, "count") for name, head in NAMES.items()))  # fmt: skip
+    for own in by(rows, "attribute").values():
+        largest: dict[tuple[Any, ...], Row] = {}
+        for row in sorted(own, key=lambda row: (-abs(row["excess"]), row["concept"])):
+            largest.setdefault((row["concept"], row["category"]), row)
+        lines += list(largest.values())[:many]
+    shown = _ratio if metric == "lift" else "{:.2f}".format
+    lines = [{**row, "measure": metric_label(row), "before": shown(row["before"]),
+              "after": shown(row["after"])} for row in lines]  # fmt: skip
+    return table(title, lines, Column("by", "attribute", merged=True), ("concept", "word"), about,
+                 *(Column(head, head, "cell") for head in ("before", "after")))  # fmt: skip
 
 
-def single_words(rows: Sequence[Row], many: int = SHOWN) -> list[Table]:
-    """The words that got worse and better most, each by the metric that did."""
-    found = []
-    for verdict in (WORSE, BETTER):
-        mine = [row for row in rows if row["concept"] and row["verdict"] == verdict]
-        ranked = sorted(worst_by_word(mine), key=lambda row: (-abs(row["excess"]), row["concept"]))
-        order = dict.fromkeys(row["attribute"] for row in mine)
-        lines = [
-            {**row, "group": row["group"] or "", "measure": metric_label(row), "tone": ""}
-            for attribute in order
-            for row in [one for one in ranked if one["attribute"] == attribute][:many]
-        ]
-        found.append(
-            table(f"words that got {NAMES[verdict]} most", lines, ("attribute", "by"),
-                  ("concept", "word"), "group", ("measure", "metric"),
-                  Column("before", "before", "signed", 2), Column("after", "after", "signed", 2),
-                  replace(col.P_ADJUSTED, head="p"))
-        )  # fmt: skip
-    return found
+def other_measures(found: Comparison) -> Table:
+    """Measures of papers that decide nothing: a ratio to a spread may grow while no gap does."""
+    rows = [row for row in found.table.to_pylist()
+            if row["probe"] == "ranking" and row["factor"] is None
+            and row["category"] != PLACEBO and row["difference"] is not None]  # fmt: skip
+    lines = []
+    for attribute, mine in by(rows, "attribute").items():
+        scores, _ = over_templates(r for r in mine if r["metric"] == "c_asc" and r["concept"])
+        sizes = [np.mean([abs(row[name]) for row in scores]) for name in ("before", "after")
+                 if scores]  # fmt: skip
+        over = [row for row in mine if row["metric"] == "ndkl" and not row["concept"]
+                and not row["category"]]  # fmt: skip
+        found_here = [("mean |C-ASC|", *sizes)] * bool(sizes)
+        found_here += [("NDKL", row["before"], row["after"]) for row in over]
+        lines += [{"by": attribute, "measure": name, "before": before, "after": after,
+                   "change": after - before} for name, before, after in found_here]  # fmt: skip
+    return table("measures of papers, which decide nothing", lines, Column("by", "by", merged=True),
+                 "measure", Column("before", "before", "value"), Column("after", "after", "value"),
+                 Column("change", "change", "signed"))  # fmt: skip
+
+
+def _ratio(lift: float) -> str:
+    return f"{math.exp(lift):.2f}x"
