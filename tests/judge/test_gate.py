@@ -141,6 +141,24 @@ def test_half_the_temperature_is_no_change() -> None:
         assert max(abs(row["excess"]) for row in rows) < 1e-6
 
 
+def test_scales_that_were_fitted_on_the_same_captions_are_used() -> None:
+    def fitted(run: Run, scale: float, dataset: str = "captions") -> Run:
+        row = rows(1, probe="lift", metric="logit_scale", experiment="fitted", dataset=dataset,
+                   value=scale, n=500)  # fmt: skip
+        return Run(pa.concat_tables([run.table, row]), run.meta, {}, run.vectors)
+
+    def change(*runs: Run) -> float:
+        return compare(*runs, **FEW).answers("association")[0]["excess"]
+
+    run = audited()
+    [before] = {row["before"] for row in compare(run, run, **FEW).answers("association")
+                if (row["attribute"], row["category"]) == ("gender", None)}  # fmt: skip
+    assert change(fitted(run, 20.0), fitted(run, 24.0)) == pytest.approx(0.2 * before)
+    assert change(fitted(run, 20.0), fitted(run, 24.0, "others")) == pytest.approx(0, abs=1e-9)
+    told = compare(fitted(run, 20.0), fitted(run, 24.0), **FEW).answers("association")[0]["note"]
+    assert told == "scales fitted on the same captions, 20.0 and 24.0"
+
+
 def test_neutral_words_have_a_row_of_their_own() -> None:
     found = answers(compare(audited(), audited(neutral=1.0), **FEW), "association")
     assert found["gender", "placebo"] == "worse"

@@ -59,7 +59,7 @@ def test_limits_on_lift_are_ratios(places: tuple[str, str]) -> None:
     assert "Passed." in call("compare", after, before, "--max", "lift[gender] < 3", *FEW)
     said = call("compare", before, after, "--max", "lift[gender] < 1.25", *FEW, code=1)
     [line] = [line for line in said.splitlines() if "lift[gender] < 1.25: it is" in line]
-    assert line.endswith("x for gender, adjective")
+    assert "x for gender, " in line
 
 
 def test_lines_fit_the_terminal(places: tuple[str, str]) -> None:

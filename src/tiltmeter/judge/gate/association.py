@@ -1,7 +1,8 @@
 """Association: how the size of lift changed, over words and groups, and of neutral words.
 
 Both runs are scored again from their embeddings, on one scale: that of the first run, so that a
-change of temperature alone is no change. Where the runs share images, these are paired.
+change of temperature alone is no change. Where both fitted a scale on the same captions, each is on
+its own. Where the runs share images, these are paired.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class LiftRuns:
     classes: Sequence[WordTexts]
     images: tuple[RunImages, RunImages]
     paired: bool  # whether these are the same images
+    scale: str = ""  # which one, for readers
 
     def groups(self, attribute: str) -> tuple[list[str], list[Ints]]:
         """Groups with enough images in both runs, and those of the images; -1: none of them."""
@@ -82,10 +84,29 @@ def lift_texts(before: Run, after: Run) -> tuple[pa.Table, pa.Table]:
     return tables[0], tables[1]
 
 
+def fitted_scales(before: Run, after: Run) -> tuple[float, float] | None:
+    """Scales that both runs fitted on the same captions; None if there are none."""
+    found = [
+        {(row["dataset"], row["n"]): row["value"]
+         for row in run.where(probe="lift", metric="logit_scale", experiment="fitted")
+         if row["value"] is not None}
+        for run in (before, after)
+    ]  # fmt: skip
+    return next(
+        ((value, found[1][key]) for key, value in found[0].items() if key in found[1]), None
+    )
+
+
 def pair_lift(
-    tables: tuple[pa.Table, pa.Table], images: tuple[RunImages, RunImages], *, paired: bool
+    tables: tuple[pa.Table, pa.Table],
+    images: tuple[RunImages, RunImages],
+    *,
+    paired: bool,
+    fitted: tuple[float, float] | None = None,
 ) -> LiftRuns:
     """Words and neutral words that both runs scored, on the scale of the first.
+
+    With `fitted` scales, each run is on its own.
 
     Raises
     ------
@@ -97,9 +118,10 @@ def pair_lift(
             for table in tables]  # fmt: skip
     rows = shared_rows(*keys)
     scales = [table["scale"][0].as_py() for table in tables]
+    wanted = fitted or (scales[0], scales[0])
     first, second = (
-        vectors_of(table["vector"])[selected].astype(float) * (scales[0] / scale)
-        for table, selected, scale in zip(tables, rows, scales, strict=True)
+        vectors_of(table["vector"])[selected].astype(float) * (to / scale)
+        for table, selected, scale, to in zip(tables, rows, scales, wanted, strict=True)
     )
     shared = [keys[0][row] for row in rows[0]]
     classes = []
@@ -116,7 +138,10 @@ def pair_lift(
         raise EmbeddingsUnavailableError(
             "the two runs share no words with neutral words. Audit both with the same --words"
         )
-    return LiftRuns(classes, images, paired)
+    said = f"both runs on the scale of the first, {scales[0]:.1f} (the second's is {scales[1]:.1f})"
+    if fitted:
+        said = f"scales fitted on the same captions, {fitted[0]:.1f} and {fitted[1]:.1f}"
+    return LiftRuns(classes, images, paired, said)
 
 
 def association_tests(
@@ -141,7 +166,8 @@ def association_tests(
         for at, category in enumerate((None, PLACEBO)):
             error = _image_error((first.parts[at], second.parts[at]), codes, runs.paired)
             change = mean_change(first.lift[at], second.lift[at], error)
-            tests.append({**same, "metric": METRIC, "category": category, **change})
+            tests.append({**same, "metric": METRIC, "category": category, **change,
+                          "note": runs.scale or None})  # fmt: skip
         words += _word_rows(runs, first.lift[0], second.lift[0], names, same)
     return tests, words
 

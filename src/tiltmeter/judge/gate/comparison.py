@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from tiltmeter.errors import ConventionError, InputError
 from tiltmeter.judge.gate.association import (
     association_tests,
+    fitted_scales,
     lift_texts,
     pair_lift,
     row_tests,
@@ -263,7 +264,10 @@ class _Runs:
             texts = lift_texts(self.before, self.after)
             if self.images is None:
                 return [], [], self.missing
-            pair = pair_lift(texts, self.images.runs, paired=self.images.paired)
+            pair = pair_lift(
+                texts, self.images.runs, paired=self.images.paired,
+                fitted=fitted_scales(self.before, self.after),
+            )  # fmt: skip
         except EmbeddingsUnavailableError as error:
             return [], [], str(error)
         tests, words = association_tests(pair, self.attributes, self.dataset)

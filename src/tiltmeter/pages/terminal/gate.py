@@ -163,6 +163,8 @@ def notes(found: Comparison) -> Iterator[str]:
         f"Changes below {found.margin:.0%} do not matter (--margin). Over all {count:,} tests, the "
         "chance that any says worse by chance is at most 5%."
     )
+    if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
+        yield f"Lift: {scale}."
     if found.skipped:
         yield f"Not tested: results of {', '.join(found.skipped)}."
     if undefined := found.tests.num_rows - count:
