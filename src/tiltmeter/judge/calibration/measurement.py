@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.calibration.protocols import share, simulated_rows
+from tiltmeter.judge.calibration.protocols import share, simulated_rows, world_of
 from tiltmeter.judge.calibration.settings import SETTINGS, MetricReading, Readings, Setting
 from tiltmeter.judge.calibration.trained import TRAINED, trained_rows
 from tiltmeter.judge.calibration.verdict import LEVEL, MetricSummary, summarize
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.propagation import spearman
 from tiltmeter.stats import defined
-from tiltmeter.testbed.world import World
 from tiltmeter.types import Floats, Progress
 
 DOSES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)
@@ -177,11 +176,6 @@ def calibrate(
     return Calibration(_table(row for name in metrics for row in rows_by_metric[name]))
 
 
-@cache
-def _world(dose: float) -> World:
-    return World.plant(dose)
-
-
 def _check_options(
     names: Sequence[str],
     doses: Sequence[float],
@@ -236,7 +230,7 @@ class _Experiment:
 
     def run(self, dose: float, n: int, noise: float, count: int) -> None:
         key = zlib.crc32(f"{self.setting.__name__} {dose!r} {n} {noise!r}".encode())
-        world = _world(dose)
+        world = world_of(dose)
         self.readings[dose, n, noise] = [
             self._check_options(
                 self.setting(world, n, noise, np.random.default_rng([self.seed, key, replicate]))

@@ -46,7 +46,8 @@ Simulation = Callable[[Oracle, Ints, np.random.Generator], Floats]
 
 
 @cache
-def _world(dose: float) -> World:
+def world_of(dose: float) -> World:
+    """The planted world of a strength, made once."""
     return World.plant(dose)
 
 
@@ -79,7 +80,7 @@ SIMULATIONS: Mapping[str, Simulation] = {
 def simulated_rows(datasets: int, seed: int) -> Iterator[Row]:
     """Lift by protocol, attribute, dose and images per group, on simulated scores."""
     for protocol, attribute, dose, size in product(SIMULATIONS, ATTRIBUTES, DOSES, GROUP_IMAGES):
-        oracle = Oracle(_world(dose))
+        oracle = Oracle(world_of(dose))
         key = zlib.crc32(f"{protocol} {attribute} {dose!r} {size}".encode())
         judged = []
         for number in range(datasets):
@@ -107,11 +108,8 @@ def lift_rows(judged: Sequence[JudgedWords], dose: float) -> Iterator[Row]:
         return
     count = lift.size
     yield {"figure": "slope", "value": _slope(planted, lift), "count": count}
-    yield {
-        "figure": "spearman",
-        "value": spearman(planted.ravel(), lift.ravel())[0],
-        "count": count,
-    }
+    rho = spearman(planted.ravel(), lift.ravel())[0]
+    yield {"figure": "spearman", "value": rho, "count": count}
     size = np.abs(planted).max(axis=1)
     yield {"figure": "power", "planted": PLANTED, **share(flagged[size > PLANTED])}
     for low, high in zip(BINS, (*BINS[1:], np.inf), strict=True):
