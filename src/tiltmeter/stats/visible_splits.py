@@ -45,7 +45,9 @@ def visible_splits(
     >>> found.shape, found.sum(axis=1)
     ((3, 100), array([50, 50, 50]))
     """
-    embeddings, cells = np.asarray(embeddings, float), np.asarray(cells)
+    embeddings, cells = np.asarray(embeddings), np.asarray(cells)
+    if embeddings.dtype != np.float32:
+        embeddings = embeddings.astype(float)
     if len(embeddings) != len(cells) or groups < 2:
         raise InputError(
             f"{len(embeddings)} embeddings, {len(cells)} cells and {groups} groups: give a cell "
@@ -56,14 +58,14 @@ def visible_splits(
     _, cells = np.unique(cells, return_inverse=True)
     counts = np.bincount(cells)
     means = np.stack([np.bincount(cells, column) for column in embeddings.T], axis=1)
-    within = embeddings - (means / counts[:, None])[cells]
+    within = embeddings - (means / counts[:, None])[cells].astype(embeddings.dtype)
     directions = 1 if groups == 2 else groups
-    made = np.empty((splits, len(cells)), np.int64)
-    for split in range(splits):
-        along = within @ rng.normal(size=(embeddings.shape[1], directions))
-        if groups == 2:
-            ranks = np.argsort(np.argsort(along[:, 0], kind="stable"), kind="stable")
-            made[split] = ranks >= len(cells) - len(cells) // 2
-        else:
-            made[split] = np.argmax(along / along.std(axis=0), axis=1)
+    drawn = rng.normal(size=(embeddings.shape[1], splits * directions)).astype(embeddings.dtype)
+    along = (within @ drawn).T.reshape(splits, directions, len(cells))
+    if groups > 2:
+        spread = along.std(axis=2, keepdims=True)
+        return np.asarray(np.argmax(along / spread, axis=1))
+    order = np.argsort(along[:, 0], axis=1, kind="stable")
+    made = np.zeros((splits, len(cells)), np.int64)
+    np.put_along_axis(made, order[:, len(cells) - len(cells) // 2 :], 1, axis=1)
     return made

@@ -12,7 +12,7 @@ from tiltmeter.errors import UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.lift_verdict import enough_images
-from tiltmeter.stats.visibility import visibility
+from tiltmeter.stats.visibility import evidence_worth, visibility
 from tiltmeter.stimuli import fill, load
 from tiltmeter.types import Floats, Groups, TextEncoder, planted_world
 
@@ -64,13 +64,19 @@ def visibility_rows(
             continue
         at = np.isin(by.codes, enough)
         evidence = scale * images[at] @ np.stack([vector.mean(axis=0) for vector in vectors]).T
-        found = visibility(evidence, np.searchsorted(enough, by.codes[at]))
+        own = np.searchsorted(enough, by.codes[at])
+        found, worth = visibility(evidence, own), evidence_worth(evidence, own)
         half = 1.96 * found.error
         tables.append(
             rows(len(names), **same, group=names, value=found.value, ideal=1.0,
                  ci_low=found.value - half, ci_high=found.value + half, ci_method="images only",
                  n=int(at.sum()), n_group=by.counts[enough].tolist(),
-                 note=[f"evidence: {text[0]!r}; one nat of it is worth {found.worth:.2f}"
-                       for text in texts])
+                 note=[f"evidence: {text[0]!r}" for text in texts])
+        )  # fmt: skip
+        value, low, high = worth or (np.nan, np.nan, np.nan)
+        surely = None if worth else "the texts tell the groups apart surely, so there is no limit"
+        tables.append(
+            rows(1, **{**same, "metric": "nat_worth"}, value=value, ideal=1.0, ci_low=low,
+                 ci_high=high, ci_method="jackknife over images", n=int(at.sum()), note=surely)
         )  # fmt: skip
     return combined(tables)

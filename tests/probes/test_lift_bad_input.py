@@ -1,0 +1,51 @@
+"""What lift cannot judge: a reason and no verdict, never 0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tiltmeter as tm
+from tests.refusing import refused
+from tiltmeter.models.embeddings import StoredTexts
+from tiltmeter.results import Run
+from tiltmeter.types import Faces, Groups, Prompt
+
+
+def audited(neutral: int, *, constant: bool = False, pos: str = "noun") -> Run:
+    """Three nouns, and neutral words of another number or part of speech."""
+    rng = np.random.default_rng(0)
+    group = np.arange(80) % 2
+    images = rng.normal(size=(80, 8)) + group[:, None] * np.eye(8)[0]
+    faces = Faces(tuple(map(str, range(80))), {"kind": Groups(group, ("a", "b"))}, images)
+    names = [f"word {i}" for i in range(3)] + [f"neutral {i}" for i in range(neutral)]
+    prompts = [Prompt(name, name, "{}", role="word" if i < 3 else "placebo",
+                      pos="noun" if i < 3 else pos) for i, name in enumerate(names)]  # fmt: skip
+    texts = np.ones((len(names), 8)) if constant else rng.normal(size=(len(names), 8))
+    model = StoredTexts("table", prompts, texts)
+    model.logit_scale = 10.0
+    return tm.audit(model, faces, probes=["lift"], bootstraps=5,
+                    options={"lift": {"splits": 5}})  # fmt: skip
+
+
+def test_fewer_neutral_words_than_a_verdict_needs() -> None:
+    rows = [row for row in audited(40).where(metric="lift") if row["concept"]]
+    assert len(rows) == 6
+    for row in rows:
+        assert row["value"] not in (None, 0)
+        assert row["verdict"] != "associated"
+        assert "40 neutral words are too few for a verdict" in row["note"]
+
+
+def test_no_neutral_words_of_the_class() -> None:
+    with refused("bad-input", "neutral words of the same part of speech"):
+        audited(0)
+    with refused("bad-input", "neutral words of the same part of speech"):
+        audited(40, pos="adjective")
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_do_not_differ() -> None:
+    (row,) = audited(310, constant=True).where(metric="lift")
+    assert row["value"] is row["verdict"] is None
+    assert "their scores do not differ" in row["note"]
