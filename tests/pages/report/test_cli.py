@@ -35,8 +35,9 @@ def test_an_audit_ends_with_what_was_judged_and_the_path_of_its_page(
     lines = said.splitlines()
     assert lines[-1] == "Report: run/report.html"
     assert max(map(len, lines)) <= 80
-    start = next(at for at, line in enumerate(lines) if line.startswith("No word was judged"))
-    assert len(lines) - start <= 4
+    ends = ("No word was judged", "summary: words and groups")  # the embeddings have no scale
+    assert any(line.startswith(ends) for line in lines)
+    assert not any(": clear:" in line for line in lines)
     assert b"<h1>" in (home / "run/report.html").read_bytes()
 
 
