@@ -7,8 +7,8 @@
 
 `testbed` sweeps every method that needs no training, and the prompt array, for shape; `again`
 repeats that of BEND and Transport on other figures, ten times for each fit. `transfer`
-judges on other pictures and other attributes than were fitted on (the paper's Table 4). `fairface`
-needs the photographs' labels and minilit beside the repository, in ../shared (or beside the folder
+evaluates on other images and other attributes than were fitted on (the paper's Table 4). `fairface`
+needs the labels of FairFace and minilit next to the repository, in ../shared (or next to the folder
 $TILTMETER_DATA). Tables are printed as Markdown; the two fronts are drawn into docs/debias/figures.
 """
 
@@ -62,8 +62,8 @@ TRAINED = [f"prompt-array:{COURSE},{more}" for more in
 ARROW = {"better": " ↓", "worse": " ↑"}
 
 
-def leaning(world: World) -> list[Prompt]:
-    """The words with a planted tilt, each in its first template."""
+def biased_words(world: World) -> list[Prompt]:
+    """The words with a planted bias, each in its first template."""
     return [
         Prompt(text, concept.name, concept.templates[0])
         for text, concept in zip(concept_captions().values(), world.concepts, strict=True)
@@ -100,7 +100,7 @@ def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
         print(f"| {one.candidate.method} | {one.candidate.strength} | {' | '.join(cells)} |")
     nulls = [found.before.test[key].null for key in keys]
     bands = ["" if one is None else f"{one[1]:.3f} to {one[2]:.3f}" for one in nulls]
-    print(f"| labels dealt out anew | 95% of the mean | {' | '.join(bands)} |")
+    print(f"| permuted labels | 95% of the mean | {' | '.join(bands)} |")
 
 
 def other_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
@@ -196,16 +196,16 @@ def testbed(*, trained: bool) -> None:
     methods = [*untrained(), *(["prompt-array"] if trained else [])]
     found = frontier(
         MODEL, IMAGES, attribute="shape", methods=methods, strengths=TRAINED if trained else None,
-        words=leaning(world), shares=SHARES,
+        words=biased_words(world), shares=SHARES,
         permutations=1000, device="cpu", progress=aloud,
     )  # fmt: skip
     printed(found, "frontier-testbed.svg")
 
 
 def again() -> None:
-    """BEND and Transport, fitted anew and judged on ten other draws of figures."""
+    """BEND and Transport, fitted again and evaluated on ten other samples of figures."""
     model = load_model(MODEL, device="cpu")
-    words, tasks = leaning(World.plant(model.provenance["strength"])), testbed_tasks(model, 0)
+    words, tasks = biased_words(World.plant(model.provenance["strength"])), testbed_tasks(model, 0)
 
     def shapes(images: int, seed: int, of: int | None = None) -> Faces:
         faces = load_data(f"testbed:?images={of or images}&seed={seed}", role="faces")
@@ -232,7 +232,7 @@ def again() -> None:
 def again_table(found: Frontier, fitted: str) -> None:
     """MaxSkew on each draw of figures, with its band: bold within it."""
     key, shown = ("max_skew", "shape"), list(found.chosen.values())
-    print(f"\n**Fitted on {fitted}**\n\n| judged on seed | before |", end="")
+    print(f"\n**Fitted on {fitted}**\n\n| test seed | before |", end="")
     print("".join(f" {one.candidate.method} | its band | p |" for one in shown))
     print("|---" * (2 + 3 * len(shown)) + "|")
     for place in found.before.others:
@@ -253,8 +253,8 @@ def again_table(found: Frontier, fitted: str) -> None:
               flush=True)  # fmt: skip
 
 
-def beside_icons(world: World, images: int, seed: int) -> Faces:
-    """Figures beside icons of all concepts, whatever their group: another kind of pictures."""
+def next_to_icons(world: World, images: int, seed: int) -> Faces:
+    """Figures next to icons of all concepts, whatever their group: another kind of images."""
     rng = np.random.default_rng(seed)
     group = rng.permutation(np.arange(images) % len(GROUPS))
     concept = rng.integers(0, len(world.concepts), images)
@@ -265,7 +265,7 @@ def beside_icons(world: World, images: int, seed: int) -> Faces:
             "hue": Groups(group % len(HUES), HUES, "hue"),
         },
         images=world.scenes(images, rng, concept=concept, group=group, cells=16),
-        name="beside icons",
+        name="next to icons",
     )
 
 
@@ -282,10 +282,13 @@ def transfer() -> None:
     model = load_model(MODEL, device="cpu")
     world = World.plant(model.provenance["strength"])
     alone = load_data("testbed:?images=5600&seed=1", role="faces")
-    sets = {"figures": replace(alone, name="figures"), "beside icons": beside_icons(world, 5600, 2)}
+    sets = {
+        "figures": replace(alone, name="figures"),
+        "next to icons": next_to_icons(world, 5600, 2),
+    }
     sets = {name: replace(one, vectors=np.asarray(model.encode_images(one.images)))
             for name, one in sets.items()}  # fmt: skip
-    options: dict[str, Any] = {"strengths": CARRIED, "words": leaning(world), "probes": False,
+    options: dict[str, Any] = {"strengths": CARRIED, "words": biased_words(world), "probes": False,
                                "tasks": testbed_tasks(model, 0),
                                "permutations": 0, "device": "cpu", "progress": aloud}  # fmt: skip
     # the same images whatever was fitted on: the part that a sweep of that set reports
@@ -296,7 +299,7 @@ def transfer() -> None:
         for name, one in sets.items()
     }  # fmt: skip
     keys = [("max_skew", "shape"), ("ndkl", "shape")]
-    heads = [f"{metric} on {place}" for metric in ("MaxSkew@100", "NDKL") for place in sets]
+    heads = [f"{metric}, {place}" for metric in ("MaxSkew@100", "NDKL") for place in sets]
     print(f"| fitted on | method | {' | '.join(heads)} |")
     print("|---" * 6 + "|")
     starts = [number(runs[place].before.test[key].value) for key in keys for place in sets]
@@ -331,7 +334,7 @@ def shared(name: str) -> Path:
     given = os.environ.get("TILTMETER_DATA")
     root = Path(given).parent if given else Path(__file__).parents[2] / "shared"
     if not (root / name).exists():
-        raise SystemExit(f"{name} is not there: set TILTMETER_DATA to the folder `data` beside it")
+        raise SystemExit(f"{name} is missing: set TILTMETER_DATA to the folder `data` next to it")
     return root / name
 
 

@@ -142,12 +142,7 @@ COMMANDS = {help_name(command): command for command in sorted(commands())}
 
 #: Not yet rewritten.
 OLD = {
-    "docs/debias/bend.md",
-    "docs/debias/comparison.md",
-    "docs/debias/prompt-array.md",
-    "docs/debias/transport.md",
     "docs/probes/lift.md",
-    "src/tiltmeter/stimuli/loader.py",
 }
 
 

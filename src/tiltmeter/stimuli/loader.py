@@ -230,7 +230,8 @@ def _checked(words: Sequence[Word], where: str) -> tuple[Word, ...]:
             )
         if word.role not in ("", "word", "placebo"):
             raise InputError(
-                f"{word.text!r} in {where} has the role {word.role!r}; expected word or placebo"
+                f"{word.text!r} in {where} has the role {word.role!r}; "
+                "expected 'word' or 'placebo' (a neutral word)"
             )
         if word.template is not None and "{}" not in word.template:
             raise InputError(
