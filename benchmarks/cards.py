@@ -125,8 +125,8 @@ def no_tilt_at_all() -> Iterator[str]:
     for called, metric, reading, split, digits in (
         ("lmss above 0, `all`", "lmss_above_zero", "matching", "all", 2),
         ("lmss above 0, `selected`, as in the paper", "lmss_above_zero", "matching", "selected", 2),
-        ("vlss, `all`, white picture", "vlss", "matching, white picture", "all", 2),
-        ("vlss, `all`, white picture, cosine x logit scale", "vlss",
+        ("vlss, `all`, white image", "vlss", "matching, white picture", "all", 2),
+        ("vlss, `all`, white image, cosine x logit scale", "vlss",
          "cosine x logit scale, white picture", "all", 1),
     ):  # fmt: skip
         row = overall(run, metric, reading, split=split)
