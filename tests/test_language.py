@@ -141,9 +141,7 @@ TEXTS = texts()
 COMMANDS = {help_name(command): command for command in sorted(commands())}
 
 #: Not yet rewritten.
-OLD = {
-    "docs/probes/lift.md",
-}
+OLD: set[str] = set()
 
 
 def check(name: str, text: str) -> None:

@@ -55,7 +55,7 @@ def captions(
     force: common.Force = False,
     as_json: common.Json = False,
 ) -> None:
-    """Audit the captions of training data: words by group.
+    """Audit training captions: which words occur with which groups.
 
     Groups are found by words in the caption, such as she or man.
     """

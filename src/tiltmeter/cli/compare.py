@@ -30,14 +30,19 @@ def compare(
         option(
             "--max",
             "LIMIT",
-            "Exit with code 1 if AFTER exceeds it, such as "
+            "Exit with code 1 if a value of AFTER exceeds it, such as "
             r"'lift\[gender] < 1.25'; repeatable",
             GATE,
         ),
     ] = None,
     margin: Annotated[
         float,
-        option("--margin", "P", "Changes below this share of the value do not matter", GATE),
+        option(
+            "--margin",
+            "P",
+            "Tolerated change; 0.1: 10% of lift, MaxSkew .05, one percentage point",
+            GATE,
+        ),
     ] = 0.10,
     bootstraps: Annotated[
         int,

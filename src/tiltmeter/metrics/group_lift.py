@@ -67,7 +67,7 @@ def lift(
 
 
 def lift_of_group_scores(words: Array, neutral: Array) -> Array:
-    """Lift from scores of groups: words x groups and neutral words x groups.
+    """Lift from mean scores of groups: gaps of words minus the median gap of neutral words.
 
     These may come from summaries that were merged: `Moments.mean` or `LogMeanExp.value`.
 

@@ -165,7 +165,7 @@ def neutral_spread(neutral: Floats) -> Floats:
 
 
 def fewest_found(words: int, neutral: int, rule: LiftRule = RULE) -> int:
-    """How many words must stand out together before any can be flagged.
+    """The fewest words that Benjamini-Hochberg can flag, unless it flags none.
 
     The smallest p_word is 1 / (neutral + 1), so Benjamini-Hochberg flags none or at least this
     many.

@@ -103,7 +103,7 @@ def judge(
     question : str
         One of `QUESTIONS`.
     margin : float
-        A change that does not matter, as a share of the value before.
+        Sets the change that does not matter, see `tolerance`.
     questions : int
         How many questions are tested: they share the 5% evenly.
 

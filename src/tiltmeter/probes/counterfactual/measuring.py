@@ -27,7 +27,7 @@ READINGS = ("vocabulary", "candidates")
 
 @dataclass(frozen=True)
 class CounterfactualWords:
-    """The bias concept, the target words with their categories, and the templates."""
+    """Texts of the probe: the pair of words to swap, the target words, and the templates."""
 
     swap: Swap
     targets: tuple[str, ...]
