@@ -160,8 +160,8 @@ def notes(found: Comparison) -> Iterator[str]:
     else:
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
-        f"Changes below {found.margin:.0%} do not matter (--margin). Over all {count:,} tests, the "
-        "chance that any says worse by chance is at most 5%."
+        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, at least "
+        f"one of the {count:,} tests says so in at most 5% of comparisons."
     )
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."
@@ -242,7 +242,7 @@ def other_measures(found: Comparison) -> Table:
         found_here += [("NDKL", row["before"], row["after"]) for row in over]
         lines += [{"by": attribute, "measure": name, "before": before, "after": after,
                    "change": after - before} for name, before, after in found_here]  # fmt: skip
-    return table("measures of papers, which decide nothing", lines, Column("by", "by", merged=True),
+    return table("measures of papers (not part of the decision)", lines, Column("by", "by", merged=True),
                  "measure", Column("before", "before", "value"), Column("after", "after", "value"),
                  Column("change", "change", "signed"))  # fmt: skip
 
