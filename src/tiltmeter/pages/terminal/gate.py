@@ -160,8 +160,8 @@ def notes(found: Comparison) -> Iterator[str]:
     else:
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
-        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, at least "
-        f"one of the {count:,} tests says so in at most 5% of comparisons."
+        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, any of the "
+        f"{count:,} tests says worse in at most 5% of comparisons."
     )
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."
@@ -242,8 +242,9 @@ def other_measures(found: Comparison) -> Table:
         found_here += [("NDKL", row["before"], row["after"]) for row in over]
         lines += [{"by": attribute, "measure": name, "before": before, "after": after,
                    "change": after - before} for name, before, after in found_here]  # fmt: skip
-    return table("measures of papers (not part of the decision)", lines, Column("by", "by", merged=True),
-                 "measure", Column("before", "before", "value"), Column("after", "after", "value"),
+    return table("measures of papers (not part of the decision)", lines,
+                 Column("by", "by", merged=True), "measure",
+                 Column("before", "before", "value"), Column("after", "after", "value"),
                  Column("change", "change", "signed"))  # fmt: skip
 
 
