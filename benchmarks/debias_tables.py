@@ -31,6 +31,7 @@ from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Utility
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.judge.frontier import Frontier, frontier
+from tiltmeter.judge.frontier.evaluation import CandidateEstimate
 from tiltmeter.judge.frontier.inputs import split, unseen
 from tiltmeter.judge.frontier.strengths import untrained
 from tiltmeter.judge.frontier.table import CandidateResult
@@ -59,7 +60,6 @@ HALVES, PARTS = (0.5, 0.2, 0.3), (0.5, 0.25, 0.25)
 COURSE = "learning_rate=0.002,adversary_rate=0.003,warmup=6,epochs=16,batch=64"
 TRAINED = [f"prompt-array:{COURSE},{more}" for more in
            ("variant=both,itc=0.05", "variant=both,itc=1.0", "variant=adversarial")]  # fmt: skip
-ARROW = {"better": " ↓", "worse": " ↑"}
 
 
 def biased_words(world: World) -> list[Prompt]:
@@ -80,6 +80,11 @@ def number(value: float, digits: int = 3) -> str:
     return "" if value is None or np.isnan(value) else f"{value:.{digits}f}"
 
 
+def arrow(estimate: CandidateEstimate) -> str:
+    """Whether a mean went up or down: the interval of its paired change excludes 0."""
+    return " ↓" if estimate.change_high < 0 else " ↑" if estimate.change_low > 0 else ""
+
+
 def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
     """MaxSkew, NDKL and |C-ASC| by every attribute; arrows for changes beyond chance."""
     keys = [(metric, name) for metric in ("max_skew", "ndkl", "c_asc_size")
@@ -92,7 +97,7 @@ def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
         cells = []
         for key in keys:
             figure = one.test.get(key)
-            mark = "" if figure is None else ARROW.get(figure.verdict() or "", "")
+            mark = "" if figure is None else arrow(figure)
             value = "" if figure is None else number(figure.value)
             if key == ("max_skew", found.attribute) and figure is not None and figure.within_null:
                 value = f"**{value}**"
@@ -104,7 +109,7 @@ def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
 
 
 def other_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
-    """Usefulness, leakage, null band and seconds."""
+    """Utility, leakage, null band and seconds."""
     tasks, attributes = list(found.before.useful), list(found.before.leaks)
     heads = [*tasks, *(f"{probe} probe, {name}" for name in attributes
                        for probe in ("linear", "nonlinear")),
@@ -150,7 +155,7 @@ def told(found: Frontier) -> None:
     best = found.best
     print(f"\nFront, on validation: {'; '.join(one.name for one in found.front)}.")
     if best is None:
-        print("No method stayed within the loss allowed.")
+        print("None is selected: each loses too much, or makes something worse by `compare`.")
         return
     bias = best.bias(found.attribute)
     assert bias.null is not None
@@ -176,7 +181,7 @@ def picture(found: Frontier) -> str:
     ]  # fmt: skip
     biased = f"mean MaxSkew@{found.k} by {found.attribute}"
     drawn = partial(clouds.front, places, "points against before", biased)
-    return drawing.svg(Plot("frontier", "Bias against usefulness", "", "", drawn))
+    return drawing.svg(Plot("frontier", "Bias against utility", "", "", drawn))
 
 
 def printed(found: Frontier, name: str) -> None:
@@ -273,8 +278,7 @@ def percent(
     one: CandidateResult, before: CandidateResult, key: tuple[str, str], where: str | None = None
 ) -> str:
     after, first = (x.test if where is None else x.others[where] for x in (one, before))
-    mark = ARROW.get(after[key].verdict() or "", "")
-    return f"{100 * (after[key].value / first[key].value - 1):+.0f}%{mark}"
+    return f"{100 * (after[key].value / first[key].value - 1):+.0f}%{arrow(after[key])}"
 
 
 def transfer() -> None:
