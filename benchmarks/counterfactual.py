@@ -1,7 +1,7 @@
-"""Attacked pictures against true ones, on the testbed: `python -m benchmarks.counterfactual`.
+"""Attacked images against redrawn ones, on the testbed: `python -m benchmarks.counterfactual`.
 
-Prints the two tables of docs/probes/counterfactual.md and draws the figure beside them: what the
-true counterfactual finds of the planted tilt, and what an attack finds of that, by its size.
+Prints the two tables of docs/probes/counterfactual.md and draws their figure: what the
+true counterfactual finds of the planted bias, and what an attack finds of that, by its size.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def one(run: tm.Run, metric: str, experiment: str, **where: Any) -> float:
 
 
 def posterior(targets: list[str]) -> np.ndarray:
-    """bias_V of a perfect model, whose pictures show all of the bias concept or none of it."""
+    """bias_V of a perfect model, whose images show all of the bias concept or none of it."""
     world = World.plant(1.0)
     scenes = tm.load_data(f"testbed:?images={IMAGES}", role="faces").images
     other, text = scenes.redrawn(shape=1 - scenes.shape), shape_mask(scenes.shape)
@@ -128,7 +128,7 @@ def draw(curve: list[dict[str, Any]], words: list[dict[str, Any]]) -> None:
         .mark_line(point=alt.OverlayMarkDef(size=30))
         .encode(
             x=alt.X("epsilon:Q", title="epsilon, grey levels of 255"),
-            y=alt.Y("flipped:Q", title="share of pictures flipped"),
+            y=alt.Y("flipped:Q", title="share of images flipped"),
             color=colour,
             strokeDash=alt.StrokeDash(
                 "by:N", title=None, legend=alt.Legend(orient="top", symbolType="stroke")
