@@ -160,8 +160,8 @@ def notes(found: Comparison) -> Iterator[str]:
     else:
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
-        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, any of the "
-        f"{count:,} tests says worse in at most 5% of comparisons."
+        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, any of "
+        f"the {count:,} tests says worse in at most 5% of comparisons."
     )
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."
