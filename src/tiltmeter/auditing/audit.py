@@ -252,7 +252,8 @@ class _Audit:
             readable = replace(faces.only(embedded.rows), provenance=provenance)
             return EmbeddedFaces(readable, StoreVectors.of(space, embedded.items), items)
         if faces.vectors is None:
-            return EmbeddedFaces(faces, InMemoryVectors(image_embeddings(self.model, faces)))
+            vectors = image_embeddings(self.model, faces)
+            return EmbeddedFaces(replace(faces, vectors=vectors), InMemoryVectors(vectors))
         images: Vectors = vectors_of(faces.vectors)
         map_images = getattr(self.model, "map_images", None)
         if map_images is not None and self.engine.name != "local":  # corrected on reading

@@ -37,9 +37,17 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
         for part in slices:
             work(part)
         return
-    with ThreadPoolExecutor(cores()) as pool:
-        for _ in pool.map(work, slices):
-            pass
+    left = iter(slices)  # shared by the threads: handing each slice to a pool costs more than many
+
+    def work_off() -> None:
+        for part in left:
+            work(part)
+
+    with ThreadPoolExecutor(cores() - 1) as pool:
+        others = [pool.submit(work_off) for _ in range(cores() - 1)]
+        work_off()
+        for other in others:
+            other.result()
 
 
 def cores() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.image_files import GeneratedImages, ImageFiles, unreadable_rows
+from tiltmeter.io.image_files import unreadable_rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 
@@ -76,9 +76,7 @@ class AuditContext:
 
     def seen(self, faces: Faces) -> Faces:
         """Faces with embeddings; unreadable images are left out."""
-        if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
-            return self.see(faces).of(faces)
-        return faces
+        return self.embedded(faces).faces
 
     def readable(self, role: str, data: Any) -> list[int]:
         """Rows of readable images, for a probe that passes images to the model itself.

@@ -257,7 +257,10 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
     rest = values
     for codes in (words, templates):
         names, at = np.unique(codes, return_inverse=True)
-        means = np.stack([defined.mean(rest[at == unit]) for unit in range(len(names))])
+        if len(names) == len(codes):  # one row each, which is its own mean
+            means = rest[np.argsort(at)]
+        else:
+            means = np.stack([defined.mean(rest[at == unit]) for unit in range(len(names))])
         rest = rest - means[at]  # of templates, what the words do not explain
         if len(names) > 1:
             parts.append(np.nan_to_num(defined.std(means)) ** 2 / len(names))

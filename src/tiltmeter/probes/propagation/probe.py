@@ -18,6 +18,7 @@ import pyarrow as pa
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
 from tiltmeter.probes.propagation.estimates import instances, valence_rows
 from tiltmeter.probes.propagation.experiments import (
@@ -123,7 +124,7 @@ def _run(
         except CannotRunError as error:
             lacking["faces"] = str(error)
         else:
-            vectors = shown.vectors if shown.vectors is not None else _seen(model, shown)
+            vectors = image_embeddings(model, shown)
             groups = shown.groups[attribute]
             labels = {row: name for row, name in labels.items() if name in groups.names}
             sides["faces"] = ExperimentInput(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +41,12 @@ class RowUnit:
     concept: str | None = None
     category: str | None = None
     template: str | None = None
+
+    @cached_property
+    def even(self) -> Floats:
+        """Weights that make every word count the same, however many templates it has."""
+        _, inverse, counts = np.unique(self.words, return_inverse=True, return_counts=True)
+        return np.asarray(1 / counts[inverse])
 
 
 Level = list[RowUnit]
@@ -134,16 +141,10 @@ def _mean(values: Floats, unit: RowUnit) -> Floats:
 
 def _mean_of(part: Floats, unit: RowUnit) -> Floats:
     defined = ~np.isnan(part)
-    weight = defined * _even(unit)[:, None]
+    weight = defined * unit.even[:, None]
     total = weight.sum(axis=-2)
     sums = (np.where(defined, part, 0) * weight).sum(axis=-2)
     return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
-
-
-def _even(unit: RowUnit) -> Floats:
-    """Weights that make every word count the same, however many templates it has."""
-    _, inverse, counts = np.unique(unit.words, return_inverse=True, return_counts=True)
-    return np.asarray(1 / counts[inverse])
 
 
 @dataclass(frozen=True, eq=False)
