@@ -348,3 +348,14 @@ def test_a_class_has_one_category() -> None:
     twice = [*classes(KINDS), Prompt("a thief", "thief", "a {}", "non-human")]
     with pytest.raises(InputError, match="'thief' is in two categories"):
         measured(model, faces, twice)
+
+
+def test_an_audit_embeds_its_images_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = tm.load_model("testbed:dual"), []
+    encode = model.encode_images
+    monkeypatch.setattr(model, "encode_images", lambda images: calls.append(1) or encode(images))
+    probes = ["ranking", "harms", "lift"]
+    few = {"k": [20], "permutations": 0, "bootstraps": 0}
+    run = tm.audit(model, "testbed:?images=280", probes=probes, **few)
+    assert set(run.table["probe"].to_pylist()) == set(probes)
+    assert len(calls) == 1

@@ -159,7 +159,7 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
     for b in range(weights.shape[0]):
         weight = weights[b]
         for q in range(order.shape[0]):
-            ranked, count, left = order[q], counts[b, q], k
+            ranked, count, left = order[q], counts[b, q], np.int64(k)
             for j in range(len(ranked)):
                 i = np.uint64(ranked[j])  # unsigned as in `ndkl_of_one`: half the time
                 w = np.int64(weight[i])
