@@ -355,7 +355,8 @@ def test_an_audit_embeds_its_images_once(monkeypatch: pytest.MonkeyPatch) -> Non
     encode = model.encode_images
     monkeypatch.setattr(model, "encode_images", lambda images: calls.append(1) or encode(images))
     probes = ["ranking", "harms", "lift"]
-    few = {"k": [20], "permutations": 0, "bootstraps": 0}
-    run = tm.audit(model, "testbed:?images=280", probes=probes, **few)
+    run = tm.audit(
+        model, "testbed:?images=280", probes=probes, k=[20], permutations=0, bootstraps=0
+    )
     assert set(run.table["probe"].to_pylist()) == set(probes)
     assert len(calls) == 1
