@@ -30,7 +30,7 @@ from tiltmeter.judge.calibration.settings import (
     biased_words,
 )
 from tiltmeter.judge.calibration.trust import QUESTIONS, which_to_trust
-from tiltmeter.judge.calibration.verdict import FALSE_ALARMS, LEVEL, MetricSummary, saturation
+from tiltmeter.judge.calibration.verdict import FALSE_POSITIVES, LEVEL, MetricSummary, saturation
 from tiltmeter.metrics import METRICS
 from tiltmeter.pages.calibration import pages
 from tiltmeter.pages.calibration import plots as figures
@@ -96,7 +96,7 @@ def test_without_tilt_no_test_fires_more_than_its_share(setting: Setting) -> Non
             continue
         fired = np.concatenate([(one <= LEVEL).mean(axis=1) for one in p])
         low, _ = wilson(fired.sum(), np.array(len(fired)))
-        assert low <= FALSE_ALARMS, name
+        assert low <= FALSE_POSITIVES, name
 
 
 def test_a_correlation_over_words_cries_wolf_when_words_are_shuffled() -> None:
@@ -122,16 +122,18 @@ def test_response_grows_with_the_dose_and_order_is_recovered() -> None:
         assert one.order is not None
         assert one.order > 0.98
     rows = found.table.to_pylist()
-    assert len({row["dose"] for row in rows if row["figure"] == "response"}) >= 9
+    assert len({row["dose"] for row in rows if row["statistic"] == "response"}) >= 9
     for name in ("c_asc", "sc_eat"):
-        response = [r["value"] for r in rows if r["metric"] == name and r["figure"] == "response"]
+        response = [
+            r["value"] for r in rows if r["metric"] == name and r["statistic"] == "response"
+        ]
         assert (np.diff(response) > 0).all()
 
 
 def test_power_grows_with_the_images_and_with_the_dose() -> None:
     sizes = {"doses": (0, 1, 2), "sizes": (100, 400, 1600)}
     rows = calibrate(["c_asc"], **FEW | sizes | {"images": 1000}).table
-    power = {(r["dose"], r["n"]): r["value"] for r in rows.to_pylist() if r["figure"] == "power"}
+    power = {(r["dose"], r["n"]): r["value"] for r in rows.to_pylist() if r["statistic"] == "power"}
     for dose in (0.5, 1.0):
         assert power[dose, 100] < power[dose, 400] < power[dose, 1600]
     assert all(power[0.5, n] < power[1.0, n] for n in (100, 400, 1600))
@@ -139,23 +141,23 @@ def test_power_grows_with_the_images_and_with_the_dose() -> None:
 
 def test_standardised_metrics_are_blind_to_size_and_probabilities_are_not() -> None:
     found = calibrate(["c_asc", "max_skew", "vlbs", "counterfactual_bias", "vlss"], **FEW)
-    quiet = {one.metric: one.quiet for one in found.summaries}
+    low_noise = {one.metric: one.low_noise for one in found.summaries}
     for name in ("c_asc", "max_skew", "vlbs"):
-        assert quiet[name] == pytest.approx(1, abs=0.1)
+        assert low_noise[name] == pytest.approx(1, abs=0.1)
     for name in ("counterfactual_bias", "vlss"):
-        assert quiet[name] < 0.01
+        assert low_noise[name] < 0.01
     verdicts = {one.metric: one.verdict for one in found.summaries}
     assert "misleading at low noise" in verdicts["c_asc"]
-    assert "quiet" not in verdicts["vlss"]
+    assert "low noise" not in verdicts["vlss"]
 
 
 def test_a_figure_is_the_same_whatever_else_is_asked_for() -> None:
     alone = calibrate(["weat"], **FEW).table.to_pylist()
     more = calibrate(["sc_eat", "weat"], **FEW | {"doses": (0, 0.5, 1, 2, 3)}).table.to_pylist()
-    kept = ("response", "false alarms", "floor", "quiet", "power")
+    kept = ("response", "false positives", "floor", "low noise", "power")
     mine = [row for row in more if row["metric"] == "weat" and row["dose"] != 3]
-    assert [row for row in alone if row["figure"] in kept] == [
-        row for row in mine if row["figure"] in kept
+    assert [row for row in alone if row["statistic"] in kept] == [
+        row for row in mine if row["statistic"] in kept
     ]
     other = calibrate(["weat"], **FEW, seed=1).table.to_pylist()
     assert [row["value"] for row in other] != [row["value"] for row in alone]
@@ -170,7 +172,7 @@ def judged(protocol: str, dose: float, attribute: str = "hue") -> dict[str, floa
     scores = protocols.SIMULATIONS[protocol](oracle, groups, chance)
     by_attribute = protocols.attribute_groups(attribute, groups)
     rows = protocols.lift_rows([protocols.judge_all(oracle.world, scores, by_attribute)], dose)
-    return {row["figure"]: row.get("value") for row in rows}
+    return {row["statistic"]: row.get("value") for row in rows}
 
 
 @pytest.mark.parametrize("protocol", protocols.SIMULATIONS)
@@ -208,12 +210,12 @@ def test_a_trained_model_without_bias_tells_lift_from_c_asc(
     few = {"cosine": (trained.cosine_scores, 140, ("c_asc",))}
     monkeypatch.setattr(trained, "PROTOCOLS", few)
     rows = list(trained.trained_rows(["lift", "c_asc"], trained.TRAINED[:2], 0))
-    alarms = {row["metric"]: row["value"] for row in rows if row["figure"] == "false alarms"}
+    alarms = {row["metric"]: row["value"] for row in rows if row["statistic"] == "false positives"}
     assert alarms["lift"] <= 0.01
     assert alarms["c_asc"] > 0.3
-    flagged = [row["value"] for row in rows if row["figure"] == "flagged"]
+    flagged = [row["value"] for row in rows if row["statistic"] == "flagged"]
     assert max(flagged) <= 0.01
-    slopes = [row["value"] for row in rows if row["figure"] == "slope"]
+    slopes = [row["value"] for row in rows if row["statistic"] == "slope"]
     assert slopes
     assert all(0.8 < slope < 1.1 for slope in slopes)
 
@@ -228,7 +230,9 @@ def test_every_metric_answers_a_question() -> None:
 @pytest.fixture
 def c_asc(small: Calibration) -> MetricSummary:
     """As C-ASC was measured, on simulated models only."""
-    return replace(small.summaries[0], metric="c_asc", quiet=1.0, steady=1.3, floor=0.1, order=0.99)
+    return replace(
+        small.summaries[0], metric="c_asc", low_noise=1.0, half_noise=1.3, floor=0.1, order=0.99
+    )
 
 
 def test_trust_follows_from_what_was_measured(c_asc: MetricSummary) -> None:
@@ -236,11 +240,19 @@ def test_trust_follows_from_what_was_measured(c_asc: MetricSummary) -> None:
     assert associated.not_trust == (("c_asc", "not measured on a trained model"),)
     assert "reads as 100" in size.not_trust[0][1]
     assert "when only the noise is halved" in change.not_trust[0][1]
-    sound = replace(c_asc, fair_alarms=0.04, fair_alarms_low=0.03, quiet=0.0, saturates=None)
+    sound = replace(
+        c_asc,
+        trained_false_positives=0.04,
+        trained_false_positives_low=0.03,
+        low_noise=0.0,
+        saturates_above=None,
+    )
     associated, size, change = which_to_trust([sound])
     assert associated.trust == size.trust == ("c_asc",)
     assert "4.0% false positives on trained models" in associated.why
-    broken = replace(sound, fair_alarms=0.9, fair_alarms_low=0.8, order=None)
+    broken = replace(
+        sound, trained_false_positives=0.9, trained_false_positives_low=0.8, order=None
+    )
     associated, size, _ = which_to_trust([broken])
     assert associated.not_trust[0][1].startswith("90.0% false positives on trained")
     assert size.not_trust == (("c_asc", "its order is undefined"),)
@@ -248,7 +260,13 @@ def test_trust_follows_from_what_was_measured(c_asc: MetricSummary) -> None:
 
 def test_trusted_metrics_are_said_with_their_limits(c_asc: MetricSummary) -> None:
     ranks = [replace(c_asc, metric=name) for name in ("skew", "ndkl")]
-    ranks[0] = replace(ranks[0], floor=0.4, fair_alarms=0.9, fair_alarms_low=0.8, order=0.95)
+    ranks[0] = replace(
+        ranks[0],
+        floor=0.4,
+        trained_false_positives=0.9,
+        trained_false_positives_low=0.8,
+        order=0.95,
+    )
     [answer] = which_to_trust(ranks)
     assert answer.trust == ("skew", "ndkl")
     assert "Spearman 0.95 to " in answer.why
@@ -426,7 +444,7 @@ def test_the_documents_show_the_calibration_of_every_metric() -> None:
     pictures = list((place / "figures").glob("*.svg"))
     assert {file.stem for file in pictures} == set(METRICS)
     assert sum(file.stat().st_size for file in pictures) < 400_000
-    doses = [row["dose"] for row in found.table.to_pylist() if row["figure"] == "response"]
+    doses = [row["dose"] for row in found.table.to_pylist() if row["statistic"] == "response"]
     assert set(doses) == set(measurement.DOSES)
 
 

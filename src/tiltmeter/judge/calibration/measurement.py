@@ -37,9 +37,9 @@ AT_ZERO = 4
 POWER_DOSES, FOR_POWER = (0.5, 1.0), 4
 NOISE = 1.0  # of scores, in units of PMI
 #: A nearly fair model with little noise: a thousandth of the bias and of the noise.
-QUIET = 0.001
+LOW_NOISE = 0.001
 #: A correction that removes noise and no bias.
-LESS_NOISE = 0.5
+HALF_NOISE = 0.5
 #: Replicates per dataset of lift by protocol: each has hundreds of words.
 PER_PROTOCOL = 16
 
@@ -48,10 +48,8 @@ CALIBRATION = pa.schema(
     [
         ("metric", pa.string()),
         ("setting", pa.string()),
-        (
-            "figure",
-            pa.string(),
-        ),  # response, order, false alarms, floor, quiet, steady, power; those of `protocols`
+        # response, order, false positives, floor, low noise, half noise, power, or of `protocols`
+        ("statistic", pa.string()),
         ("dose", pa.float64()),
         ("noise", pa.float64()),
         ("n", pa.int64()),  # images or instances per value
@@ -213,8 +211,8 @@ def _steps(
     """Dose, images, noise and number of datasets of each step, without duplicates."""
     for dose in doses:
         yield dose, images, NOISE, replicates * (AT_ZERO if dose == 0 else 1)
-    yield QUIET, images, QUIET, replicates
-    yield 1.0, images, LESS_NOISE * NOISE, max(2, replicates // FOR_POWER)
+    yield LOW_NOISE, images, LOW_NOISE, replicates
+    yield 1.0, images, HALF_NOISE * NOISE, max(2, replicates // FOR_POWER)
     for dose in POWER_DOSES:
         for n in sizes:
             if n != images or dose not in doses:
@@ -269,22 +267,32 @@ def _metric_rows(
     constants = {"metric": name, "setting": lab.setting.__name__, "seed": lab.seed, "noise": NOISE}
     distances = {dose: _distances(lab.of(name, dose, images)) for dose in doses}
     for dose, values in distances.items():
-        yield constants | {"figure": "response", "dose": dose, "n": images, **_mean(values)}
-    yield constants | {"figure": "order", "n": images, **_order(lab, name, distances, images)}
-    yield constants | {"figure": "false alarms", "dose": 0.0, "n": images,
+        yield constants | {"statistic": "response", "dose": dose, "n": images, **_mean(values)}
+    yield constants | {"statistic": "order", "n": images, **_order(lab, name, distances, images)}
+    yield constants | {"statistic": "false positives", "dose": 0.0, "n": images,
                   **_rejection_rate(lab.of(name, 0.0, images))}  # fmt: skip
     full = float(defined.mean(distances[1.0]))
-    yield constants | {"figure": "floor", "dose": 0.0, "n": images, **_ratio(distances[0.0], full)}
-    quiet = _distances(lab.of(name, QUIET, images, QUIET))
-    yield constants | {"figure": "quiet", "dose": QUIET, "n": images, **_ratio(quiet, full),
-                  "noise": QUIET}  # fmt: skip
-    steady = _distances(lab.of(name, 1.0, images, LESS_NOISE * NOISE))
-    yield constants | {"figure": "steady", "dose": 1.0, "n": images, **_ratio(steady, full),
-                  "noise": LESS_NOISE * NOISE}  # fmt: skip
+    yield constants | {
+        "statistic": "floor",
+        "dose": 0.0,
+        "n": images,
+        **_ratio(distances[0.0], full),
+    }
+    low_noise = _distances(lab.of(name, LOW_NOISE, images, LOW_NOISE))
+    yield constants | {"statistic": "low noise", "dose": LOW_NOISE, "n": images,
+                  **_ratio(low_noise, full), "noise": LOW_NOISE}  # fmt: skip
+    half_noise = _distances(lab.of(name, 1.0, images, HALF_NOISE * NOISE))
+    yield constants | {"statistic": "half noise", "dose": 1.0, "n": images,
+                  **_ratio(half_noise, full), "noise": HALF_NOISE * NOISE}  # fmt: skip
     for dose in POWER_DOSES:
         for n in sizes:
             tested = lab.of(name, dose, n)[: max(1, replicates // FOR_POWER)]
-            yield constants | {"figure": "power", "dose": dose, "n": n, **_rejection_rate(tested)}
+            yield constants | {
+                "statistic": "power",
+                "dose": dose,
+                "n": n,
+                **_rejection_rate(tested),
+            }
 
 
 def _distances(readings: Iterable[MetricReading]) -> Floats:

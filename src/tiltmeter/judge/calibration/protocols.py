@@ -103,27 +103,27 @@ def lift_rows(judged: Sequence[JudgedWords], dose: float) -> Iterator[Row]:
     flagged = np.concatenate([found.flagged for found in verdicts])
     if dose == 0:
         p_word = np.concatenate([found.p_word for found in verdicts])
-        yield {"figure": "beyond neutral words", **share(p_word < LEVEL)}
-        yield {"figure": "flagged", **share(flagged)}
+        yield {"statistic": "beyond neutral words", **share(p_word < LEVEL)}
+        yield {"statistic": "flagged", **share(flagged)}
         return
     count = lift.size
-    yield {"figure": "slope", "value": _slope(planted, lift), "count": count}
+    yield {"statistic": "slope", "value": _slope(planted, lift), "count": count}
     rho = spearman(planted.ravel(), lift.ravel())[0]
-    yield {"figure": "spearman", "value": rho, "count": count}
+    yield {"statistic": "spearman", "value": rho, "count": count}
     size = np.abs(planted).max(axis=1)
-    yield {"figure": "power", "planted": PLANTED, **share(flagged[size > PLANTED])}
+    yield {"statistic": "power", "planted": PLANTED, **share(flagged[size > PLANTED])}
     for low, high in zip(BINS, (*BINS[1:], np.inf), strict=True):
-        yield {"figure": "power by size", "planted": low,
+        yield {"statistic": "power by size", "planted": low,
                **share(flagged[(size > low) & (size <= high)])}  # fmt: skip
     small = np.array([said == NO_LARGER for found in verdicts for said in found.verdict])
-    yield {"figure": "no larger", "planted": LARGER, **share(small[size >= LARGER])}
+    yield {"statistic": "no larger", "planted": LARGER, **share(small[size >= LARGER])}
     group = np.concatenate([found.group for found in verdicts])
     rows = np.flatnonzero(flagged)
     if len(rows):
         own, true = (np.abs(x[rows, group[rows]]).mean() for x in (lift, planted))
-        yield {"figure": "exaggeration", "value": own / true, "count": len(rows)}
+        yield {"statistic": "exaggeration", "value": own / true, "count": len(rows)}
     else:
-        yield {"figure": "exaggeration", "count": 0, "note": f"no word is {ASSOCIATED}"}
+        yield {"statistic": "exaggeration", "count": 0, "note": f"no word is {ASSOCIATED}"}
 
 
 def share(hits: Floats) -> Row:

@@ -99,7 +99,7 @@ def trained_rows(
                             for row in lift_rows([judged], model.world.strength))  # fmt: skip
         if model.world.strength == 0:
             for name in (name for name in names if name in tests):
-                yield {**place, "metric": name, "figure": "false alarms",
+                yield {**place, "metric": name, "statistic": "false positives",
                        **share((tests[name] <= LEVEL).mean(axis=1))}  # fmt: skip
 
 

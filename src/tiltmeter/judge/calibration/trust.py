@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tiltmeter.judge.calibration.verdict import (
-    FALSE_ALARMS,
+    FALSE_POSITIVES,
     FLOOR,
-    QUIET_SHARE,
+    LOW_NOISE_SHARE,
     RECOVERS,
     MetricSummary,
 )
 
 #: How far a value may move when only the noise of the model changes.
-STEADY = 0.1
+HALF_NOISE_CHANGE = 0.1
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,15 @@ class Check:
 LEVEL_SIMULATED = Check(
     "{} false positives on simulated models",
     ".1%",
-    lambda found: found.false_alarms,
-    lambda found: (found.false_alarms_low or 0) <= FALSE_ALARMS,
+    lambda found: found.false_positives,
+    lambda found: (found.false_positives_low or 0) <= FALSE_POSITIVES,
     "has no test",
 )
 LEVEL_TRAINED = Check(
     "{} false positives on trained models without bias",
     ".1%",
-    lambda found: found.fair_alarms,
-    lambda found: (found.fair_alarms_low or 0) <= FALSE_ALARMS,
+    lambda found: found.trained_false_positives,
+    lambda found: (found.trained_false_positives_low or 0) <= FALSE_POSITIVES,
     "not measured on a trained model",
 )
 ORDER = Check(
@@ -81,22 +81,22 @@ ORDER = Check(
 SIZE = Check(
     "a thousandth of bias and noise reads as {} of dose 1",
     ".0%",
-    lambda found: found.quiet,
-    lambda found: (found.quiet or 0) <= QUIET_SHARE,
+    lambda found: found.low_noise,
+    lambda found: (found.low_noise or 0) <= LOW_NOISE_SHARE,
     "no response to bias",
 )
 GROWS = Check(
     "grows up to dose {}",
     "g",
     lambda found: found.grows_to,
-    lambda found: found.saturates is None and found.falls is None,
+    lambda found: found.saturates_above is None and found.falls_above is None,
     "no response to bias",
 )
 STAYS = Check(
     "reads {}x as large when only the noise is halved",
     ".2f",
-    lambda found: found.steady,
-    lambda found: abs((found.steady or 0) - 1) <= STEADY,
+    lambda found: found.half_noise,
+    lambda found: abs((found.half_noise or 0) - 1) <= HALF_NOISE_CHANGE,
     "no response to bias",
 )
 #: Not required, but said where they fail.
@@ -183,7 +183,9 @@ def which_to_trust(summaries: Sequence[MetricSummary]) -> Iterator[Trust]:
             why += [f"{found.metric}: {NULL.say(found)}" for found in passing
                     if not NULL.passed(found)]  # fmt: skip
             fired = [
-                found for found in passing if found.fair_alarms and not LEVEL_TRAINED.passed(found)
+                found
+                for found in passing
+                if found.trained_false_positives and not LEVEL_TRAINED.passed(found)
             ]
             if fired:
                 why.append(FIRES_TRAINED.say(*fired))

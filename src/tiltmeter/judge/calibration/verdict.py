@@ -19,14 +19,14 @@ SATURATED = 0.5
 #: It falls again where it loses more than this share of its increase.
 FALLS = 0.25
 #: A false-positive rate is inflated if it is significantly above this: the level plus one point.
-FALSE_ALARMS = 0.06
+FALSE_POSITIVES = 0.06
 #: A value has a high floor if zero bias reads as more than this share of dose 1.
 FLOOR = 0.25
 #: The same for a thousandth of the bias in a model with little noise.
-QUIET_SHARE = 0.25
+LOW_NOISE_SHARE = 0.25
 POWER = 0.8
-#: Power that increases by less than this from the smallest to the largest size is stuck.
-STUCK = 0.1
+#: Power is at a plateau if it increases by less than this from the smallest to the largest size.
+PLATEAU = 0.1
 
 Row = dict[str, Any]
 
@@ -39,34 +39,38 @@ class MetricSummary:
     setting: str
     order: float | None  # Spearman
     order_over: str  # words, pairs of words, doses
-    saturates: float | None  # dose above which the response hardly grows
-    falls: float | None  # dose above which it falls again
+    saturates_above: float | None  # dose above which the response hardly grows
+    falls_above: float | None  # dose above which it falls again
     grows_to: float | None  # the dose up to which the response grows
-    false_alarms: float | None
-    false_alarms_low: float | None
-    false_alarms_high: float | None
+    false_positives: float | None
+    false_positives_low: float | None
+    false_positives_high: float | None
     floor: float | None  # response at zero, relative to dose 1
-    quiet: float | None  # the same for a thousandth of the bias and noise
-    steady: float | None  # response at dose 1 with half of the noise, relative to dose 1
-    fair_alarms: float | None  # false positives on trained models without bias
-    fair_alarms_low: float | None
-    fair_alarms_high: float | None
-    needed: int | None  # images for POWER at dose 1
+    low_noise: float | None  # the same for a thousandth of the bias and noise
+    half_noise: float | None  # response at dose 1 with half of the noise, relative to dose 1
+    trained_false_positives: float | None  # false positives on trained models without bias
+    trained_false_positives_low: float | None
+    trained_false_positives_high: float | None
+    images_needed: int | None  # images for POWER at dose 1
     power: float | None  # at the largest size
-    largest: int | None
-    smallest: int | None  # of the sizes tried
-    stuck: bool  # POWER is not reached, and more images hardly help
+    largest_n: int | None
+    smallest_n: int | None  # of the sizes tried
+    power_plateau: bool  # POWER is not reached, and more images hardly help
     verdict: str
 
 
 def summarize(rows: Sequence[Row]) -> MetricSummary:
     """Summary of one metric from its rows of the calibration table."""
-    fair = [row for row in rows if row["protocol"] and row["figure"] == "false alarms"]
+    fair = [row for row in rows if row["protocol"] and row["statistic"] == "false positives"]
     rows = [row for row in rows if not row["protocol"]]
-    result = {row["figure"]: row for row in rows if row["figure"] not in ("response", "power")}
-    response = [(row["dose"], row["value"]) for row in rows if row["figure"] == "response"]
+    result = {
+        row["statistic"]: row for row in rows if row["statistic"] not in ("response", "power")
+    }
+    response = [(row["dose"], row["value"]) for row in rows if row["statistic"] == "response"]
     power = sorted(
-        (row["n"], row["value"]) for row in rows if row["figure"] == "power" and row["dose"] == 1.0
+        (row["n"], row["value"])
+        for row in rows
+        if row["statistic"] == "power" and row["dose"] == 1.0
     )
     tested = [(n, share) for n, share in power if share is not None]
     summary: Row = {
@@ -74,23 +78,23 @@ def summarize(rows: Sequence[Row]) -> MetricSummary:
         "setting": rows[0]["setting"],
         "order": result["order"]["value"],
         "order_over": result["order"]["over"],
-        "saturates": saturation(response),
-        "falls": fall(response),
+        "saturates_above": saturation(response),
+        "falls_above": fall(response),
         "grows_to": _grows_to(response),
-        "false_alarms": result["false alarms"]["value"],
-        "false_alarms_low": result["false alarms"]["ci_low"],
-        "false_alarms_high": result["false alarms"]["ci_high"],
+        "false_positives": result["false positives"]["value"],
+        "false_positives_low": result["false positives"]["ci_low"],
+        "false_positives_high": result["false positives"]["ci_high"],
         "floor": result["floor"]["value"],
-        "quiet": result["quiet"]["value"],
-        "steady": result["steady"]["value"],
+        "low_noise": result["low noise"]["value"],
+        "half_noise": result["half noise"]["value"],
         **_pooled(fair),
-        "needed": images_for_power(tested),
+        "images_needed": images_for_power(tested),
         "power": tested[-1][1] if tested else None,
-        "largest": tested[-1][0] if tested else None,
-        "smallest": tested[0][0] if tested else None,
+        "largest_n": tested[-1][0] if tested else None,
+        "smallest_n": tested[0][0] if tested else None,
     }
-    summary["stuck"] = (
-        bool(tested) and summary["needed"] is None and tested[-1][1] - tested[0][1] < STUCK
+    summary["power_plateau"] = (
+        bool(tested) and summary["images_needed"] is None and tested[-1][1] - tested[0][1] < PLATEAU
     )
     grows = growth(response) > 0
     return MetricSummary(**summary, verdict="; ".join(_verdict_parts(summary, grows)) + ".")
@@ -100,11 +104,18 @@ def _pooled(fair: Sequence[Row]) -> Row:
     """False positives of all trained models without bias."""
     count = np.array([row["count"] for row in fair])
     if not count.sum():
-        return dict.fromkeys(("fair_alarms", "fair_alarms_low", "fair_alarms_high"))
+        return dict.fromkeys(
+            (
+                "trained_false_positives",
+                "trained_false_positives_low",
+                "trained_false_positives_high",
+            )
+        )
     hits = sum(row["value"] * row["count"] for row in fair)
     low, high = wilson(hits, count.sum())
-    return {"fair_alarms": hits / int(count.sum()), "fair_alarms_low": float(low),
-            "fair_alarms_high": float(high)}  # fmt: skip
+    return {"trained_false_positives": hits / int(count.sum()),
+            "trained_false_positives_low": float(low),
+            "trained_false_positives_high": float(high)}  # fmt: skip
 
 
 def growth(response: Sequence[tuple[float, float | None]]) -> float:
@@ -181,16 +192,16 @@ def _verdict_parts(summary: Row, grows: bool) -> list[str]:
     parts = [_order(summary["order"], summary["order_over"])]
     if not grows:
         parts.append("does not grow with the dose")
-    elif summary["falls"] is not None:
-        parts.append(f"rises to dose {summary['falls']:g} and falls again")
-    elif summary["saturates"] is not None:
-        parts.append(f"saturates above dose {summary['saturates']:g}")
+    elif summary["falls_above"] is not None:
+        parts.append(f"rises to dose {summary['falls_above']:g} and falls again")
+    elif summary["saturates_above"] is not None:
+        parts.append(f"saturates above dose {summary['saturates_above']:g}")
     else:
         parts.append("grows over all doses")
-    false_positives, low = summary["false_alarms"], summary["false_alarms_low"]
+    false_positives, low = summary["false_positives"], summary["false_positives_low"]
     if false_positives is None:
         parts.append("has no test")
-    elif low > FALSE_ALARMS:
+    elif low > FALSE_POSITIVES:
         parts.append(f"inflated false-positive rate: {false_positives:.1%} at zero bias")
     else:
         parts.append(f"false-positive rate {false_positives:.1%} at zero bias")
@@ -198,20 +209,20 @@ def _verdict_parts(summary: Row, grows: bool) -> list[str]:
         parts.append(
             f"misleading without its null: zero bias reads as {summary['floor']:.0%} of dose 1"
         )
-    if summary["quiet"] is not None and summary["quiet"] > QUIET_SHARE:
+    if summary["low_noise"] is not None and summary["low_noise"] > LOW_NOISE_SHARE:
         parts.append(
             "misleading at low noise: a thousandth of bias and noise reads as "
-            f"{summary['quiet']:.0%} of dose 1"
+            f"{summary['low_noise']:.0%} of dose 1"
         )
-    if summary["needed"] is not None:
-        or_fewer = " or fewer" if summary["needed"] == summary["smallest"] else ""
+    if summary["images_needed"] is not None:
+        or_fewer = " or fewer" if summary["images_needed"] == summary["smallest_n"] else ""
         parts.append(
-            f"{POWER:.0%} power at dose 1 with about {summary['needed']:,} images{or_fewer}"
+            f"{POWER:.0%} power at dose 1 with about {summary['images_needed']:,} images{or_fewer}"
         )
     elif summary["power"] is not None:
-        stuck = ", and more images do not help" if summary["stuck"] else ""
+        no_help = ", and more images do not help" if summary["power_plateau"] else ""
         parts.append(
-            f"{summary['power']:.0%} power at dose 1 with {summary['largest']:,} images{stuck}"
+            f"{summary['power']:.0%} power at dose 1 with {summary['largest_n']:,} images{no_help}"
         )
     return parts
 

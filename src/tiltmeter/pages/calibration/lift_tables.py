@@ -32,27 +32,27 @@ def lift_tables(rows: Iterable[Row]) -> list[Table]:
     return [
         _pivot(
             f"Slope of lift against planted lift, and Spearman, by dose; {per_group}. Exact is 1.",
-            [row for row in most if row["figure"] in ("slope", "spearman")],
-            lambda row: f"{HEADS[row['figure']]}, dose {row['dose']:g}",
+            [row for row in most if row["statistic"] in ("slope", "spearman")],
+            lambda row: f"{HEADS[row['statistic']]}, dose {row['dose']:g}",
             lambda row: text.number(row["value"], 3),
         ),
         _pivot(
             f"Without planted bias: share of words with p_word < {LEVEL:g} ({LEVEL:.0%} expected), "
             f"and of words called associated (none expected); {per_group}.",
-            [row for row in most if row["figure"] in ("beyond neutral words", "flagged")],
-            lambda row: f"p_word < {LEVEL:g}" if row["figure"] != "flagged" else "associated",
+            [row for row in most if row["statistic"] in ("beyond neutral words", "flagged")],
+            lambda row: f"p_word < {LEVEL:g}" if row["statistic"] != "flagged" else "associated",
             _share,
         ),
         _pivot(
             f"Power: share of words planted above {PLANTED:g} nats "
             f"({_times(PLANTED)}) called associated, by dose and images per group.",
-            [row for row in rows if row["figure"] == "power"],
+            [row for row in rows if row["statistic"] == "power"],
             lambda row: f"{row['dose']:g}: {row['n']}",
             lambda row: text.percent(row["value"], 0),
         ),
         _pivot(
             "Power by planted size, over all scores, attributes and doses, by images per group.",
-            _pooled([row for row in rows if row["figure"] == "power by size"]),
+            _pooled([row for row in rows if row["statistic"] == "power by size"]),
             lambda row: f"{row['n']} images",
             lambda row: text.percent(row["value"], 0),
             lead=("model", "planted"),
@@ -153,13 +153,13 @@ def _errors(rows: Sequence[Row]) -> list[Row]:
     """Largest error over scores and attributes."""
     found = []
     kept = [row for row in rows if row["value"] is not None]
-    for what, figure in (("wrongly no larger", "no larger"), ("exaggeration", "exaggeration")):
+    for what, statistic in (("wrongly no larger", "no larger"), ("exaggeration", "exaggeration")):
         by: dict[tuple[str, float, int], list[float]] = {}
         for row in kept:
-            if row["figure"] == figure:
+            if row["statistic"] == statistic:
                 by.setdefault((_kind(row), row["dose"], row["n"]), []).append(row["value"])
         for (kind, dose, n), values in by.items():
-            shown = (text.percent(max(values)) if figure == "no larger"
+            shown = (text.percent(max(values)) if statistic == "no larger"
                      else f"{min(values):.2f} to {max(values):.2f}")  # fmt: skip
             found.append({"model": kind, "dose": f"{dose:g}", "n": n, "what": what, "shown": shown})
     return found

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tiltmeter.errors import InputError
 from tiltmeter.judge.calibration.measurement import Calibration
 from tiltmeter.judge.calibration.verdict import (
-    FALSE_ALARMS,
+    FALSE_POSITIVES,
     FLOOR,
     LEVEL,
     PARTLY,
@@ -98,10 +98,10 @@ READING = f"""\
   Larger biases are hard to tell apart.
 - **false positives**: share of the metric's own tests that are significant at dose 0, at the
   {LEVEL:.0%} level, with Wilson's interval. Too many where the whole interval is above
-  {FALSE_ALARMS:.0%}.
+  {FALSE_POSITIVES:.0%}.
 - **at zero**: the value without any bias if the ideal is taken as the null, as a share of the value
   at dose 1. Above {FLOOR:.0%} the metric needs its null.
-- **quiet**: the same for a model with a thousandth of the bias and a thousandth of the noise. A
+- **low noise**: the same for a model with a thousandth of the bias and a thousandth of the noise. A
   metric that stays near 100% measures the ratio of bias to noise, not the size of the bias.
 - **images**: how many are needed to detect {POWER:.0%} of the biases planted at dose 1."""
 
@@ -119,7 +119,7 @@ question; otherwise the first check that it fails is shown. A metric without a r
 
 
 def _head(rows: Sequence[Row]) -> str:
-    response = [row for row in rows if row["figure"] == "response"]
+    response = [row for row in rows if row["statistic"] == "response"]
     counts = sorted({row["count"] for row in response if row["dose"] > 0})
     zero = sorted({row["count"] for row in response if row["dose"] == 0})
     doses = sorted({row["dose"] for row in response})
@@ -140,25 +140,26 @@ def summary_table(summaries: Sequence[MetricSummary], *, intervals: bool = True)
     """A line for each metric."""
     rows = []
     for one in summaries:
-        alarms = text.percent(one.false_alarms)
-        if intervals and one.false_alarms_low is not None:
-            alarms += f" ({text.percent_span(one.false_alarms_low, one.false_alarms_high)})"
-        images = None if one.largest is None else f"over {one.largest:,}"
-        if one.needed is not None:
-            images = f"{'≤ ' if one.needed == one.smallest else ''}{one.needed:,}"
+        alarms = text.percent(one.false_positives)
+        if intervals and one.false_positives_low is not None:
+            alarms += f" ({text.percent_span(one.false_positives_low, one.false_positives_high)})"
+        images = None if one.largest_n is None else f"over {one.largest_n:,}"
+        if one.images_needed is not None:
+            images = f"{'≤ ' if one.images_needed == one.smallest_n else ''}{one.images_needed:,}"
         rows.append({
             **vars(one), "alarms": alarms, "images": images,
-            "saturates": None if one.saturates is None else f"above {one.saturates:g}",
-            "floor": text.percent(one.floor, 0), "quiet": text.percent(one.quiet, 0),
+            "saturates": None if one.saturates_above is None else f"above {one.saturates_above:g}",
+            "floor": text.percent(one.floor, 0), "low_noise": text.percent(one.low_noise, 0),
         })  # fmt: skip
     return table("calibration", rows, "metric", Column("order", "order", "value", 2),
                  Column("saturates", "saturates", "cell"),
                  Column("false positives", "alarms", "cell"), Column("at zero", "floor", "cell"),
-                 Column("quiet", "quiet", "cell"), Column("images", "images", "cell"))  # fmt: skip
+                 Column("low noise", "low_noise", "cell"),
+                 Column("images", "images", "cell"))  # fmt: skip
 
 
 def _response(rows: Sequence[Row]) -> Table:
-    picked = [row for row in rows if row["figure"] == "response"]
+    picked = [row for row in rows if row["statistic"] == "response"]
     lines = [
         {"metric": name} | {f"{row['dose']:g}": None if row["value"] is None
                             else f"{row['value']:.3g} ± {row['spread']:.1g}" for row in mine}
@@ -173,7 +174,7 @@ def _response(rows: Sequence[Row]) -> Table:
 
 
 def _power(rows: Sequence[Row]) -> Table:
-    picked = [row for row in rows if row["figure"] == "power" and not row["protocol"]]
+    picked = [row for row in rows if row["statistic"] == "power" and not row["protocol"]]
     lines = [
         {"metric": name} | {f"{r['dose']:g}: {r['n']:,}": text.percent(r["value"], 0) for r in mine}
         for name, mine in by(picked, "metric").items()

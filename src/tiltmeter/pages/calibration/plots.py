@@ -52,7 +52,7 @@ def _response(rows: Sequence[Row]) -> Any:
         {"dose": row["dose"], "mean": row["value"],
          "low": max(0.0, row["value"] - row["spread"]), "high": row["value"] + row["spread"]}
         for row in rows
-        if row["figure"] == "response" and row["value"] is not None
+        if row["statistic"] == "response" and row["value"] is not None
     ]  # fmt: skip
     zero = [{"y": point["mean"], "text": "without bias"} for point in points if not point["dose"]]
     dose = alt.X("dose:Q", title="planted dose", axis=alt.Axis(tickCount=6))
@@ -77,7 +77,7 @@ def _power(rows: Sequence[Row]) -> Any:
     points = [
         {"n": row["n"], "power": row["value"], "dose": f"dose {row['dose']:g}"}
         for row in rows
-        if row["figure"] == "power" and row["value"] is not None and not row["protocol"]
+        if row["statistic"] == "power" and row["value"] is not None and not row["protocol"]
     ]
     frame = {"width": WIDTH, "height": HEIGHT}
     if not points:
