@@ -215,7 +215,7 @@ def again() -> None:
     def shapes(images: int, seed: int, of: int | None = None) -> Faces:
         faces = load_data(f"testbed:?images={of or images}&seed={seed}", role="faces")
         some = np.random.default_rng(seed).permutation(len(faces))[:images]
-        faces = faces.only(np.sort(some).tolist())
+        faces = faces.select(np.sort(some).tolist())
         vectors = np.asarray(model.encode_images(faces.images))
         aloud(f"figures of seed {seed}", 0)
         return replace(faces, groups={"shape": faces.groups["shape"]}, name=str(seed),
@@ -296,7 +296,7 @@ def transfer() -> None:
                                "tasks": testbed_tasks(model, 0),
                                "permutations": 0, "device": "cpu", "progress": aloud}  # fmt: skip
     # the same images whatever was fitted on: the part that a sweep of that set reports
-    reported = {name: one.only(split(len(one), PARTS, 0)[2]) for name, one in sets.items()}
+    reported = {name: one.select(split(len(one), PARTS, 0)[2]) for name, one in sets.items()}
     runs = {
         name: frontier(model, one, attribute="shape", shares=PARTS, **options,
                        also=[two for other, two in reported.items() if other != name])
@@ -364,12 +364,12 @@ def scenes() -> Utility:
 def harms(model: Any, faces: Faces, found: Frontier) -> None:
     """How often each race is taken for a criminal or an animal, before and after (Table 6)."""
     fit, *rest = split(len(faces), HALVES, 0)
-    others = unseen(faces.only(sorted(rest[0] + rest[1])), FittedRows.of(faces.only(fit)))
+    others = unseen(faces.select(sorted(rest[0] + rest[1])), FittedRows.of(faces.select(fit)))
     shown: dict[str, Any] = {"before": model}
     for one in found.chosen.values():
         if one.kind == "vectors":
             shown[one.candidate.method] = tm.debias(
-                one.candidate.method, model, faces.only(fit), attribute=found.attribute,
+                one.candidate.method, model, faces.select(fit), attribute=found.attribute,
                 settings=one.candidate.settings, device="cpu",
             )  # fmt: skip
     names = others.groups["race"].names

@@ -321,7 +321,7 @@ class Faces:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def only(self, rows: Sequence[int]) -> Faces:
+    def select(self, rows: Sequence[int]) -> Faces:
         """The same data, for some of the images.
 
         Parameters

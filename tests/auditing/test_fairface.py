@@ -63,7 +63,7 @@ def test_vectors_are_those_that_were_made_elsewhere(faces: Faces, minilit: Path)
     stored = np.load(minilit / "fairface_val5000_image_embeddings.npy")
     with (minilit / "fairface_val5000_files.csv").open(newline="") as file:
         place = {row["file"]: at for at, row in enumerate(csv.DictReader(file))}
-    some = faces.only(range(0, 5000, 157))
+    some = faces.select(range(0, 5000, 157))
     model = tm.load_model(f"python:{minilit / 'minilit.py'}:MiniLiT")
     found = embed(model, some.images, some.ids)
     assert found.new == len(some) == 32

@@ -135,7 +135,7 @@ def test_counterparts_differ_in_one_thing(tmp_path: Path) -> None:
             assert pairs.groups[other].codes[first] == pairs.groups[other].codes[second]
             codes = pairs.groups[attribute].codes
             assert (codes[first], codes[second]) == (0, 1)
-    some = pairs.only([0, 1, 2])
+    some = pairs.select([0, 1, 2])
     assert isinstance(some, Scenes)
     assert (len(some.scenes), len(some.kinds), len(some.images)) == (3, 3, 3)
     assert len(list(some.counterparts("race"))) == 1

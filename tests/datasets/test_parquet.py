@@ -49,7 +49,7 @@ def test_images_are_those_of_the_files(tmp_path: Path, photos: list[bytes]) -> N
         hashes = [hashlib.sha256(one).hexdigest() for one in photos]
         assert [images.hash(at) for at in range(20)] == hashes
         assert images[7:9].hash(1) == hashes[8]
-        assert found.only([15, 3]).images.hash(0) == hashes[15]
+        assert found.select([15, 3]).images.hash(0) == hashes[15]
         with ThreadPoolExecutor(4) as pool:  # out of order, several at a time
             assert list(pool.map(images.hash, range(19, -1, -1))) == hashes[::-1]
     assert found.ids[11] == "00001/1"

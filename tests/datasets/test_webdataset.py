@@ -56,7 +56,7 @@ def test_images_and_labels_are_those_of_the_files(tmp_path: Path) -> None:
         assert images.hash(at) == files.hash(at)
         np.testing.assert_array_equal(np.asarray(images[at]), np.asarray(files[at]))
     assert images[2:4].hash(1) == files.hash(3)
-    assert found.only([5, 0]).images.hash(0) == files.hash(5)
+    assert found.select([5, 0]).images.hash(0) == files.hash(5)
 
 
 def test_a_shard_that_is_cut_off_is_named_and_the_rest_is_read(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_rows_are_known_by_what_they_show(tmp_path: Path) -> None:
     vectors = rng.normal(size=(3, 4)).astype(np.float32)
     groups = {"kind": Groups(np.array([0, 1, 0]), ("x", "y"), "kind")}
     brought = Faces(ids=("1", "2", "3"), groups=groups, vectors=vectors)
-    assert FittedRows.of(brought.only([0, 2])).among(brought) == [0, 2]
+    assert FittedRows.of(brought.select([0, 2])).among(brought) == [0, 2]
 
 
 def test_nothing_changes_nothing_to_the_bit(fusion) -> None:

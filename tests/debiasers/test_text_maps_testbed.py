@@ -153,6 +153,6 @@ def test_prompts_must_name_the_groups_that_are_there(model, images) -> None:
         debias("orth-proj", model, prompts={"round": ["a photo of a ball"]})
     with pytest.raises(UnknownNameError, match="shape"):
         debias("orth-proj", model, attribute="shap")
-    few = images.only([*np.flatnonzero(images.groups["shape"].codes == 0)[:50], *range(400)])
+    few = images.select([*np.flatnonzero(images.groups["shape"].codes == 0)[:50], *range(400)])
     with pytest.raises(InputError, match=r"neighbours = 300, but 'square' has \d+ reference"):
         debias("bend", model, few, attribute="shape", settings={"neighbours": 300})

@@ -361,7 +361,7 @@ def test_frontier_and_compare_agree_on_a_method() -> None:
     found = frontier(model, faces, attribute="gender", methods=["leace"], k=20, probes=False,
                      permutations=0, bootstraps=0)  # fmt: skip
     chosen = found.chosen["leace"]
-    parts = [faces.only(part) for part in split(len(faces), (0.5, 0.25, 0.25), seed=0)]
+    parts = [faces.select(part) for part in split(len(faces), (0.5, 0.25, 0.25), seed=0)]
     fair = tm.debias("leace", model, parts[0], attribute="gender",
                      settings=chosen.candidate.settings)  # fmt: skip
     given = {"probes": ["lift", "ranking"], "k": [20], "permutations": 0, "bootstraps": 0,

@@ -42,13 +42,13 @@ def faces(shared: Callable[[str], Path]) -> Faces:
 
 def test_an_audit_on_the_fitted_half_is_refused(minilit: Any, faces: Faces) -> None:
     first, second, _ = split(len(faces), (0.5, 0.49, 0.01), seed=0)
-    fitted = faces.only(first)
+    fitted = faces.select(first)
     fair = tm.debias("leace", minilit, fitted, attribute="gender")
     given: dict[str, Any] = {"probes": ["harms"], "attributes": ["gender"], "permutations": 0,
                              "bootstraps": 0}  # fmt: skip
     with pytest.raises(InputError, match="fitted on"):
         tm.audit(fair, fitted, **given)
-    others = faces.only(second)
+    others = faces.select(second)
     with pytest.raises(InputError, match="1 of the 2,450 rows"):  # one photograph is there twice
         tm.audit(fair, others, **given)
     run = tm.audit(fair, unseen(others, fair.debiaser.rows_), **given)

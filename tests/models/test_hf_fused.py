@@ -370,8 +370,8 @@ def test_regions_are_read(tmp_path: Path) -> None:
     assert np.allclose(rows.boxes, boxes)
     assert [one.ids for one in packed] == [("one",), ("two",), ("three",)]
     assert packed[1:].ids == ("two", "three")
-    assert packed.only([2, 0]).ids == packed.of(["three", "one"]).ids == ("three", "one")
-    assert np.allclose(packed.only([2, 0]).boxes, boxes[[2, 0]])
+    assert packed.select([2, 0]).ids == packed.of(["three", "one"]).ids == ("three", "one")
+    assert np.allclose(packed.select([2, 0]).boxes, boxes[[2, 0]])
     joined = Regions.joined([packed[2], packed[0]])
     assert np.allclose(joined.features, features[[2, 0]])
     assert np.allclose(joined.boxes, boxes[[2, 0]])

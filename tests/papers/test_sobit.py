@@ -347,10 +347,10 @@ def test_words_of_two_templates_are_read_once() -> None:
 def test_one_model_of_several(tilted: Run, fair: Run) -> None:
     both = panel([tilted, fair])
     with pytest.raises(InputError, match="several: fair, oracle"):
-        sobit.only(both)
+        sobit.select_run(both)
     with pytest.raises(UnknownNameError, match="did you mean 'fair'"):
-        sobit.only(both, model="fari")
-    one = sobit.only(both, model="oracle")
+        sobit.select_run(both, model="fari")
+    one = sobit.select_run(both, model="oracle")
     assert sobit.top_words(one, "hue") == sobit.top_words(tilted, "hue")
     assert tops.composition(one, "hue") == tops.composition(tilted, "hue")
     # Figures 3 and 4 show all models

@@ -134,7 +134,7 @@ def test_undefined_instances_are_counted_and_never_averaged(figures):
 def test_against_a_plain_loop(figures):
     """Every probability asked for one at a time, straight from the model."""
     model = load_model("testbed:stream")
-    some = figures.only([0, 1, 2, 3])
+    some = figures.select([0, 1, 2, 3])
     asked = CounterfactualWords(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
     got = measure(model, some, asked, RedrawnScenes()).biases(asked, "vocabulary", 0.05)
 
@@ -169,7 +169,7 @@ def test_means_are_resampled_by_cluster():
 
 def test_other_order_of_groups_other_sign(figures, asked):
     model = load_model("testbed:stream")
-    some = figures.only(range(12))
+    some = figures.select(range(12))
     turned = replace(
         asked, swap=replace(SHAPE, groups=("square", "round"), words=("block", "ball"))
     )
@@ -285,7 +285,7 @@ def test_same_seed_same_bytes(attacked, tmp_path):
 
 def test_parallel_photographs_give_what_redrawing_gives(figures, asked, tmp_path):
     model = load_model("testbed:stream")
-    some = figures.only(range(6))
+    some = figures.select(range(6))
     data = load_data(f"pairs:{photographs(tmp_path, some)}", role="pairs")
     words = replace(asked, swap=replace(GENDER))
     parallel = measure(model, data, words, ParallelImages())
@@ -309,7 +309,7 @@ def test_any_two_concepts_in_templates_of_their_own(figures):
         ("x", "x"),
         ("A photo of a {g} who is [MASK]",),
     )
-    table, _ = counterfactual(model, figures.only(range(12)), query=asked, convention=CONVENTION,
+    table, _ = counterfactual(model, figures.select(range(12)), query=asked, convention=CONVENTION,
                               sources=CounterfactualSources(RedrawnScenes()), resampling=QUICK,
                               reading=ProbabilityReading(["candidates"]))  # fmt: skip
     listed = table.to_pylist()

@@ -631,7 +631,7 @@ def test_faces_by_other_labels_take_part_where_no_phrases_are_needed() -> None:
         ran = {row["experiment"] for row in run.where(metric="rho") if row["n"]}
         assert ran == {"1-a", "2-b"}
         assert "no phrases that name groups" in run.where(experiment="2*-a")[0]["note"]
-    lone = people(60, ("White",)).only(range(0, 60, 2))  # women alone
+    lone = people(60, ("White",)).select(range(0, 60, 2))  # women alone
     mood = Valence(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
     run = tm.audit(Told(), lone, data={"lexicon": words, "valence": mood}, **given)
     assert "has not two groups" in run.where(experiment="1-a")[0]["note"]

@@ -195,7 +195,7 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     assert f"{names[1]}.npy cannot be read" in found.record["parts_not_read"]["200"]
     rest = np.r_[0:200, 400:600]
     expected = ranking(
-        Known(), data.only(rest.tolist()), **asked,
+        Known(), data.select(rest.tolist()), **asked,
         where=RankingBackend(PartsEngine(size=400), images=InMemoryVectors(vectors[rest])),
     )  # fmt: skip
     assert found.record["images"] == 400

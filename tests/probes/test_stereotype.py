@@ -401,7 +401,7 @@ def alarms(choices: Iterable[CaptionScores]) -> tuple[Counted, Counted]:
 def test_images_that_share_captions_raise_no_alarm() -> None:
     """Forty sets of one to nine images, and a model that goes by its taste in captions."""
     sizes = np.arange(40) % 5 * 2 + 1
-    cases = made(40, seed=1).only(np.repeat(np.arange(40), sizes))
+    cases = made(40, seed=1).select(np.repeat(np.arange(40), sizes))
     cases = replace(cases, against=np.random.default_rng(0).uniform(size=len(cases)) < 0.33)
     p: dict[str, list[float]] = {"vlrs": [], "ivlas": []}
     for seed in range(150):
@@ -454,7 +454,7 @@ def test_pictures_that_share_captions_are_no_more_evidence() -> None:
     """Each case four times over: the interval stays as wide as that of the sets."""
     once = made(50, seed=1)
     four = np.tile(np.arange(50), 4)
-    repeated = replace(once.only(four), ids=tuple(map(str, range(200))))
+    repeated = replace(once.select(four), ids=tuple(map(str, range(200))))
     model = at_random(3)
     rows = [one(measured(model, cases), "vlbs") for cases in (once, repeated)]
     width = [row["ci_high"] - row["ci_low"] for row in rows]
@@ -886,9 +886,9 @@ def test_a_table_of_neutral_words(tmp_path: Path) -> None:
 
 def test_a_category_of_which_no_picture_is_left() -> None:
     cases = made(40)
-    run = measured(at_random(0), cases.only(np.flatnonzero(cases.categories.codes == 0)))
+    run = measured(at_random(0), cases.select(np.flatnonzero(cases.categories.codes == 0)))
     assert {row["category"] for row in run.where(metric="vlrs")} == {None, "first"}
-    alone = measured(at_random(0), cases.only([0]))
+    alone = measured(at_random(0), cases.select([0]))
     assert one(alone, "vlrs")["n"] == 1
 
 

@@ -103,7 +103,7 @@ def test_a_misspelt_folder_is_an_error_before_the_attack(tmp_path, monkeypatch):
         _audit(f"vlbias:{place}")
     with pytest.raises(UnknownNameError, match="softmax reading"):
         _audit(f"vlbias:{write_images(tmp_path / 'good', cooking=2)}", softmax="candidate")
-    pairs = photographs(tmp_path / "pairs", load_data("testbed:?images=28").only(range(2)))
+    pairs = photographs(tmp_path / "pairs", load_data("testbed:?images=28").select(range(2)))
     for path in pairs.rglob("black_man.png"):
         path.rename(path.with_name("latino_man.png"))
     for path in pairs.rglob("white_man.png"):
@@ -144,9 +144,9 @@ def test_a_limit_keeps_all_concepts_and_both_groups(tmp_path):
 
 def test_a_scene_has_one_number_for_all_sources(tmp_path):
     """Else halves of the scenes would share images where the first scene has no counterpart."""
-    figures = load_data("testbed:?images=28", role="faces").only(range(6))
+    figures = load_data("testbed:?images=28", role="faces").select(range(6))
     data = load_data(f"pairs:{photographs(tmp_path, figures)}", role="pairs")
-    alone = data.only(
+    alone = data.select(
         [r for r, name in enumerate(data.ids) if "scene0" not in name or "_man" in name]
     )
     asked = CounterfactualWords(GENDER, ("cooking",), ("x",), ("The {g} is [MASK]",))

@@ -96,4 +96,4 @@ def test_trained_models_know_their_world_and_real_data_have_none() -> None:
         == 0.5
     )
     faces = Faces(("a",), {"group": Groups.from_labels(["x"])})
-    assert planted_world(faces.only([0])) is None
+    assert planted_world(faces.select([0])) is None

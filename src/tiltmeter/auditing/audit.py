@@ -249,7 +249,7 @@ class _Audit:
             assert embedded.kept is not None
             space = StoredEmbeddings(self.store.root / embedded.kept["space"])
             provenance = {**faces.provenance, **embedded.record}
-            readable = replace(faces.only(embedded.rows), provenance=provenance)
+            readable = replace(faces.select(embedded.rows), provenance=provenance)
             return EmbeddedFaces(readable, StoreVectors.of(space, embedded.items), items)
         if faces.vectors is None:
             vectors = image_embeddings(self.model, faces)

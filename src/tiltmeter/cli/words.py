@@ -52,14 +52,14 @@ def words(
     The tables of So-B-IT, for one run or before and after debiasing.
     """
     from tiltmeter.pages.terminal import words as terminal
-    from tiltmeter.papers.sobit import only
+    from tiltmeter.papers.sobit import select_run
     from tiltmeter.results import Run
 
-    chosen = only(Run.load(run), model=model, dataset=dataset)
+    chosen = select_run(Run.load(run), model=model, dataset=dataset)
     _check_names(chosen, run, attribute=attribute, category=category)
     tables = terminal.tables(
         chosen,
-        before=None if before is None else only(Run.load(before), dataset=dataset),
+        before=None if before is None else select_run(Run.load(before), dataset=dataset),
         attribute=attribute,
         category=category,
         valence=None if lexicon is None else _load_valence(lexicon),

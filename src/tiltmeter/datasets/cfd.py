@@ -34,7 +34,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     `?expression=N&race=A,B,W&gender=F` select images. `?norms=FILE.csv` adds the columns of the
     norming table (exported from its sheet as CSV) to the label columns.
     """
-    spec.only("attributes", "expression", "race", "gender", "norms", *OPTIONS)
+    spec.check_options("attributes", "expression", "race", "gender", "norms", *OPTIONS)
     wanted = {
         "race": choices(spec, "race", RACES),
         "gender": choices(spec, "gender", GENDERS),

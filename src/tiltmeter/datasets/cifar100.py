@@ -31,7 +31,7 @@ def load(spec: Spec, columns: Columns) -> Utility:
     `?split=test` (or train), `?labels=fine` (100 classes; or coarse, 20).
     """
     del columns  # no groups
-    spec.only("split", "labels")
+    spec.check_options("split", "labels")
     split = choice(spec, "split", ("test", "train"))
     kind = choice(spec, "labels", ("fine", "coarse"))
     directory = spec.directory()

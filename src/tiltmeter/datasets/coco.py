@@ -23,7 +23,7 @@ def load(spec: Spec, columns: Columns) -> Captions:
     `?images=DIR` is the directory of the images; without it there are only captions.
     """
     del columns  # no groups
-    spec.only("images", *OPTIONS)
+    spec.check_options("images", *OPTIONS)
     path = file(spec)
     content = read_json(path)
     try:

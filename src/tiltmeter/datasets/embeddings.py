@@ -34,7 +34,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
 
     `?attributes=gender,race` names the label columns.
     """
-    spec.only("attributes")
+    spec.check_options("attributes")
     directory = spec.directory()
     vectors, table = _read(directory)
     if len(vectors) != table.num_rows:

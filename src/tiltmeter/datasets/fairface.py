@@ -26,7 +26,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
 
     `?split=val` (or train), `?padding=025` (or 125) if there are images of both.
     """
-    spec.only("attributes", "split", "padding", *OPTIONS)
+    spec.check_options("attributes", "split", "padding", *OPTIONS)
     split = choice(spec, "split", ("val", "train"))
     directory = spec.directory()
     table = read_table(directory / f"fairface_label_{split}.csv")

@@ -31,7 +31,7 @@ def load(spec: Spec, columns: Columns) -> Captions:
     (or train, val) needs Karpathy's dataset_flickr30k.json.
     """
     del columns  # no groups
-    spec.only("split", "images", *OPTIONS)
+    spec.check_options("split", "images", *OPTIONS)
     split = choice(spec, "split", ("all", "train", "val", "test"))
     wanted = choice(spec, "images", ("yes", "no")) == "yes"
     directory = spec.directory()

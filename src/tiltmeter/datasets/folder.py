@@ -16,7 +16,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     DIR/black_woman/1.jpg is in the group `black_woman`; with `?parts=race_gender`, in race `black`
     and gender `woman`. All parts but the first are one word each, from the end of the name.
     """
-    spec.only("attributes", "parts", *OPTIONS)
+    spec.check_options("attributes", "parts", *OPTIONS)
     parts = spec.options.get("parts", "group").split("_")
     if not all(parts) or len(set(parts)) < len(parts):
         raise InputError(

@@ -31,7 +31,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
 
     `?split=test`, `?image=COLUMN`, `?groups=gender,race`, `?config=NAME`, `?download=yes`.
     """
-    spec.only("attributes", "split", "image", "groups", "config", "download", *OPTIONS)
+    spec.check_options("attributes", "split", "image", "groups", "config", "download", *OPTIONS)
     if columns.names is None and "groups" in spec.options:
         columns = Columns(spec.options["groups"].split(","), columns.also)
     data = _split(spec, _open(spec))

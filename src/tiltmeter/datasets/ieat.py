@@ -16,7 +16,7 @@ def load(spec: Spec, columns: Columns) -> Utility:
     your own directories of the same layout.
     """
     del columns  # no groups
-    spec.only(*OPTIONS)
+    spec.check_options(*OPTIONS)
     directory = spec.directory()
     names = list_images(directory)
     inside = [name for name in names if name.count("/") >= 2]

@@ -20,7 +20,7 @@ def load(spec: Spec, columns: Columns) -> Utility:
     the class, as in `n01440764 tench, Tinca tinca`; the first class name is used.
     """
     del columns  # no groups
-    spec.only("split", "names", *OPTIONS)
+    spec.check_options("split", "names", *OPTIONS)
     directory = spec.directory()
     if split := spec.options.get("split", ""):
         if not re.fullmatch(r"[\w-]+", split) or not (directory / split).is_dir():

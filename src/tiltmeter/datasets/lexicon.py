@@ -32,7 +32,7 @@ def load(spec: Spec, columns: Columns) -> Lexicon:
     are the columns and `?scale=1,9` the ends of the scale.
     """
     del columns  # no groups
-    spec.only("word", "valence", "scale", "strict")
+    spec.check_options("word", "valence", "scale", "strict")
     path = file(spec)
     rows = _rows(path)
     word, valence, scale = _columns(spec, path, rows)

@@ -23,7 +23,7 @@ def load(spec: Spec, columns: Columns) -> Valence:
     DIR contains OASIS.csv and the images, named by their theme, there or in a subdirectory.
     """
     del columns  # no groups
-    spec.only(*OPTIONS)
+    spec.check_options(*OPTIONS)
     directory = spec.directory()
     rows, malformed = _ratings(directory / "OASIS.csv")
     on_disk = {_key(Path(name).stem): name for name in list_images(directory)}

@@ -22,7 +22,7 @@ def load(spec: Spec, columns: Columns) -> Scenes:
 
     The labels are those that the images were generated for.
     """
-    spec.only("attributes", *OPTIONS)
+    spec.check_options("attributes", *OPTIONS)
     directory = spec.directory()
     parsed = {name: NAME.fullmatch(name) for name in list_images(directory)}
     known = {name: match for name, match in parsed.items() if match}

@@ -33,7 +33,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     DIR with its subdirectories, a file, a pattern, or a URL (s3://...); `?image=COLUMN` if several
     columns contain bytes. Files that cannot be read are recorded and skipped.
     """
-    spec.only("attributes", "image", *OPTIONS)
+    spec.check_options("attributes", "image", *OPTIONS)
     if not spec.rest:
         raise InputError("expected parquet:DIR, or a pattern of .parquet files", code="bad-option")
     places: list[Place] = []

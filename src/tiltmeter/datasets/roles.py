@@ -34,12 +34,12 @@ class Scenes(Faces):
     kinds: tuple[str, ...] = ()
     parallel: bool = True
 
-    def only(self, rows: Sequence[int]) -> Scenes:
+    def select(self, rows: Sequence[int]) -> Scenes:
         """The given rows."""
         kept = {
             name: tuple(getattr(self, name)[row] for row in rows) for name in ("scenes", "kinds")
         }
-        return replace(self, **vars(super().only(rows)) | kept)
+        return replace(self, **vars(super().select(rows)) | kept)
 
     def counterparts(self, attribute: str) -> Iterator[tuple[int, int]]:
         """Pairs of rows of the same scene that differ in one attribute only: true counterfactuals.

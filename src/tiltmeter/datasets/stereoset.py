@@ -23,7 +23,7 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     `?part=intrasentence` (or intersentence, whose sentences follow a context).
     """
     del columns  # the groups are those of the file
-    spec.only("part", "strict")
+    spec.check_options("part", "strict")
     part = choice(spec, "part", ("intrasentence", "intersentence"))
     path = file(spec)
     content = read_json(path)

@@ -30,7 +30,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     relative to `?root=DIR`, by default the directory of the table. Table and root may be URLs:
     missing images are then noticed when they are embedded.
     """
-    spec.only("attributes", "path", "root", *OPTIONS)
+    spec.check_options("attributes", "path", "root", *OPTIONS)
     path = spec.rest if is_url(spec.rest) else Path(spec.rest)
     table = read_table(path)
     ids = item_ids(table, path)

@@ -29,7 +29,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
 
     `?bands=0,18,65` are the youngest ages of the age bands; by default FairFace's.
     """
-    spec.only("attributes", "bands", *OPTIONS)
+    spec.check_options("attributes", "bands", *OPTIONS)
     starts = _starts(spec)
     directory = spec.directory()
     names, malformed = [], []

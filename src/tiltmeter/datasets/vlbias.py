@@ -23,7 +23,7 @@ def load(spec: Spec, columns: Columns) -> Scenes:
 
     CONCEPT/GENDER/FILE, or KIND/CONCEPT/GENDER/FILE; the labels of gender are perceived.
     """
-    spec.only("attributes", *OPTIONS)
+    spec.check_options("attributes", *OPTIONS)
     directory = spec.directory()
     names, malformed = [], []
     genders, concepts, kinds = [], [], []

@@ -42,7 +42,7 @@ def load(spec: Spec, columns: Columns) -> Triplets:
     `seed` (0); this is how the paper selected 1,028 of 1,958.
     """
     del columns  # the groups are those of the table
-    spec.only("images", "first", "balanced", "seed", *OPTIONS)
+    spec.check_options("images", "first", "balanced", "seed", *OPTIONS)
     balance, seed = flag(spec, "balanced"), _seed(spec)
     first = int(choice(spec, "first", ("1", "0")))
     path = file(spec)

@@ -42,7 +42,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     of a Parquet file next to a shard, are the label columns. A truncated shard gives its complete
     images; shards that cannot be read are recorded and skipped.
     """
-    spec.only("attributes", *OPTIONS)
+    spec.check_options("attributes", *OPTIONS)
     if not spec.rest:
         raise InputError("expected webdataset:DIR, or a pattern of .tar files", code="bad-option")
     places: list[Place] = []

@@ -256,7 +256,7 @@ def load(spec: Spec) -> Debiased:
     InputError
         If the directory is damaged, or the weights of the model have changed since.
     """
-    spec.only()
+    spec.check_options()
     place = spec.directory()
     meta = read_record(place)
     debiaser: Debiaser = DEBIASERS[meta["method"]](**meta["settings"])

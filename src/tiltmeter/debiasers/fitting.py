@@ -287,7 +287,7 @@ def _faces(
         raise InputError(f"share must be above 0 and at most 1; got {share}")
     if share < 1:
         count = max(2, round(share * len(faces)))
-        faces = faces.only(sorted(np.random.default_rng(seed).permutation(len(faces))[:count]))
+        faces = faces.select(sorted(np.random.default_rng(seed).permutation(len(faces))[:count]))
     if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
         cache = None if store is None else Store(Path(store))
         embedded = embed(

@@ -228,7 +228,7 @@ class _Embedder:
             store = None if self.store is None else Store(Path(self.store))
             embedded = embed(model, faces.images, faces.ids, store=store, pace=LoaderConfig(),
                          strict=self.strict, progress=self.progress)  # fmt: skip
-            return faces.only(embedded.rows), embedded.vectors
+            return faces.select(embedded.rows), embedded.vectors
         if faces.images is None or not hasattr(model, "encode_images"):
             raise InputError(
                 f"{_name(model)} has no embeddings of {faces.name}: it needs images and a model "
@@ -251,7 +251,7 @@ def _same_rows(faces: Faces, data: Faces, spec: str, kind: str) -> Faces:
             f"{len(missing):,} of the {len(faces):,} images are not in {spec} ({missing[0]!r}): "
             f"pass {kind} of the same images"
         )
-    selected = data.only([row_of[image_id] for image_id in faces.ids])
+    selected = data.select([row_of[image_id] for image_id in faces.ids])
     return replace(faces, images=selected.images, vectors=selected.vectors)
 
 

@@ -70,8 +70,8 @@ mean 'hf:openai/clip-vit-base-patch32'?
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
 
-    def only(self, *known: str) -> None:
-        """Refuses options that would be ignored.
+    def check_options(self, *known: str) -> None:
+        """Refuse options that would be ignored.
 
         Parameters
         ----------

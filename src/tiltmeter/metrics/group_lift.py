@@ -211,7 +211,7 @@ class GroupScores:
         """The same for coarser groups: group `g` becomes part of group `codes[g]`."""
         return GroupScores(self.moments.regroup(codes, groups), self.odds.regroup(codes, groups))
 
-    def only(self, rows: Any = slice(None), groups: Any = slice(None)) -> GroupScores:
+    def select(self, rows: Any = slice(None), groups: Any = slice(None)) -> GroupScores:
         """Some of the words, and some of the groups."""
         m, o = self.moments, self.odds
         return GroupScores(

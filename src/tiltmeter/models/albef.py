@@ -163,7 +163,7 @@ def load(spec: Spec) -> Albef:
     InputError
         The file is not such a checkpoint, or the tokenizer does not fit it.
     """
-    spec.only("tokenizer", "image_size")
+    spec.check_options("tokenizer", "image_size")
     path = Path(spec.rest)
     if not path.is_file():
         raise InputError(

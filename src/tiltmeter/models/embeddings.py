@@ -65,7 +65,7 @@ def load(spec: Spec) -> StoredTexts:
     InputError
         A file is missing, or the two do not have the same number of rows.
     """
-    spec.only("attributes")  # which is for the images of the same directory
+    spec.check_options("attributes")  # which is for the images of the same directory
     directory = spec.directory()
     table_path = find_table(directory, "texts")
     if table_path is None or not (directory / "texts.npy").is_file():

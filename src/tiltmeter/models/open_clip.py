@@ -84,7 +84,7 @@ def load(spec: Spec) -> OpenClip:
     UnknownNameError
         The library does not know the architecture.
     """
-    spec.only()
+    spec.check_options()
     arch, _, pretrained = spec.rest.partition("/")
     if not arch or not pretrained:
         raise InputError(

@@ -30,7 +30,7 @@ ALSO_CALLED = {
 Row = dict[str, Any]
 
 
-def only(run: Run, *, model: str | None = None, dataset: str | None = None) -> Run:
+def select_run(run: Run, *, model: str | None = None, dataset: str | None = None) -> Run:
     """The part of a run that is about one model and one dataset."""
     for column, wanted in (("model", model), ("dataset", dataset)):
         known = sorted(set(_ranking(run.table)[column].drop_null().to_pylist()))

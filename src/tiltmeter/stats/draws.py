@@ -61,7 +61,7 @@ class BootstrapDraws:
         stored = self.kept[prompts][:, rows]
         return (stored if self.of is None else self.of(stored)).swapaxes(0, 1)
 
-    def only(self, prompts: Ints) -> BootstrapDraws:
+    def select(self, prompts: Ints) -> BootstrapDraws:
         """The draws of some prompts; adjacent ones are not copied."""
         adjacent = bool((np.diff(prompts) == 1).all())
         return BootstrapDraws(
@@ -70,7 +70,7 @@ class BootstrapDraws:
 
     def at(self, prompts: Ints, rows: slice = slice(None)) -> Floats:
         """Draws x prompts x columns of some prompts; read-only."""
-        draws = self.only(prompts)
+        draws = self.select(prompts)
         if self.of is None:
             return draws[rows]
         parts = [draws[rows, part].swapaxes(0, 1) for part in stretches(draws.shape, 1)]

@@ -50,7 +50,7 @@ def load(spec: Spec, columns: Columns) -> Any:
     if spec.rest == "triplets":
         return _load_triplets(spec)
     del columns  # both attributes are known
-    spec.only("images", "strength", "seed")
+    spec.check_options("images", "strength", "seed")
     images = _number(spec, "images", int, 4000)
     strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
     if images < len(GROUPS) * 2:
@@ -62,7 +62,7 @@ def _load_valence(spec: Spec) -> Any:
     """Images or words with the valence that the world gives them."""
     from tiltmeter.testbed.valence import lexicon, valence_images
 
-    spec.only("images", "strength", "seed")
+    spec.check_options("images", "strength", "seed")
     world = World.plant(_number(spec, "strength", float, 1.0))
     if spec.rest == "lexicon":
         return lexicon(world)
@@ -71,7 +71,7 @@ def _load_valence(spec: Spec) -> Any:
 
 
 def _load_triplets(spec: Spec) -> PlantedTriplets:
-    spec.only("images", "strength", "seed", "cells", "where")
+    spec.check_options("images", "strength", "seed", "cells", "where")
     images, cells = _number(spec, "images", int, 400), _number(spec, "cells", int, 1)
     strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
     if images < 8:

@@ -128,7 +128,7 @@ def load(spec: Spec) -> Testbed:
     UnknownNameError
         The kind or the twin is unknown.
     """
-    spec.only("twin")
+    spec.check_options("twin")
     kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
     if kind not in MODELS:
         raise UnknownNameError("model of the testbed", kind, MODELS)

@@ -227,7 +227,7 @@ def test_sixteen_grey_levels_flip_the_figures_and_noise_of_that_size_does_not(ki
 
 
 def test_attacked_pictures_are_kept(stream, figures, tmp_path, monkeypatch):
-    some = figures.only(range(6))
+    some = figures.select(range(6))
     settings_ = Attack(epsilon=16 / 255, steps=2)
     source = AdversarialAttack(settings_, batch=4, store=tmp_path)
     fresh = list(AdversarialAttack(settings_, batch=4).blocks(stream, some, SWAP))

@@ -83,7 +83,7 @@ def pairs(shared: Callable[[str], Path]) -> Scenes:
 
 def few(pairs: Scenes, scenes: int) -> Scenes:
     chosen = sorted(set(pairs.scenes))[:scenes]
-    return pairs.only([row for row, scene in enumerate(pairs.scenes) if scene in chosen])
+    return pairs.select([row for row, scene in enumerate(pairs.scenes) if scene in chosen])
 
 
 def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes) -> None:

@@ -31,7 +31,7 @@ GENDER = Swap("gender", ("man", "woman"), ("ball", "block"))
 
 @pytest.fixture(scope="module")
 def figures():
-    return load_data("testbed:?images=28", role="faces").only(range(6))
+    return load_data("testbed:?images=28", role="faces").select(range(6))
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_what_a_source_cannot_do_is_said(stream, figures, tmp_path):
     with pytest.raises(InputError, match="only scenes of the testbed"):
         list(RedrawnScenes().blocks(stream, data, GENDER))
     with pytest.raises(InputError, match=r"no scene .* differ in nothing else"):
-        ParallelImages().pairs(data.only([0]), GENDER)
+        ParallelImages().pairs(data.select([0]), GENDER)
     with pytest.raises(UnknownNameError, match="did you mean 'woman'"):
         Swap("gender", ("man", "women"), ("ball", "block")).rows(data)
     (tmp_path / "empty").mkdir()

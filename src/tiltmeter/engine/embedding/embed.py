@@ -66,7 +66,7 @@ class EmbeddingResult:
     def of(self, faces: Faces) -> Faces:
         """Faces with their embeddings, without unreadable images."""
         provenance = {**faces.provenance, **self.record}
-        return replace(faces.only(self.rows), vectors=self.vectors, provenance=provenance)
+        return replace(faces.select(self.rows), vectors=self.vectors, provenance=provenance)
 
 
 @dataclass(frozen=True, eq=False)

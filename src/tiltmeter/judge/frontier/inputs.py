@@ -57,7 +57,7 @@ def split(n: int, shares: Sequence[float], seed: int) -> list[list[int]]:
 def unseen(data: Faces, rows: FittedRows) -> Faces:
     """Data without copies of some rows."""
     copies = set(rows.among(data))
-    return data.only([row for row in range(len(data)) if row not in copies]) if copies else data
+    return data.select([row for row in range(len(data)) if row not in copies]) if copies else data
 
 
 def crossings(data: Faces, cross: Sequence[str] | None) -> list[str]:

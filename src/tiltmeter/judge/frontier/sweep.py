@@ -258,7 +258,7 @@ class _Parts:
         groups = data.attribute(attribute)  # an unknown one is named before the work begins
         others = [seen(model, one, store, strict, tell) for one in asked.also]
         parts = split(len(data), asked.shares, topics["resampling"].seed)
-        fit, validation, test = (data.only(rows) for rows in parts)
+        fit, validation, test = (data.select(rows) for rows in parts)
         rows = FittedRows.of(fit)
         # a copy of an image that was fitted on, or chosen by, is no judge
         validation, *judging = (unseen(one, rows) for one in (validation, test, *others))

@@ -25,7 +25,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, spec: Spec) -> Checkpoint:
-        spec.only(*OPTIONS)
+        spec.check_options(*OPTIONS)
         if not spec.rest:
             raise InputError("hf: needs a checkpoint: write hf:DIR or hf:OWNER/NAME")
         trust = spec.options.get("trust_remote_code", "no")

@@ -144,9 +144,9 @@ class Regions(Sequence["Regions"]):
     def __getitem__(self, at: int | slice) -> Regions:
         """The regions of one image, or of several: always Regions."""
         rows = range(len(self))[at]
-        return self.only([rows] if isinstance(rows, int) else rows)
+        return self.select([rows] if isinstance(rows, int) else rows)
 
-    def only(self, rows: Sequence[int]) -> Regions:
+    def select(self, rows: Sequence[int]) -> Regions:
         at = [int(row) for row in rows]
         boxes = None if self.boxes is None else self.boxes[at]
         return Regions(self.features[at], boxes, tuple(self.ids[row] for row in at))
@@ -157,7 +157,7 @@ class Regions(Sequence["Regions"]):
         for name in ids:
             if name not in row:
                 raise UnknownNameError("image with regions", name, row)
-        return self.only([row[name] for name in ids])
+        return self.select([row[name] for name in ids])
 
     def to(self, device: torch.device | str) -> Regions:
         """The same as tensors on a device."""

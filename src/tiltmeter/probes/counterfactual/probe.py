@@ -263,7 +263,7 @@ def of_targets(data: Faces, targets: Sequence[str]) -> tuple[Faces, str]:
             f"no image of {data.name} shows a target word: the targets are {', '.join(targets)}; "
             f"the images show {counts}. Choose other targets (--option counterfactual.targets=LIST)"
         )
-    return data.only(
+    return data.select(
         np.flatnonzero(target_of >= 0).tolist()
     ), f"left out (no target words): {counts}"
 
@@ -282,7 +282,7 @@ def fewer(data: Faces, swap: Swap, maximum: int, rng: np.random.Generator) -> Fa
             if kept and len(kept) + len(scene_rows) > maximum:
                 break
             kept += scene_rows
-        return data.only(sorted(kept))
+        return data.select(sorted(kept))
     if maximum < len(names):
         raise InputError(
             f"images={maximum} is less than one image for each of the {len(names)} concepts of "
@@ -293,7 +293,7 @@ def fewer(data: Faces, swap: Swap, maximum: int, rng: np.random.Generator) -> Fa
     for number, name in enumerate(names):  # every other concept starts with the second group
         sides = [rng.permutation(rows[(scenes == name) & side]) for side in (first, ~first)]
         by_name.append(_by_turns(sides[:: 1 if number % 2 == 0 else -1]))
-    return data.only(sorted(_by_turns(by_name)[:maximum]))
+    return data.select(sorted(_by_turns(by_name)[:maximum]))
 
 
 def _by_turns(lists: Sequence[Iterable[int]]) -> list[int]:
@@ -338,7 +338,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
             sample_note += "(--option counterfactual.images=0 for all)"
             note = "; ".join(filter(None, [sample_note, note]))
         if isinstance(images.images, ImageFiles | GeneratedImages):
-            images = images.only(context.readable(role, images))
+            images = images.select(context.readable(role, images))
     return counterfactual(
         model,
         images,

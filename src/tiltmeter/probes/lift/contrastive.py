@@ -74,7 +74,7 @@ def score_embeddings(
             done.append(one.scored)
             continue
         seen = ImageSample(rows, features, one.vectors.astype(np.float32))
-        done.append(replace(one.scored, scores=scores.only(texts), sample=seen, note=note))
+        done.append(replace(one.scored, scores=scores.select(texts), sample=seen, note=note))
     return done
 
 

@@ -291,7 +291,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
     if ranked is not None:
         faces = ranked.faces
     elif isinstance(faces.images, ImageFiles | GeneratedImages):
-        faces = faces.only(context.readable("faces", faces))
+        faces = faces.select(context.readable("faces", faces))
     result = lift_table(
         model,
         faces,

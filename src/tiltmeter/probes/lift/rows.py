@@ -55,7 +55,7 @@ class Attribute:
         assert scored.scores is not None
         k = len(self.names)
         codes = np.where(self.code_of_cell < 0, k, self.code_of_cell)  # the last: not judged
-        return scored.scores.regroup(codes, int(codes.max()) + 1).only(groups=slice(k))
+        return scored.scores.regroup(codes, int(codes.max()) + 1).select(groups=slice(k))
 
 
 @dataclass(frozen=True)

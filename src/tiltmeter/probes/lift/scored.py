@@ -68,5 +68,5 @@ def rows_per_cell(cells: Groups, count: int) -> Ints:
 
 def images_of(faces: Faces, rows: Ints) -> Sequence[object]:
     """The images of some rows, decoded once."""
-    some = faces.only(rows.tolist()).images
+    some = faces.select(rows.tolist()).images
     return some if hasattr(some, "shape") else list(some)

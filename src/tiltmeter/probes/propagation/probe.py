@@ -205,7 +205,7 @@ def _balanced(
     rng = np.random.default_rng([seed, len(EXPERIMENTS)])
     chosen = [np.sort(rng.choice(at, size, replace=False)) for at in rows.values()]
     codes = np.repeat(np.arange(len(rows)), size)
-    shown = faces.only(np.concatenate(chosen).tolist())
+    shown = faces.select(np.concatenate(chosen).tolist())
     return replace(shown, groups={attribute: Groups(codes, tuple(rows), attribute)}), tuple(notes)
 
 

@@ -323,7 +323,7 @@ def _against_null(
     exact = bool(single.all()) and estimate.exact_null is not None and estimate.exact_p is not None
     if estimate.null is not None and _reaches(estimate.null, level) and (family or not exact):
         if exact:  # only the family needs the draws, and streams them
-            p_fwer = family_wise(values, estimate.null.only(first), estimate.side)
+            p_fwer = family_wise(values, estimate.null.select(first), estimate.side)
         else:
             draws = drawn_means(estimate.null, level)  # draws x units x columns
             band = band_of(draws)

@@ -77,7 +77,7 @@ class CaptionCases:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def only(self, rows: Sequence[int] | Ints) -> CaptionCases:
+    def select(self, rows: Sequence[int] | Ints) -> CaptionCases:
         """The cases of the given rows."""
         indices = np.asarray(rows, dtype=np.int64)
         selected = {

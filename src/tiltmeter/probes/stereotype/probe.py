@@ -161,7 +161,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
             kept, vectors = embedded.rows, embedded.vectors
         else:
             kept = context.readable("triplets", triplets)
-        cases = cases.only(kept)
+        cases = cases.select(kept)
     return stereotype(
         model,
         cases,
