@@ -21,7 +21,9 @@ def main() -> None:
         pictures.paths[6].write_bytes(broken[:400] + broken[-2:])
         tower, found = Tower("B/32").to("cuda"), {}
         for decode in ("cpu", "gpu"):
-            (chunk,) = embed(tower, pictures, pace=LoaderConfig(decode=decode, precision="float32"))
+            (chunk,) = embed(
+                tower, pictures, config=LoaderConfig(decode=decode, precision="float32")
+            )
             found[decode] = chunk
             print(decode, chunk.vectors.shape, chunk.unreadable)
         same = set(found["cpu"].new) & set(found["gpu"].new)

@@ -115,30 +115,30 @@ def from_arrays(tower: Tower, count: int, batch: int, device: str) -> float:
 
 
 def as_worker(
-    tower: Tower, pictures: ImageFiles, pace: LoaderConfig, device: str, cores: int
+    tower: Tower, pictures: ImageFiles, config: LoaderConfig, device: str, cores: int
 ) -> float:
     """Pictures a second of what a Ray worker with so many cores does, with writing to a store."""
-    precision, decoder = pace.precision_on(device), decoder_of(tower, pace)
+    precision, decoder = config.precision_on(device), decoder_of(tower, config)
     decode = "gpu" if decoder == "nvjpeg" else "cpu"
-    pace = replace(pace, precision=precision, decode=decode, cores=cores)
+    config = replace(config, precision=precision, decode=decode, cores=cores)
     with tempfile.TemporaryDirectory() as folder:
         space = Store(Path(folder)).space(tower, precision, decoder)
         started = time.perf_counter()
-        for chunk in embed_on(LocalEngine(), lambda: tower, pictures, space, pace, device):
+        for chunk in embed_on(LocalEngine(), lambda: tower, pictures, space, config, device):
             assert None not in chunk.hashes, chunk.unreadable
         seconds = time.perf_counter() - started
     return len(pictures) / seconds
 
 
 def sharing(
-    name: str, pictures: ImageFiles, pace: LoaderConfig, device: str, workers: int
+    name: str, pictures: ImageFiles, config: LoaderConfig, device: str, workers: int
 ) -> float:
     """Pictures a second of several such workers of one core each, which share the GPU."""
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(workers + 1)
     shares = [pictures[at::workers] for at in range(workers)]
     running = [
-        context.Process(target=_one_of_them, args=(name, some, pace, device, ready))
+        context.Process(target=_one_of_them, args=(name, some, config, device, ready))
         for some in shares
     ]
     for one in running:
@@ -153,25 +153,27 @@ def sharing(
 
 
 def _one_of_them(
-    name: str, pictures: ImageFiles, pace: LoaderConfig, device: str, ready: Any
+    name: str, pictures: ImageFiles, config: LoaderConfig, device: str, ready: Any
 ) -> None:
     torch.set_num_threads(1)
     tower = Tower(name).to(device)
-    as_worker(tower, pictures[:64], pace, device, 1)  # warm
+    as_worker(tower, pictures[:64], config, device, 1)  # warm
     ready.wait()
-    as_worker(tower, pictures, pace, device, 1)
+    as_worker(tower, pictures, config, device, 1)
     ready.wait()
 
 
-def parts(tower: Tower, pictures: ImageFiles, pace: LoaderConfig, device: str) -> dict[str, float]:
+def parts(
+    tower: Tower, pictures: ImageFiles, config: LoaderConfig, device: str
+) -> dict[str, float]:
     """Pictures a second of each part by itself."""
-    pixels, gpu = tower.pixels, decoder_of(tower, pace) == "nvjpeg"
+    pixels, gpu = tower.pixels, decoder_of(tower, config) == "nvjpeg"
     made = _Prepare(pictures, pixels, lambda item: False, KeepsSize(pixels) if gpu else None)
     known = _Prepare(pictures, pixels, lambda item: True, None)
 
     def rate(prepare: _Prepare) -> float:
         started = time.perf_counter()
-        for _ in _prepared(prepare, pace.workers_on(device)):
+        for _ in _prepared(prepare, config.workers_on(device)):
             pass
         return len(pictures) / (time.perf_counter() - started)
 
@@ -180,7 +182,7 @@ def parts(tower: Tower, pictures: ImageFiles, pace: LoaderConfig, device: str) -
         "and handing over files" if gpu else "and decoding": rate(made),
     }
     if gpu:
-        batch = pace.batch_on(device)
+        batch = config.batch_on(device)
         files = [path.read_bytes() for path in pictures.paths[: 4 * batch]]
         jpeg.decode(files[:batch], device)
         _wait(device)
@@ -209,8 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help="and as many such workers do it that share the GPU, a core each",
     )  # fmt: skip
     given = parser.parse_args(arguments)
-    pace = LoaderConfig(workers=given.workers, decode=given.decode, compiled=given.compile)
-    batch, workers = pace.batch_on(given.device), pace.workers_on(given.device)
+    config = LoaderConfig(workers=given.workers, decode=given.decode, compiled=given.compile)
+    batch, workers = config.batch_on(given.device), config.workers_on(given.device)
     with tempfile.TemporaryDirectory() as folder:
         pictures = photographs(Path(folder), given.images)
         size = np.mean([path.stat().st_size for path in pictures.paths[:64]])
@@ -219,9 +221,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name in given.models:
             tower = Tower(name).to(given.device)
             alone = bare(tower, some, batch, given.device)
-            list(embed(tower, pictures[: 2 * batch], pace=pace))  # warm
+            list(embed(tower, pictures[: 2 * batch], config=config))  # warm
             started = time.perf_counter()
-            for _ in embed(tower, pictures, pace=pace):
+            for _ in embed(tower, pictures, config=config):
                 pass
             seconds = time.perf_counter() - started
             rate = given.images / seconds
@@ -230,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             alone = max(alone, bare(tower, some, batch, given.device))
             print(
                 f"ViT-{name} on {given.device}, batch {batch}, {workers} workers, decoded by "
-                f"{decoder_of(tower, pace)}{', compiled' if given.compile else ''}:\n"
+                f"{decoder_of(tower, config)}{', compiled' if given.compile else ''}:\n"
                 f"  bare forward pass         {alone:10,.1f} images/s\n"
                 f"  from decoded pictures     {arrays:10,.1f} images/s ({arrays / alone:.0%})\n"
                 f"  from JPEG files           {rate:10,.1f} images/s ({rate / alone:.0%}), "
@@ -238,14 +240,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 flush=True,
             )
             for cores in given.as_worker:
-                there = as_worker(tower, pictures, pace, given.device, cores)
+                there = as_worker(tower, pictures, config, given.device, cores)
                 what = f"as a worker, {cores} cores"
                 print(f"  {what:25s} {there:10,.1f} images/s ({there / rate:.0%} of that)")
             for count in given.sharing:
-                there = sharing(name, pictures, pace, given.device, count)
+                there = sharing(name, pictures, config, given.device, count)
                 what = f"as {count} workers together"
                 print(f"  {what:25s} {there:10,.1f} images/s ({there / rate:.0%} of that)")
-            for what, speed in parts(tower, pictures[:some], pace, given.device).items():
+            for what, speed in parts(tower, pictures[:some], config, given.device).items():
                 print(f"  {what + ' alone':25s} {speed:10,.1f} images/s", flush=True)
 
 

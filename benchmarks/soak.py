@@ -154,10 +154,10 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
 
     def embedding(engine: Engine) -> dict[str, bytes]:
         with tempfile.TemporaryDirectory(dir=place) as folder:
-            pace = LoaderConfig(batch=8, chunk=16)
+            config = LoaderConfig(batch=8, chunk=16)
             embed(
                 load(), pictures, [path.name for path in paths],
-                store=Store(Path(folder)), pace=pace, workers=Workers(engine, load),
+                store=Store(Path(folder)), config=config, workers=Workers(engine, load),
             )  # fmt: skip
             kept = sorted(Path(folder).glob("*/*.npy"))
             return {path.name: path.read_bytes() for path in kept}

@@ -80,7 +80,11 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
     found = tm.load_data(f"parquet:{place}")
     assert any("malformed" in line and "1.parquet" in line for line in describe(found))
     done = embed(
-        Colours(), found.images, found.ids, store=Store(tmp_path / "s"), pace=LoaderConfig(batch=4)
+        Colours(),
+        found.images,
+        found.ids,
+        store=Store(tmp_path / "s"),
+        config=LoaderConfig(batch=4),
     )
     assert len(done.rows) == 8
     assert list(done.unreadable) == ["0/3", "0/4"]

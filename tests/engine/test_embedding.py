@@ -100,7 +100,7 @@ def embedded(model, faces: Faces, *, engine=None, load=None, read=True, **option
 @pytest.mark.parametrize("workers", [0, 2])
 def test_vectors_are_the_models_own_in_order(tmp_path: Path, workers: int) -> None:
     faces = album(tmp_path / "a", 90)
-    done = embedded(Colours(), faces, pace=LoaderConfig(batch=7, workers=workers))
+    done = embedded(Colours(), faces, config=LoaderConfig(batch=7, workers=workers))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert done.of(faces).ids == faces.ids
     assert done.new == 90
@@ -159,7 +159,7 @@ def test_a_batch_too_large_is_halved_and_that_is_remembered(tmp_path: Path) -> N
             return super().encode_images(images)
 
     faces = album(tmp_path / "a", 60)
-    done = embedded(model := Small(), faces, pace=LoaderConfig(batch=32, workers=0))
+    done = embedded(model := Small(), faces, config=LoaderConfig(batch=32, workers=0))
     assert np.allclose(done.vectors, Colours().encode_images(list(faces.images)))
     assert model.sizes[:4] == [32, 16, 8, 4]
     assert set(model.sizes[3:]) <= {4}
@@ -183,7 +183,7 @@ def test_a_real_checkpoint_gives_what_it_gives_alone(tmp_path: Path) -> None:
     expected = model.encode_images(list(pictures))
     for workers in (0, 2):
         done = embed(
-            model, pictures, [p.name for p in paths], pace=LoaderConfig(batch=7, workers=workers)
+            model, pictures, [p.name for p in paths], config=LoaderConfig(batch=7, workers=workers)
         )
         assert np.abs(done.vectors - expected).max() < 1e-5
 
@@ -215,7 +215,7 @@ def test_half_precision_is_another_space_and_still_of_length_one(tmp_path: Path)
 
     faces, model, store = album(tmp_path / "a", 12), tm.load_model("testbed:dual"), tmp_path / "s"
     whole = embedded(model, faces, store=Store(store))
-    half = embedded(model, faces, store=Store(store), pace=LoaderConfig(precision="bfloat16"))
+    half = embedded(model, faces, store=Store(store), config=LoaderConfig(precision="bfloat16"))
     assert whole.new == half.new == 12
     assert 0 < np.abs(whole.vectors - half.vectors).max() < 0.05
     assert np.allclose(np.linalg.norm(half.vectors, axis=1), 1, atol=1e-6)
@@ -231,7 +231,7 @@ def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:
             os._exit(1)
 
     with pytest.raises(InputError, match="a process that decodes images died"):
-        embedded(Deadly(), album(tmp_path / "a", 40), pace=LoaderConfig(workers=1))
+        embedded(Deadly(), album(tmp_path / "a", 40), config=LoaderConfig(workers=1))
 
 
 def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None
     faces = album(tmp_path / "a", 50)
     known = {faces.images.hash(at) for at in range(10, 20)}
     found = list(
-        chunks(Colours(), faces.images, known=known.__contains__, pace=LoaderConfig(chunk=10))
+        chunks(Colours(), faces.images, known=known.__contains__, config=LoaderConfig(chunk=10))
     )
     assert [chunk.start for chunk in found] == [0, 10, 20, 30, 40]
     assert [len(chunk.new) for chunk in found] == [10, 0, 10, 10, 10]
@@ -263,7 +263,7 @@ from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.store import Store
 root = Path(sys.argv[2])
 embedded(Colours(pause=0.01), album(root / "album", 320), store=Store(root / "killed"),
-         pace=LoaderConfig(batch=8, workers=1, chunk=16))
+         config=LoaderConfig(batch=8, workers=1, chunk=16))
 """
 
 
@@ -295,7 +295,7 @@ def check_killed(root: Path, times: int) -> None:
     assert list(kept.problems()) == []
     items = [faces.images.hash(at) for at in range(320)]
     whole = Store(root / "whole")
-    for chunk in chunks(Colours(), faces.images, pace=LoaderConfig(batch=8, workers=0, chunk=16)):
+    for chunk in chunks(Colours(), faces.images, config=LoaderConfig(batch=8, workers=0, chunk=16)):
         whole.space(Colours()).add([items[at] for at in chunk.new], chunk.vectors)
     undisturbed = whole.space(Colours())
     assert np.array_equal(kept.vectors(items), undisturbed.vectors(items))
@@ -372,16 +372,16 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
     monkeypatch.setattr(jpeg, "decode", nvjpeg)
     monkeypatch.setattr(local, "FILES", 8)  # so that there are several blocks
     found, ids = {}, [path.name for path in pictures.paths]
-    pace, store = (
+    config, store = (
         LoaderConfig(batch=7, workers=2, chunk=8, precision="float32"),
         Store(tmp_path / "store"),
     )
     for decode in ("cpu", "gpu"):
-        done = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode))
+        done = embed(Tensors(), pictures, ids, config=replace(config, decode=decode))
         found[decode] = done
         assert set(done.unreadable) == {"05.jpg", "07.jpg"}
         # the same of a worker of an engine that has GPUs
-        there = embed(Tensors(), pictures, ids, pace=replace(pace, decode=decode), store=store,
+        there = embed(Tensors(), pictures, ids, config=replace(config, decode=decode), store=store,
                       workers=Workers(Beside(gpus=1), Tensors))  # fmt: skip
         assert there.unreadable == done.unreadable
         assert there.record == done.record
@@ -399,7 +399,7 @@ def test_what_a_gpu_decodes_keeps_its_place(tmp_path: Path, monkeypatch) -> None
 
 def test_a_gpu_to_decode_on_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--device cuda"):
-        embedded(Tensors(), album(tmp_path, 3), pace=LoaderConfig(decode="gpu"))
+        embedded(Tensors(), album(tmp_path, 3), config=LoaderConfig(decode="gpu"))
 
 
 @pytest.mark.parametrize("gpus", [0, 1])  # with one, several chunks are a part
@@ -412,8 +412,8 @@ def test_threads_of_a_worker_write_the_same_shards(tmp_path: Path, gpus: int) ->
     faces = album(tmp_path / "a", 150)
     faces.images.paths[70].write_bytes(b"no picture at all")
     faces.images.paths[120].unlink()
-    pace = LoaderConfig(batch=8, chunk=32, workers=0, precision="float32", decode="cpu")
-    here = embedded(tm.load_model(spec), faces, store=Store(tmp_path / "here"), pace=pace)
+    config = LoaderConfig(batch=8, chunk=32, workers=0, precision="float32", decode="cpu")
+    here = embedded(tm.load_model(spec), faces, store=Store(tmp_path / "here"), config=config)
     assert list(here.unreadable) == ["0070.png", "0120.png"]
     seen: set[int] = set()
 
@@ -427,7 +427,7 @@ def test_threads_of_a_worker_write_the_same_shards(tmp_path: Path, gpus: int) ->
         seen.clear()
         store = tmp_path / f"with {workers}"
         done = embedded(tm.load_model(spec), faces, store=Store(store), engine=Beside(gpus=gpus),
-                        load=load, pace=replace(pace, workers=workers))  # fmt: skip
+                        load=load, config=replace(config, workers=workers))  # fmt: skip
         assert shards(store) == shards(tmp_path / "here")
         assert len(shards(store)) == 5
         assert (done.rows, done.unreadable, done.new) == (here.rows, here.unreadable, here.new)
@@ -446,7 +446,7 @@ def test_an_error_in_a_thread_is_raised(tmp_path: Path) -> None:
     faces, before = album(tmp_path / "a", 90), list(warnings.filters)
     odd = Odd(faces.images.paths, faces.images.root)
     with pytest.raises(ZeroDivisionError, match="a mistake of ours"):
-        embed(Colours(), odd, faces.ids, pace=LoaderConfig(workers=3, cores=2))
+        embed(Colours(), odd, faces.ids, config=LoaderConfig(workers=3, cores=2))
     assert warnings.filters == before  # which decoding changes, in all threads at once
 
 
@@ -474,12 +474,12 @@ def test_a_worker_decodes_as_its_space_is_named_or_not_at_all(tmp_path: Path, mo
     monkeypatch.setattr(jpeg, "find_spec", lambda name: None)
     assert work(engine=gpu).record["decoder"] == "pillow"  # there is no torchvision here
     with pytest.raises(InputError, match="torchvision"):
-        work(engine=gpu, pace=LoaderConfig(decode="gpu"))
+        work(engine=gpu, config=LoaderConfig(decode="gpu"))
     monkeypatch.setattr(jpeg, "find_spec", lambda name: name)
     with pytest.raises(InputError, match=r"ray:gpus=1"):
-        work(engine=Beside(), pace=LoaderConfig(decode="gpu"))
+        work(engine=Beside(), config=LoaderConfig(decode="gpu"))
     assert work(engine=Beside()).record["decoder"] == "pillow"
-    assert work(engine=gpu, pace=LoaderConfig(decode="cpu")).record["decoder"] == "pillow"
+    assert work(engine=gpu, config=LoaderConfig(decode="cpu")).record["decoder"] == "pillow"
     plain = embedded(Colours(), faces, store=Store(tmp_path / "store"), load=Colours, engine=gpu)
     assert plain.record["decoder"] == "pillow"  # it takes no tensors
     with pytest.raises(InputError, match="on the workers; or use --decode cpu"):

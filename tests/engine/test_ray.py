@@ -244,8 +244,8 @@ def pictures_are_those_of_the_local_engine_though_a_node_dies(
     with (bucket / file.removeprefix("s3://bucket/")).open("rb+") as first:
         first.seek(offset)
         first.write(bytes(16))
-    pace, load = LoaderConfig(batch=8, chunk=8), partial(load_model, spec)
-    local = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "local"), pace=pace)
+    config, load = LoaderConfig(batch=8, chunk=8), partial(load_model, spec)
+    local = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "local"), config=config)
     assert cluster.alive == 2
     killed: list[float] = []
 
@@ -259,7 +259,7 @@ def pictures_are_those_of_the_local_engine_though_a_node_dies(
         faces.images,
         faces.ids,
         store=Store(tmp_path / "ray"),
-        pace=pace,
+        config=config,
         workers=Workers(cluster.engine(), load),
         progress=progress,
     )
@@ -365,7 +365,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         "spec, root, store, engine = sys.argv[1:]\n"
         "load = partial(load_model, spec); faces = album(Path(root), 300)\n"
         "done = embed(load(), faces.images, faces.ids, store=Store(Path(store)),\n"
-        "             pace=LoaderConfig(batch=4, chunk=10),\n"
+        "             config=LoaderConfig(batch=4, chunk=10),\n"
         "             workers=Workers(engine_of(engine), load))\n"
         "print(done.new)"
     )
@@ -393,7 +393,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
         faces.images,
         faces.ids,
         store=Store(local),
-        pace=LoaderConfig(batch=4, chunk=10),
+        config=LoaderConfig(batch=4, chunk=10),
     )
     assert shards(store) == shards(local)
     assert len(shards(store)) == 30

@@ -102,9 +102,9 @@ def test_tables_with_images(bucket: Path, url: str, table: str, tmp_path: Path) 
     assert there.ids == here.ids
     assert there.groups["side"].names == here.groups["side"].names
     assert there.provenance["labels"] == here.provenance["labels"]
-    pace = LoaderConfig(batch=4, chunk=4, workers=1)  # decoded by a process that was forked
+    config = LoaderConfig(batch=4, chunk=4, workers=1)  # decoded by a process that was forked
     ours, theirs = (
-        embed(Colours(), one.images, one.ids, store=Store(tmp_path / str(at)), pace=pace)
+        embed(Colours(), one.images, one.ids, store=Store(tmp_path / str(at)), config=config)
         for at, one in enumerate((here, there))
     )
     np.testing.assert_array_equal(ours.vectors, theirs.vectors)
@@ -117,7 +117,7 @@ def test_a_image_that_is_not_there_is_named_and_the_rest_goes_on(
     table = tmp_path / "t.csv"
     table.write_text("file,side\n0000.png,l\ngone.png,r\n0002.png,l\n")
     data = tm.load_data(f"table:{table}?path=file&attributes=side&root={url}/photos")
-    done = embed(Colours(), data.images, data.ids, pace=LoaderConfig(workers=0))
+    done = embed(Colours(), data.images, data.ids, config=LoaderConfig(workers=0))
     assert done.rows == [0, 2]
     assert list(done.unreadable) == ["gone.png"]
     assert f"{url}/photos/gone.png cannot be read" in done.unreadable["gone.png"]

@@ -23,7 +23,7 @@ from tiltmeter.engine.vectors import StoreVectors
 from tiltmeter.store import Store, StoredEmbeddings
 from tiltmeter.types import Faces
 
-PACE = LoaderConfig(batch=8, workers=0, chunk=20, precision="float32")
+CONFIG = LoaderConfig(batch=8, workers=0, chunk=20, precision="float32")
 WORDS = {"k": [5], "permutations": 99, "bootstraps": 50, "words": "berg"}
 
 
@@ -55,7 +55,7 @@ def faces(tmp_path: Path) -> Faces:
 @pytest.fixture
 def store(tmp_path: Path, faces: Faces) -> Store:
     found = Store(tmp_path / "store")
-    embedded(Speaking(), faces, store=found, pace=PACE)
+    embedded(Speaking(), faces, store=found, config=CONFIG)
     return found
 
 
@@ -86,7 +86,7 @@ def test_a_worker_embeds_a_damaged_shard_again(store: Store, faces: Faces, gpus:
     whole = {path: path.read_bytes() for path in store.root.rglob("*.*")}
     flip_every_fourth(shard(store))
     with pytest.warns(UserWarning, match="made again"):
-        done = embedded(Speaking(), faces, store=store, pace=PACE, engine=Beside(gpus=gpus),
+        done = embedded(Speaking(), faces, store=store, config=CONFIG, engine=Beside(gpus=gpus),
                         load=Speaking, read=False)  # fmt: skip
     assert done.new == 20
     assert whole == {path: path.read_bytes() for path in store.root.rglob("*.*")}
@@ -161,7 +161,7 @@ def test_damage_is_seen_refused_and_mended(store: Store, faces: Faces, damage: s
         with pytest.raises(errors.DamagedError, match=f"verify {store.root} --remove"):
             read()
     with pytest.warns(UserWarning, match="made again"):
-        done = embedded(Speaking(), faces, store=store, pace=PACE)
+        done = embedded(Speaking(), faces, store=store, config=CONFIG)
     assert np.array_equal(done.vectors, whole)
     assert done.new in (20, 40)
     assert list(space.problems()) == []
@@ -202,7 +202,7 @@ def test_flipped_bits_change_no_result(store: Store, faces: Faces, version: str)
         if version == "new":  # every byte has a hash, also where no reader looks
             assert seen, (path.suffix, bit)
             with pytest.warns(UserWarning, match="made again"):
-                done = embedded(Speaking(), faces, store=store, pace=PACE)
+                done = embedded(Speaking(), faces, store=store, config=CONFIG)
             assert np.array_equal(done.vectors, whole), (path.suffix, bit)
         shutil.rmtree(store.root)
         shutil.copytree(sound, store.root)

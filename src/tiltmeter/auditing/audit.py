@@ -226,7 +226,7 @@ class _Audit:
                 data.images,
                 data.ids,
                 store=self.store,
-                pace=LoaderConfig(precision=self.options.compute.precision),
+                config=LoaderConfig(precision=self.options.compute.precision),
                 strict=self.options.data.strict,
                 workers=Workers(self.engine, load, read=in_memory),
                 progress=self.progress,

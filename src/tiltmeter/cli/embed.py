@@ -81,7 +81,7 @@ def embed(
             getattr(data, "images", None),
             getattr(data, "ids", ()),
             store=Store(store),
-            pace=LoaderConfig(
+            config=LoaderConfig(
                 batch, workers, precision=precision, decode=decode, compiled=compiled
             ),
             strict=strict,

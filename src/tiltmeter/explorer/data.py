@@ -226,7 +226,7 @@ class _Embedder:
             return faces, _corrected(model, faces)
         if isinstance(faces.images, ImageFiles | GeneratedImages):
             store = None if self.store is None else Store(Path(self.store))
-            embedded = embed(model, faces.images, faces.ids, store=store, pace=LoaderConfig(),
+            embedded = embed(model, faces.images, faces.ids, store=store, config=LoaderConfig(),
                          strict=self.strict, progress=self.progress)  # fmt: skip
             return faces.select(embedded.rows), embedded.vectors
         if faces.images is None or not hasattr(model, "encode_images"):

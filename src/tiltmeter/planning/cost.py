@@ -177,7 +177,7 @@ def embedding_rate(model: Any, seed: int = 0) -> float:
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (IMAGES, 256, 256, 3), dtype=np.uint8)
     images = GeneratedImages(lambda row: Image.fromarray(pixels[row]), range(IMAGES))
-    return IMAGES / seconds(lambda: list(embed(model, images, pace=LoaderConfig(workers=0))))
+    return IMAGES / seconds(lambda: list(embed(model, images, config=LoaderConfig(workers=0))))
 
 
 def seconds(work: Callable[[], object]) -> float:

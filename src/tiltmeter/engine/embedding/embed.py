@@ -114,7 +114,7 @@ def embed(
     ids: Sequence[str],
     *,
     store: Store | None = None,
-    pace: LoaderConfig = LoaderConfig(),  # noqa: B008
+    config: LoaderConfig = LoaderConfig(),  # noqa: B008
     strict: bool = False,
     workers: Workers = Workers(),  # noqa: B008
     progress: Progress | None = None,
@@ -133,7 +133,7 @@ def embed(
         Their names, for messages.
     store : Store, optional
         Where embeddings are kept. Required if workers are other processes.
-    pace : LoaderConfig
+    config : LoaderConfig
         Batch size, precision and decoding.
     strict : bool
         Fail on an unreadable image instead of leaving it out.
@@ -172,12 +172,12 @@ def embed(
     engine = workers.engine
     remote = not in_this_process(engine)
     device = ("cuda" if engine.gpus else "cpu") if remote else device_of(model)
-    precision, decoder = pace.precision_on(device), decoder_of(model, pace, device)
+    precision, decoder = config.precision_on(device), decoder_of(model, config, device)
     space = None if store is None else store.space(model, precision, decoder)
     if remote:  # workers must not choose otherwise
         decode = "gpu" if decoder == "nvjpeg" else "cpu"
-        pace = replace(pace, precision=precision, decode=decode)
-    chunks = _chunks(model, images, space, pace, workers, device)
+        config = replace(config, precision=precision, decode=decode)
+    chunks = _chunks(model, images, space, config, workers, device)
     done = _collect(chunks, images, ids, space, remote, strict, progress)
     items = [item for item in done.hashes if item is not None]
     if space is None:
@@ -189,7 +189,7 @@ def embed(
         if broken := done.written & set(damaged):
             raise InputError(f"{damaged[broken.pop()]}, just after it was written: check the disk")
         if damaged:
-            again = embed(model, images, ids, store=store, pace=pace, strict=strict,
+            again = embed(model, images, ids, store=store, config=config, strict=strict,
                           workers=workers, progress=progress)  # fmt: skip
             seconds = time.perf_counter() - started
             return replace(again, new=done.new + again.new, seconds=seconds)
@@ -212,7 +212,7 @@ def _chunks(
     model: Any,
     images: ImageFiles | GeneratedImages,
     space: StoredEmbeddings | None,
-    pace: LoaderConfig,
+    config: LoaderConfig,
     workers: Workers,
     device: str,
 ) -> Iterator[Chunk]:
@@ -221,10 +221,10 @@ def _chunks(
         space.discard_damaged()
     if in_this_process(workers.engine):
         known = frozenset() if space is None else frozenset(space)
-        return loader.embed(model, images, known=known.__contains__, pace=pace)
+        return loader.embed(model, images, known=known.__contains__, config=config)
     if workers.load is None or space is None:
         raise InputError(f"--engine {workers.engine.name} needs a store: pass --store DIR")
-    return embed_on(workers.engine, workers.load, images, space, pace, device)
+    return embed_on(workers.engine, workers.load, images, space, config, device)
 
 
 @dataclass(eq=False)

@@ -111,21 +111,21 @@ def embed(
     images: ImageFiles | GeneratedImages,
     *,
     known: Callable[[str], bool] = lambda item: False,
-    pace: LoaderConfig = LoaderConfig(),  # noqa: B008
+    config: LoaderConfig = LoaderConfig(),  # noqa: B008
 ) -> Iterator[Chunk]:
     """Embed images chunk by chunk; those whose hash is `known` are skipped."""
     device = device_of(model)
-    chunk = pace.chunk_on(device)
-    encode = _Encoder(model, device, pace.batch_on(device), pace.precision_on(device))
+    chunk = config.chunk_on(device)
+    encode = _Encoder(model, device, config.batch_on(device), config.precision_on(device))
     pixels = getattr(model, "pixels", None)
-    alone = KeepsSize(pixels) if pixels and decoder_of(model, pace) == "nvjpeg" else None
+    alone = KeepsSize(pixels) if pixels and decoder_of(model, config) == "nvjpeg" else None
     prepare = _Prepare(images, pixels, known, alone)
     network = getattr(model, "network", None)
-    if pace.compiled and network is not None and network._compiled_call_impl is None:
+    if config.compiled and network is not None and network._compiled_call_impl is None:
         network.compile()
     current = Chunk(0)
     embedded: set[str] = set()
-    ready = _prepared(prepare, _workers(prepare, device, pace), threads=pace.cores is not None)
+    ready = _prepared(prepare, _workers(prepare, device, config), threads=config.cores is not None)
     for row, (item, prepared, reason) in enumerate(ready):
         if row - current.start == chunk:
             yield _finished(current, encode, prepare)
@@ -140,13 +140,13 @@ def embed(
     yield _finished(current, encode, prepare)
 
 
-def _workers(prepare: _Prepare, device: str, pace: LoaderConfig) -> int:
+def _workers(prepare: _Prepare, device: str, config: LoaderConfig) -> int:
     """The requested number of workers, by default enough to keep the model busy."""
-    if pace.workers is not None:
-        return pace.workers
-    if pace.cores is not None:  # threads: more than one would wait for the GIL
-        return REQUESTS if prepare.fetches else int(device == "cuda" or pace.cores > 1)
-    workers = pace.workers_on(device)
+    if config.workers is not None:
+        return config.workers
+    if config.cores is not None:  # threads: more than one would wait for the GIL
+        return REQUESTS if prepare.fetches else int(device == "cuda" or config.cores > 1)
+    workers = config.workers_on(device)
     if prepare.keeps_size is not None and prepare.reads_only(BLOCK):
         return min(workers, READERS)
     return workers
@@ -252,12 +252,12 @@ def device_of(model: Any) -> str:
     return str(getattr(model, "device", "cpu")).partition(":")[0]
 
 
-def decoder_of(model: Any, pace: LoaderConfig, device: str | None = None) -> str:
+def decoder_of(model: Any, config: LoaderConfig, device: str | None = None) -> str:
     """The decoder for this model, on its device or another one.
 
     A model that takes no tensors needs Pillow.
     """
-    return pace.decoder_on(device or device_of(model)) if hasattr(model, "pixels") else "pillow"
+    return config.decoder_on(device or device_of(model)) if hasattr(model, "pixels") else "pillow"
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,25 +34,25 @@ class EmbeddingTask:
 
     load: Callable[[], Any]
     space: Path
-    pace: LoaderConfig
+    config: LoaderConfig
 
     def __call__(self) -> Callable[[Part], list[Chunk]]:
         """Load the model; embeddings in the store are not made again, unless damaged."""
-        model, space, pace = self.load(), StoredEmbeddings(self.space), self.pace
+        model, space, config = self.load(), StoredEmbeddings(self.space), self.config
         before = StoredEmbeddings(self.space)  # not written to, so that its tables are read once
         len(before)  # read them now, before there are threads
-        if decoder_of(model, pace) == "nvjpeg":
+        if decoder_of(model, config) == "nvjpeg":
             _try_decoding(device_of(model))
-        if pace.cores is None:  # use this worker's cores as threads: Ray's must not fork
+        if config.cores is None:  # use this worker's cores as threads: Ray's must not fork
             from tiltmeter.metrics.numpy_kernels import cores  # imports numba, so only here
 
-            pace = replace(pace, cores=cores())
+            config = replace(config, cores=cores())
 
         def work(part: Part) -> list[Chunk]:
             start, images = part
             done, writes = [], []
             with ThreadPoolExecutor(1) as writer:
-                for chunk in loader.embed(model, images, known=before.__contains__, pace=pace):
+                for chunk in loader.embed(model, images, known=before.__contains__, config=config):
                     if chunk.vectors is not None:
                         items = [str(chunk.hashes[row - chunk.start]) for row in chunk.new]
                         writes.append(writer.submit(space.add, items, chunk.vectors))
@@ -100,16 +100,16 @@ def embed_on(
     load: Callable[[], Any],
     images: ImageFiles | GeneratedImages,
     space: StoredEmbeddings,
-    pace: LoaderConfig,
+    config: LoaderConfig,
     device: str,
 ) -> Iterator[Chunk]:
     """Yield chunks in order, without their embeddings, which are in the store."""
-    chunk = pace.chunk_on(device)
+    chunk = config.chunk_on(device)
     size = chunk * CHUNKS[device]
-    pace = replace(pace, chunk=chunk)
+    config = replace(config, chunk=chunk)
     parts = [(start, images[start : start + size]) for start in range(0, len(images), size)]
     for (start, part_images), chunks in zip(
-        parts, engine.run(EmbeddingTask(load, space.path, pace), parts), strict=True
+        parts, engine.run(EmbeddingTask(load, space.path, config), parts), strict=True
     ):
         if isinstance(chunks, FailedPart):
             rows = range(start, start + len(part_images))
