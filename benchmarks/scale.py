@@ -207,7 +207,7 @@ def main() -> None:
             row(
                 f"{given.captions:,} captions",
                 captions,
-                lambda one, other: bool((one.holding == other.holding).all()),
+                lambda one, other: bool((one.containing == other.containing).all()),
             )
 
 

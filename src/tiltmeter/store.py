@@ -226,7 +226,7 @@ class StoredEmbeddings:
         return {
             "model": self.about()["model"],
             "space": self.path.name,
-            "pictures": len(self),
+            "images": len(self),
             "dimensions": first.shape[1],
             "bytes": sum(path.stat().st_size for path in self.path.iterdir()),
         }

@@ -65,8 +65,8 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert model.debiaser.epsilon == 32 / 255
     assert len(model.debiaser.log_) == 2
     told = json.loads((place / "debiased.json").read_text())
-    assert {one["metric"] for one in told["record"]["price"]} >= {"masked accuracy"}
-    assert told["record"]["price"][0]["n"] == 20
+    assert {one["metric"] for one in told["record"]["utility_cost"]} >= {"masked accuracy"}
+    assert told["record"]["utility_cost"][0]["n"] == 20
 
 
 TRAIN = """

@@ -68,7 +68,7 @@ def test_looking_after_a_store(home: Path) -> None:
     tiltmeter("embed", *MINE, cwd=home)
     assert "mine:Colours" in tiltmeter("store", "info", "store", cwd=home).stdout
     [about] = json.loads(tiltmeter("store", "info", "store", "--json", cwd=home).stdout)
-    assert (about["pictures"], about["dimensions"]) == (39, 27)
+    assert (about["images"], about["dimensions"]) == (39, 27)
     assert "1 shards copied" in tiltmeter("store", "merge", "other", "store", cwd=home).stdout
     assert "0 files removed" in tiltmeter("store", "gc", "other", cwd=home).stdout
     assert tiltmeter("store", "verify", "other", cwd=home).returncode == 0

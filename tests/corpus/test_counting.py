@@ -103,8 +103,8 @@ def check(captions: list[str], terms: list[tuple[str, str]]) -> CaptionCounts:
     ours = {
         term: [
             int(tally.captions[at]),
-            *tally.holding[at].tolist(),
-            *tally.only[at].tolist(),
+            *tally.containing[at].tolist(),
+            *tally.exclusive[at].tolist(),
             *tally.named[at].tolist(),
         ]
         for at, term in enumerate((*vocabulary.terms, ""))
@@ -149,7 +149,7 @@ def test_made_up_captions_are_counted_exactly() -> None:
 
 
 def shown(tally: CaptionCounts) -> tuple[object, ...]:
-    arrays = (tally.captions, tally.holding, tally.only, tally.named)
+    arrays = (tally.captions, tally.containing, tally.exclusive, tally.named)
     return (*(array.tolist() for array in arrays), sorted(tally.samples.items()))
 
 
@@ -179,13 +179,13 @@ def test_theorems_of_counts() -> None:
     tally = count(pa.array(made_up(3000)), Vocabulary.of(load("sobit").words))
     for axis in range(len(tally.vocabulary.axes)):
         alike = tally.vocabulary.sign_axes == axis
-        holding, only = tally.holding[:, alike], tally.only[:, alike]
-        assert (only <= holding).all()
-        assert (holding <= tally.named[:, axis, None]).all()
-        assert (tally.named[:, axis] <= holding.sum(axis=1)).all()
+        containing, only = tally.containing[:, alike], tally.exclusive[:, alike]
+        assert (only <= containing).all()
+        assert (containing <= tally.named[:, axis, None]).all()
+        assert (tally.named[:, axis] <= containing.sum(axis=1)).all()
         if alike.sum() == 2:  # each side's captions with both are the same captions
-            assert (holding[:, 0] - only[:, 0] == holding[:, 1] - only[:, 1]).all()
-            assert (tally.named[:, axis] == only.sum(axis=1) + (holding - only)[:, 0]).all()
+            assert (containing[:, 0] - only[:, 0] == containing[:, 1] - only[:, 1]).all()
+            assert (tally.named[:, axis] == only.sum(axis=1) + (containing - only)[:, 0]).all()
     assert (tally.named <= tally.captions[:, None]).all()
 
 
@@ -196,10 +196,10 @@ def test_samples_hold_what_they_stand_for_and_depend_on_the_seed() -> None:
     assert one.samples != other.samples
     assert shown(one)[:4] == shown(other)[:4]
     for (term, sign), kept in list(one.samples.items())[:300]:
-        assert len(kept) == min(4, one.holding[term, sign])
+        assert len(kept) == min(4, one.containing[term, sign])
         for _, caption in kept:
             again = count(pa.array([caption]), vocabulary)
-            assert again.holding[term, sign] == 1
+            assert again.containing[term, sign] == 1
 
 
 def test_a_sample_is_fair() -> None:

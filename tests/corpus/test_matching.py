@@ -25,7 +25,7 @@ def named(text: str, axis: str) -> set[str]:
     """The groups that one caption names."""
     vocabulary = Vocabulary.of(["word"])
     tally = count(pa.array([text]), vocabulary)
-    signs = zip(vocabulary.signs, tally.holding[-1], strict=True)
+    signs = zip(vocabulary.signs, tally.containing[-1], strict=True)
     return {sign.group for sign, n in signs if n and sign.axis == axis}
 
 
@@ -141,8 +141,8 @@ def test_race_counts_only_beside_a_person(text: str, groups: set[str]) -> None:
 def test_a_word_that_holds_a_group_word_is_known() -> None:
     vocabulary = Vocabulary.of(load("sobit").words)
     own = contained_signs(vocabulary)
-    holding = {vocabulary.terms[at] for at in range(len(own)) if own[at].any()}
-    assert holding == {"delivery man"}
+    containing = {vocabulary.terms[at] for at in range(len(own)) if own[at].any()}
+    assert containing == {"delivery man"}
 
 
 def test_plurals() -> None:

@@ -220,7 +220,7 @@ def test_half_precision_is_another_space_and_still_of_length_one(tmp_path: Path)
     assert 0 < np.abs(whole.vectors - half.vectors).max() < 0.05
     assert np.allclose(np.linalg.norm(half.vectors, axis=1), 1, atol=1e-6)
     assert (whole.record["precision"], half.record["precision"]) == ("float32", "bfloat16")
-    assert whole.record["pictures"] == half.record["pictures"]
+    assert whole.record["images_hash"] == half.record["images_hash"]
 
 
 def test_a_worker_that_dies_is_reported(tmp_path: Path) -> None:

@@ -150,9 +150,9 @@ def test_by_hand() -> None:
     # where the stereotype was picked: c0 whole, c3 half
     picked = one(run, "lmss", split="selected")
     assert picked["value"] == pytest.approx((shift[0] + shift[2] / 2) / 1.5)
-    # beside a white picture all captions are alike: p is 1/2
+    # beside a white image all captions are alike: p is 1/2
     white = [log_p(0.5, 0.5), log_p(0, 1), log_p(0, 2)]
-    row = one(run, "vlss", "matching, white picture", split="all")
+    row = one(run, "vlss", "matching, white image", split="all")
     assert row["value"] == pytest.approx(np.mean(white) - np.log(0.5))
 
 
@@ -163,7 +163,7 @@ def test_the_three_probabilities_are_kept() -> None:
     assert case.id == "c0"
     assert list(case.probabilities.values()) == pytest.approx(e / e.sum())
     assert case.captions["stereotypical"] == "s 0"
-    assert case.groups == {"category": "first", "target": "t0", "picture": "anti-stereotypical"}
+    assert case.groups == {"category": "first", "target": "t0", "image": "anti-stereotypical"}
     assert "<- the image" in str(case).splitlines()[2]
     every = {case.id: case for case in single_cases(run, "matching", stereotyped=False)}
     assert every["c3"].pick == "stereotypical / anti-stereotypical"
@@ -251,10 +251,10 @@ def test_reference_models(kind: str, tmp_path: Path) -> None:
 
 
 def test_the_ideal_model_needs_to_see() -> None:
-    """Beside a white picture, none, or another's it cannot tell."""
+    """Beside a white image, none, or another's it cannot tell."""
     cases = made(60)
     run = measured(ideal(cases), cases)
-    for shown in ("white picture", "no picture", "wrong picture"):
+    for shown in ("white image", "no image", "wrong image"):
         assert one(run, "vlbs", f"matching, {shown}")["value"] == pytest.approx(100 / 3)
     with pytest.raises(InputError, match="needs images"):
         ideal(replace(cases, images=None))
@@ -544,7 +544,7 @@ def test_cosines_at_both_scales() -> None:
     shares = [one(run, "lmss_above_zero", way, split="all")["value"]
               for way in ("cosine", "cosine x logit scale")]  # fmt: skip
     assert shares[0] == shares[1]
-    assert one(run, "vlbs", "cosine, no picture")["note"].startswith(
+    assert one(run, "vlbs", "cosine, no image")["note"].startswith(
         "this model cannot score captions"
     )
     assert not run.where(experiment="matching")
@@ -588,8 +588,8 @@ def test_where_the_tilt_comes_from(where: str, lmss: int, vlss: int) -> None:
     run = measured(OracleMatcher(world), cases)
     for metric, way, sign in (
         ("lmss", "matching", lmss),
-        ("vlss", "matching, white picture", vlss),
-        ("vlss", "matching, no picture", vlss),
+        ("vlss", "matching, white image", vlss),
+        ("vlss", "matching, no image", vlss),
     ):
         row = one(run, metric, way, split="all")
         share = one(run, f"{metric}_above_zero", way, split="all")
@@ -622,7 +622,7 @@ def test_without_any_tilt_nothing_shifts() -> None:
     for reading in ("caption", "matching"):
         run = measured(OracleMatcher(world, reading), cases)
         assert one(run, "vlbs")["value"] == pytest.approx(100 / 3)
-        for metric, way in (("lmss", "matching"), ("vlss", "matching, white picture")):
+        for metric, way in (("lmss", "matching"), ("vlss", "matching, white image")):
             assert one(run, metric, way, split="all")["value"] == pytest.approx(0, abs=1e-9)
 
 
@@ -713,18 +713,18 @@ def tiny_clip(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_the_real_table_without_pictures(shared: Callable[[str], Path], tiny_clip: str) -> None:
-    """What can run does: the choice beside a white picture; the rest says what it lacks."""
+    """What can run does: the choice beside a white image; the rest says what it lacks."""
     path = shared("data/vlstereoset/VLStereoSet.csv")
     run = tm.audit(tiny_clip, data={"triplets": f"vlstereo:{path}"}, probes=["stereotype"],
                    permutations=99, bootstraps=20)  # fmt: skip
     assert one(run, "vlrs", "cosine")["value"] is None
     assert "?images=DIR" in one(run, "vlrs", "cosine")["note"]
     assert "?images=DIR" in one(run, "lmss", "cosine", split="all")["note"]
-    white = run.where(metric="vlbs", experiment="cosine, white picture")
+    white = run.where(metric="vlbs", experiment="cosine, white image")
     counts = {row["category"]: row["n"] for row in white}
     assert counts == {None: 631, "gender": 220, "profession": 161, "race": 243, "religion": 7}
     assert all(0 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 100 for row in white)
-    assert one(run, "vlrs", "cosine, white picture")["n"] == 1_958
+    assert one(run, "vlrs", "cosine, white image")["n"] == 1_958
 
 
 def test_the_real_table_with_some_pictures(
@@ -735,12 +735,12 @@ def test_the_real_table_with_some_pictures(
     files = sorted(faces.glob("*.jpg"))[:24]
     for at, file in enumerate(files):
         shutil.copy(file, tmp_path / f"{at * 80 + 1}.jpg")
-    (tmp_path / "2.jpg").write_bytes(b"no picture")
+    (tmp_path / "2.jpg").write_bytes(b"no image")
     run = tm.audit(tiny_clip, data={"triplets": f"vlstereo:{path}?images={tmp_path}"},
                    probes=["stereotype"], permutations=99, bootstraps=20)  # fmt: skip
     row = one(run, "vlrs", "cosine")
     assert row["n"] == 24
-    assert one(run, "vlrs", "cosine, wrong picture")["n"] == 24
+    assert one(run, "vlrs", "cosine, wrong image")["n"] == 24
     assert one(run, "lmss", "cosine", split="all")["n_undefined"] == 0
     ids = {r["id"] for r in run.instances["stereotype"].to_pylist()}
     assert ids == {str(at * 80 + 1) for at in range(24)}
@@ -754,7 +754,7 @@ def test_a_matcher_on_photographs(
     from tests.models import tiny_fused
 
     cases = of_photographs(tmp_path, 12)
-    (tmp_path / "p" / "3.png").write_bytes(b"no picture")
+    (tmp_path / "p" / "3.png").write_bytes(b"no image")
     (tmp_path / "vilt").mkdir()
     tiny_fused.vilt(tmp_path / "vilt", "ViltForImageAndTextRetrieval")
     data = {"triplets": f"vlstereo:{tmp_path / 's.csv'}?images={tmp_path / 'p'}"}
@@ -771,7 +771,7 @@ def test_a_matcher_on_photographs(
         cli.main()
     assert stopped.value.code == 2
     assert re.search(r"unreadable image: .*3\.png", capsys.readouterr().err)
-    assert "without an image" in one(run, "vlrs", "matching, no picture")["note"]
+    assert "without an image" in one(run, "vlrs", "matching, no image")["note"]
     model = tm.load_model(f"hf:{tmp_path / 'vilt'}", device="cpu")
     picture = cases.images[5]
     logits = np.array([float(model.match([picture], [text])[0]) for text in cases.captions[5]])
@@ -801,7 +801,7 @@ def test_mcnemar_of_two_models() -> None:
     [same, *_] = compare_choices(runs[2], runs[2], "matching")
     assert (same.test.p, same.test.difference) == (1, 0)
     # white pictures tie for the ideal model: nothing is left to compare
-    assert compare_choices(runs[0], runs[1], "matching, white picture", "matching") == []
+    assert compare_choices(runs[0], runs[1], "matching, white image", "matching") == []
     with pytest.raises(InputError, match="different captions"):
         compare_choices(runs[0], measured(at_random(0), replace(
             cases, captions=tuple(reversed(cases.captions)))), "matching")  # fmt: skip

@@ -103,7 +103,7 @@ def debias(
 def _show(name: str, record: dict[str, Any], out: Path) -> None:
     rows = record["fitted"]["count"] if record["fitted"] else 0
     print(f"{name}: fitted on {rows:,} rows in {record['seconds']:.1f} s.")
-    for cost in record.get("price", ()):
+    for cost in record.get("utility_cost", ()):
         print(
             f"  {cost['metric']:28} {cost['before']:.3f} -> {cost['after']:.3f}  "
             f"change {cost['change']:+.3f} [{cost['change_low']:+.3f}, {cost['change_high']:+.3f}]"

@@ -3,7 +3,7 @@
 >>> from tiltmeter.corpus import Vocabulary, count
 >>> import pyarrow as pa
 >>> counts = count(pa.array(["A nurse and her cat.", "The nurse's hat"]), Vocabulary.of(["nurse"]))
->>> counts.captions[0], counts.holding[0, 1]  # captions with a nurse; with a nurse and "she"
+>>> counts.captions[0], counts.containing[0, 1]  # captions with a nurse; with a nurse and "she"
 (np.int64(2), np.int64(1))
 """
 

@@ -150,7 +150,7 @@ def _compare(
 ) -> pa.Table:  # fmt: skip
     """Rows of one attribute and one kind of group words."""
     vocabulary = counts.vocabulary
-    named = counts.only[-1, signs]
+    named = counts.exclusive[-1, signs]
     often = named >= FEWEST_CAPTIONS
     names = [vocabulary.signs[sign].group for sign in signs]
     few = [name for name, enough in zip(names, often, strict=True) if not enough]

@@ -46,8 +46,8 @@ class CaptionCounts:
 
     vocabulary: Vocabulary
     captions: Ints = field(init=False)  # terms + 1
-    holding: Ints = field(init=False)  # terms + 1 x signs: captions that also have the sign
-    only: Ints = field(init=False)  # the same, without another sign of that axis
+    containing: Ints = field(init=False)  # terms + 1 x signs: captions that also have the sign
+    exclusive: Ints = field(init=False)  # the same, without another sign of that axis
     named: Ints = field(init=False)  # terms + 1 x axes: captions with any sign of the axis
     #: (term, sign) -> captions with the smallest hashes: a sample that no order changes.
     samples: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)
@@ -55,8 +55,8 @@ class CaptionCounts:
     def __post_init__(self) -> None:
         terms, signs = len(self.vocabulary.terms), len(self.vocabulary.signs)
         self.captions = np.zeros(terms + 1, np.int64)
-        self.holding = np.zeros((terms + 1, signs), np.int64)
-        self.only = np.zeros((terms + 1, signs), np.int64)
+        self.containing = np.zeros((terms + 1, signs), np.int64)
+        self.exclusive = np.zeros((terms + 1, signs), np.int64)
         self.named = np.zeros((terms + 1, len(self.vocabulary.axes)), np.int64)
 
     def add(self, other: CaptionCounts) -> CaptionCounts:
@@ -64,8 +64,8 @@ class CaptionCounts:
         if other.vocabulary.items != self.vocabulary.items:
             raise InputError("counts of different vocabularies cannot be added")
         self.captions += other.captions
-        self.holding += other.holding
-        self.only += other.only
+        self.containing += other.containing
+        self.exclusive += other.exclusive
         self.named += other.named
         for cell, sample in other.samples.items():
             merged = sorted({*self.samples.get(cell, ()), *sample})
@@ -74,7 +74,7 @@ class CaptionCounts:
 
     def limits(self) -> Ints:
         """Hashes from which a caption cannot enter the sample of a term and sign."""
-        limits = np.full(self.holding[:-1].shape, NO_HASH)
+        limits = np.full(self.containing[:-1].shape, NO_HASH)
         for cell, sample in self.samples.items():
             if len(sample) == SAMPLE:
                 limits[cell] = sample[-1][0]
@@ -90,11 +90,11 @@ def count(
     >>> counts = count(pa.array(["A nurse and her cat", "Two nurses", "He ran"]), words)
     >>> counts.captions.tolist()  # with nurse, all
     [2, 3]
-    >>> counts.holding[0, :2].tolist()  # he, she
+    >>> counts.containing[0, :2].tolist()  # he, she
     [0, 1]
     """
     counts = CaptionCounts(vocabulary)
-    shape = counts.holding[:-1].shape
+    shape = counts.containing[:-1].shape
     hashes = np.empty((*shape, SAMPLE), np.uint64)
     hashes[:] = (np.full(shape, NO_HASH) if limits is None else limits)[:, :, None]
     rows = np.full(hashes.shape, -1, np.int32)
@@ -105,7 +105,7 @@ def count(
     starts = np.frombuffer(offsets, np.int32)[captions.offset : captions.offset + len(captions) + 1]
     _count(
         np.frombuffer(data, np.uint8), starts, vocabulary.tables, _axis_masks(vocabulary),
-        counts.captions, counts.holding, counts.only, counts.named,
+        counts.captions, counts.containing, counts.exclusive, counts.named,
         hashes, rows, np.uint64(_salt(seed)),
     )  # fmt: skip
     for term, sign in np.argwhere((rows >= 0).any(axis=2)).tolist():
@@ -159,15 +159,15 @@ def _count(
     tables: Any,
     axis_masks: Ints,
     captions: Ints,
-    holding: Ints,
-    only: Ints,
+    containing: Ints,
+    exclusive: Ints,
     named: Ints,
     hashes: Ints,
     rows: Ints,
     salt: Any,
 ) -> None:
     known, ids, edge_at, edges, item_at, items = tables
-    terms, signs = holding.shape[0] - 1, holding.shape[1]
+    terms, signs = containing.shape[0] - 1, containing.shape[1]
     adjective_start, person = terms + signs, terms + 2 * signs
     last_row = np.full(terms, -1, np.int64)
     hits = np.empty(terms + 1, np.int64)
@@ -281,7 +281,7 @@ def _count(
                 found = mask & axis_masks[axis]
                 if found:
                     named[term, axis] += 1
-                    _add_signs(found, holding[term], only[term])
+                    _add_signs(found, containing[term], exclusive[term])
             if term < terms:
                 for sign in range(signs):
                     if mask >> sign & 1 and value < hashes[term, sign, SAMPLE - 1]:
@@ -313,14 +313,14 @@ def _caption_hash(data: Ints, start: Any, stop: Any, salt: Any) -> Any:
 
 
 @jit
-def _add_signs(found: Any, holding: Ints, only: Ints) -> None:
+def _add_signs(found: Any, containing: Ints, exclusive: Ints) -> None:
     """Count the signs of one axis (bits of `found`) in the row of a term."""
     single = found & (found - 1) == 0
     sign = 0
     while found:
         if found & 1:
-            holding[sign] += 1
-            only[sign] += single
+            containing[sign] += 1
+            exclusive[sign] += single
         found >>= 1
         sign += 1
 

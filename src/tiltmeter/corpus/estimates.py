@@ -73,7 +73,7 @@ def estimate_rows(
     for sign, kind in enumerate(vocabulary.signs):
         same_axis = vocabulary.sign_axes == vocabulary.sign_axes[sign]
         names_axis = self_named[:, same_axis].any(axis=1)
-        for mode, table in ((BOTH, counts.holding), (EXCLUSIVE, counts.only)):
+        for mode, table in ((BOTH, counts.containing), (EXCLUSIVE, counts.exclusive)):
             experiment = f"{kind.axis} {mode}"
             tables.append(
                 _shares(table, sign, same_axis, term_rows, names_axis, kind, experiment, constants)
@@ -98,7 +98,7 @@ def contained_signs(vocabulary: Vocabulary) -> Ints:
     for form, item in forms:
         if named.intersection(form):
             text = pa.array([" ".join(form)])
-            contained[item] |= count(text, vocabulary).holding[-1] > 0
+            contained[item] |= count(text, vocabulary).containing[-1] > 0
     return contained
 
 
@@ -109,7 +109,7 @@ def lift_of(
     number = {text: row for row, text in enumerate(counts.vocabulary.terms)}
     named = np.asarray(contained_signs(counts.vocabulary)[:, signs].any(axis=1))
     reference = [number[word.text] for word in neutral if not named[number[word.text]]]
-    only = counts.only[:, signs]
+    only = counts.exclusive[:, signs]
     return caption_lift(only[term_rows], only[reference], only[-1])
 
 
@@ -175,8 +175,8 @@ def _pmi(
     kind: GroupWordKind,
     constants: dict[str, object],
 ) -> pa.Table:
-    k, n = counts.holding[term_rows, sign], counts.captions[term_rows]
-    group, everything = counts.holding[-1, sign], counts.captions[-1]
+    k, n = counts.containing[term_rows, sign], counts.captions[term_rows]
+    group, everything = counts.containing[-1, sign], counts.captions[-1]
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.log(k) - np.log(n) - np.log(group) + np.log(everything)
     value = np.where(self_named | (k == 0), np.nan, value)
@@ -198,7 +198,7 @@ def _lift(
 ) -> list[pa.Table]:
     """Lift of words with each group of one axis."""
     found = lift_of(counts, signs, term_rows, neutral)
-    only = counts.only[:, signs]
+    only = counts.exclusive[:, signs]
     n = only[term_rows].sum(axis=1)
     none = n == 0
     note = _notes((self_named, "the word itself names a group"),

@@ -167,7 +167,7 @@ def debias(
         report("measuring the utility cost", 0.99)
         words = {name: getattr(debiaser, name, None) or () for name in ("pairs", "spared")}
         changes = utility_changes(model, debiased, held_out, seed=seed, **words)
-        debiased.record["price"] = [change.as_dict() for change in changes]
+        debiased.record["utility_cost"] = [change.as_dict() for change in changes]
     if out is not None:
         debiased.save(out, replace=replace)
         shutil.rmtree(_checkpoints(out), ignore_errors=True)

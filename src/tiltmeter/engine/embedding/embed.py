@@ -195,7 +195,7 @@ def embed(
             return replace(again, new=done.new + again.new, seconds=seconds)
         vectors = space.vectors(items if workers.read else [])
     record = {
-        "pictures": content_hash(items),
+        "images_hash": content_hash(items),
         "precision": precision,
         "decoder": decoder,
         "unreadable": {"count": len(done.unreadable), "first": list(done.unreadable)[:SHOWN]},

@@ -308,7 +308,7 @@ class _Prepare:
     def with_name(self, row: int, reason: str) -> str:
         """The reason with the image's name, which raw bytes do not have."""
         kind, colon, rest = reason.partition(":")
-        return f"{self._name(row)}:{rest}" if colon and kind in ("picture", "image") else reason
+        return f"{self._name(row)}:{rest}" if colon and kind == "image" else reason
 
     def _name(self, row: int) -> str:
         name = getattr(self.images, "name", None)

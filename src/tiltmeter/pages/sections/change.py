@@ -156,7 +156,7 @@ def _places(run: Run) -> dict[tuple[str, str], tuple[float, float]]:
 
 def _cost(after: Run) -> list[Plot]:
     """The utility cost of the correction, as measured when it was made."""
-    costs = (after.meta.get("model", {}).get("debiaser") or {}).get("price") or []
+    costs = (after.meta.get("model", {}).get("debiaser") or {}).get("utility_cost") or []
     rows = [{"value": one["change"], "ci_low": one["change_low"], "ci_high": one["change_high"],
              "ideal": 0.0} for one in costs]  # fmt: skip
     plot = charts.line_plot(

@@ -36,7 +36,7 @@ def section(run: Run, probe: str) -> Section:
     figures = _choices(whole) + _shifts(run)
     findings = [_finding(row) for row in whole
                 if row["metric"] == "vlbs_excess" and beats(row)
-                and "picture" not in row["experiment"]]  # fmt: skip
+                and "image" not in row["experiment"]]  # fmt: skip
     lead = (("experiment", "reading"), col.METRIC, ("split", "cases"), "category")
     kept = [{**row, "category": row["category"] or "all"} for row in rows]
     tables = [table_of("stereotype", "All results of caption choice", kept, *lead, digits=2)]
@@ -49,7 +49,7 @@ def _choices(rows: list[Row]) -> list[Plot]:
     found = []
     for experiment, mine in by(rows, "experiment").items():
         drawn = [row for row in mine if row["metric"] in NAMES]
-        if not drawn or "picture" in experiment:
+        if not drawn or "image" in experiment:
             continue
         planted = any(row["truth"] is not None for row in drawn)
         found.append(

@@ -35,7 +35,7 @@ def embedded(done: EmbeddingResult, found: Sequence[str], store: Path) -> None:
 def spaces(found: Sequence[Mapping[str, Any]]) -> None:
     """What a store contains."""
     rows = [{**one, "MB": one["bytes"] / 1e6} for one in found]
-    show(table("store", rows, "model", "space", Column("images", "pictures", "count"),
+    show(table("store", rows, "model", "space", Column("images", "images", "count"),
                Column("dimensions", "dimensions", "count"),
                Column("MB", "MB", "value", 1)))  # fmt: skip
 

@@ -88,7 +88,7 @@ def harms(attribute: str, rows: list[Row]) -> Part:
 def choices(rows: list[Row]) -> Table:
     """Which captions are chosen, and which a model without bias would choose."""
     shown = [
-        {**row, "experiment": row["experiment"].replace(" picture", "")}
+        {**row, "experiment": row["experiment"].replace(" image", "")}
         for row in rows
         if row["value"] is not None
         and (row["metric"] == "shortest" or row["ideal"] is not None)

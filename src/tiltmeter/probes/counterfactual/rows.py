@@ -259,7 +259,7 @@ def _quadrants(
         **constants,
         metric="quadrant",
         category=np.repeat(names, len(sides)).tolist(),
-        group=[f"picture {word[a]}, text {word[b]}" for a, b in sides] * len(names),
+        group=[f"image {word[a]}, text {word[b]}" for a, b in sides] * len(names),
         value=[
             float(((np.sign(v) == a) & (np.sign(lang) == b) & mask).sum())
             for mask in in_list

@@ -32,10 +32,10 @@ class ExampleCase:
     @property
     def stereotyped(self) -> bool:
         """Whether the stereotype was picked although the image goes against it."""
-        return self.groups.get("picture") == AGAINST and self.pick == STEREOTYPE
+        return self.groups.get("image") == AGAINST and self.pick == STEREOTYPE
 
     def __str__(self) -> str:
-        image_kind = self.groups.get("picture", "unlabelled")
+        image_kind = self.groups.get("image", "unlabelled")
         lines = [f"{self.id} ({', '.join(self.groups.values())}): {self.model} picks {self.pick}"]
         lines += [
             f"  {self.probabilities[kind]:.3f}  {text}{'  <- the image' * (kind == image_kind)}"
@@ -52,7 +52,7 @@ def cases(run: Run, reading: str, *, stereotyped: bool = True) -> list[ExampleCa
     run : Run
         A run of the probe `stereotype`.
     reading : str
-        An experiment of the run, such as `matching` or `cosine, white picture`.
+        An experiment of the run, such as `matching` or `cosine, white image`.
     stereotyped : bool
         Only images that go against the stereotype and for which it was picked.
 
@@ -133,7 +133,7 @@ def compare_choices(
     both = [
         (first_cases[name], second_cases[name])
         for name in first_cases
-        if name in second_cases and first_cases[name].groups.get("picture") == AGAINST
+        if name in second_cases and first_cases[name].groups.get("image") == AGAINST
     ]
     if not both:
         raise InputError(
@@ -215,7 +215,7 @@ def _points(run: Run, reading: str | None) -> Iterator[tuple[str, float, float]]
     rows = run.where(probe="stereotype", metric="vlrs", category=None)
     for row in rows:
         experiment = row["experiment"]
-        if "picture" in experiment or row["value"] is None or reading not in (None, experiment):
+        if "image" in experiment or row["value"] is None or reading not in (None, experiment):
             continue
         [bias] = run.where(probe="stereotype", metric="vlbs", category=None, experiment=experiment)
         if bias["value"] is not None:

@@ -246,7 +246,7 @@ class CaptionScores:
             "target": self.cases.targets[row],
         }
         if self.cases.against is not None:
-            groups["picture"] = KINDS[int(self.cases.against[row])]
+            groups["image"] = KINDS[int(self.cases.against[row])]
         return {"id": self.cases.ids[row], "groups": list(groups.items())}
 
 
@@ -257,10 +257,10 @@ def experiment(reading: str, image_kind: str) -> str:
     """Name of a reading with a kind of image, for the column `experiment`.
 
     >>> experiment("matching", "true"), experiment("cosine", "none")
-    ('matching', 'cosine, no picture')
+    ('matching', 'cosine, no image')
     """
-    suffix = {"true": "", "none": ", no picture"}
-    return reading + suffix.get(image_kind, f", {image_kind} picture")
+    suffix = {"true": "", "none": ", no image"}
+    return reading + suffix.get(image_kind, f", {image_kind} image")
 
 
 def probabilities(logits: Floats) -> Floats:
