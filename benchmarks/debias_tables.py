@@ -110,7 +110,7 @@ def bias_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
 
 def other_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
     """Utility, leakage, null band and seconds."""
-    tasks, attributes = list(found.before.useful), list(found.before.leaks)
+    tasks, attributes = list(found.before.utility), list(found.before.leakage)
     heads = [*tasks, *(f"{probe} probe, {name}" for name in attributes
                        for probe in ("linear", "nonlinear")),
              f"MaxSkew {found.attribute}, 95% interval", "its null band", "front",
@@ -121,20 +121,20 @@ def other_table(found: Frontier, shown: Sequence[CandidateResult]) -> None:
     for one in shown:
         cells = []
         for task in tasks:
-            figure = one.useful.get(task)
+            figure = one.utility.get(task)
             change = (
                 "" if figure is None or one is found.before else f" ({100 * figure.change:+.1f})"
             )
             cells.append("" if figure is None else number(figure.value) + change)
         for name in attributes:
-            told = one.leaks.get(name)
+            told = one.leakage.get(name)
             cells += [number(x.accuracy) for x in told.values()] if told else ["", ""]
         bias = one.bias(found.attribute)
         null = "" if bias.null is None else f"{bias.null[1]:.3f} to {bias.null[2]:.3f}"
         cells += [f"{bias.low:.3f} to {bias.high:.3f}", null, "yes" if id(one) in front else "",
                   "" if one is found.before else number(one.seconds, 2)]  # fmt: skip
         print(f"| {one.candidate.method} | {' | '.join(cells)} |")
-    majority = [f"{found.before.leaks[name]['linear'].majority:.3f}" for name in attributes]
+    majority = [f"{found.before.leakage[name]['linear'].majority:.3f}" for name in attributes]
     rest = [""] * 4
     line = [*([""] * len(tasks)), *(x for m in majority for x in (m, m)), *rest]
     print(f"| largest group | {' | '.join(line)} |")
@@ -144,9 +144,10 @@ def sweep_table(found: Frontier) -> None:
     """Every candidate: what was chosen by, and what came out."""
     print("| method | strength | validation: bias | validation: lost | test: bias | test: lost |")
     print("|---" * 6 + "|")
-    for one in found.tried:
-        cost, lost = points(one.cost), points(one.lost)
-        print(f"| {one.candidate.method} | {one.candidate.strength} | {found.by(one):.3f} | {cost} "
+    for one in found.candidates:
+        cost, lost = points(one.validation_cost), points(one.utility_cost)
+        print(f"| {one.candidate.method} | {one.candidate.strength} "
+              f"| {found.validation_bias(one):.3f} | {cost} "
               f"| {one.bias(found.attribute).value:.3f} | {lost} |")  # fmt: skip
 
 
@@ -161,7 +162,7 @@ def told(found: Frontier) -> None:
     assert bias.null is not None
     print(f"Chosen on validation: {best.name}: MaxSkew {bias.value:.4f}, null band "
           f"{bias.null[1]:.4f} to {bias.null[2]:.4f} (p = {bias.p:.3f}), lost "
-          f"{points(best.lost)} points.")  # fmt: skip
+          f"{points(best.utility_cost)} points.")  # fmt: skip
     for name, reason in found.meta["not_run"].items():
         print(f"Not run: {name}: {reason}")
 
@@ -174,10 +175,10 @@ def aloud(what: str, share: float) -> None:
 def picture(found: Frontier) -> str:
     """The front as SVG: each method at its chosen strength, bias against what it lost, on test."""
     places = [
-        {"x": -100 * one.lost + 0.0, "y": one.bias(found.attribute).value,
+        {"x": -100 * one.utility_cost + 0.0, "y": one.bias(found.attribute).value,
          "text": one.candidate.method}
         for one in (found.before, *found.chosen.values())
-        if not np.isnan(one.lost)
+        if not np.isnan(one.utility_cost)
     ]  # fmt: skip
     biased = f"mean MaxSkew@{found.k} by {found.attribute}"
     drawn = partial(clouds.front, places, "points against before", biased)
@@ -254,7 +255,8 @@ def again_table(found: Frontier, fitted: str) -> None:
         held = [figures[key].within_null for figures in one.others.values()]
         mean = np.mean([figures[key].value for figures in one.others.values()])
         print(f"{one.name}: within the band {sum(held)} times of {len(held)}, mean {mean:.3f}; "
-              f"points lost: {points(one.cost)} on validation, {points(one.lost)} on test.",
+              f"points lost: {points(one.validation_cost)} on validation, "
+              f"{points(one.utility_cost)} on test.",
               flush=True)  # fmt: skip
 
 
@@ -309,7 +311,7 @@ def transfer() -> None:
     starts = [number(runs[place].before.test[key].value) for key in keys for place in sets]
     print(f"| | before | {' | '.join(starts)} |")
     for name, found in runs.items():
-        for one in found.tried:
+        for one in found.candidates:
             cells = [percent(one, found.before, key, None if place == name else place)
                      for key in keys for place in sets]  # fmt: skip
             print(f"| {name} | {one.name} | {' | '.join(cells)} |")
@@ -327,10 +329,10 @@ def transfer() -> None:
               for metric in ("max_skew", "ndkl") for name in names]  # fmt: skip
     print(f"| | before | {' | '.join(starts)} | |")
     for attribute, found in by.items():
-        for one in found.tried:
+        for one in found.candidates:
             cells = [percent(one, found.before, (metric, name))
                      for metric in ("max_skew", "ndkl") for name in names]  # fmt: skip
-            lost = points(one.lost)
+            lost = points(one.utility_cost)
             print(f"| {attribute} | {one.name} | {' | '.join(cells)} | {lost} |")
 
 
@@ -394,7 +396,7 @@ def fairface() -> None:
     model, faces = photographs()
     found = frontier(
         model, faces, attribute="gender", utility=scenes(), shares=HALVES, permutations=1000,
-        cross=["race*gender"], loss=0.05, device="cpu", progress=aloud,
+        cross=["race*gender"], max_cost=0.05, device="cpu", progress=aloud,
     )  # fmt: skip
     printed(found, "frontier-fairface.svg")
     print()

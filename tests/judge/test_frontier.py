@@ -67,25 +67,30 @@ def test_parts_do_not_overlap_and_the_first_is_that_of_debias(n: int, seed: int)
 def test_nothing_beats_what_is_on_the_front(points: list[tuple[float, float]]) -> None:
     found = swept([*points])
     front = {id(one) for one in found.front}
-    for one in (found.before, *found.tried):
+    for one in (found.before, *found.candidates):
         beaten = any(
-            found.by(other) <= found.by(one)
-            and other.cost <= one.cost
-            and (found.by(other), other.cost) != (found.by(one), one.cost)
-            for other in (found.before, *found.tried)
+            found.validation_bias(other) <= found.validation_bias(one)
+            and other.validation_cost <= one.validation_cost
+            and (found.validation_bias(other), other.validation_cost)
+            != (found.validation_bias(one), one.validation_cost)
+            for other in (found.before, *found.candidates)
         )
         if id(one) in front:
             assert not beaten
         elif not beaten:  # a twin of one that is on it
-            assert any((found.by(o), o.cost) == (found.by(one), one.cost) for o in found.front)
+            assert any(
+                (found.validation_bias(o), o.validation_cost)
+                == (found.validation_bias(one), one.validation_cost)
+                for o in found.front
+            )
 
 
 def test_the_choice_keeps_within_the_loss_and_sees_no_labels() -> None:
     found = swept([(0.5, 0.0), (0.1, 0.2), (0.3, 0.005)])
-    assert found.best is found.tried[2]  # the least biased costs 20 points
-    blind = replace(found, tried=[replace(one, sees_labels=True) for one in found.tried])
+    assert found.best is found.candidates[2]  # the least biased costs 20 points
+    blind = replace(found, candidates=[replace(one, sees_labels=True) for one in found.candidates])
     assert blind.best is None
-    assert replace(found, loss=0.3).best is found.tried[1]
+    assert replace(found, max_cost=0.3).best is found.candidates[1]
 
 
 def swept(points: list[tuple[float, float]]) -> Frontier:
@@ -127,7 +132,7 @@ def test_the_null_band_holds_where_nothing_leans() -> None:
         faces = faces_of(rng.normal(size=(300, 8)), kind=groups)
         judge = BiasEvaluator(faces, ("kind",), words(10), HOUSE.with_(k=(50,)), 199, seed=seed)
         shown = CandidateRanking.by_score(rng.normal(size=(10, 8)), faces.vectors)
-        figures, _ = judge.figures(shown)
+        figures, _ = judge.estimates(shown)
         inside += figures["max_skew", "kind"].within_null
     assert inside >= 54  # 97.5% are expected below the upper edge
 
@@ -229,7 +234,7 @@ def found() -> Frontier:
 
 
 def test_every_method_is_swept(found: Frontier) -> None:
-    assert {one.candidate.method for one in found.tried} == set(untrained())
+    assert {one.candidate.method for one in found.candidates} == set(untrained())
     assert "prompt-array" not in untrained()  # training is for those who ask
     assert found.before.test_attributes == ["gender", "age", "gender*age"]
 
@@ -237,7 +242,7 @@ def test_every_method_is_swept(found: Frontier) -> None:
 def test_what_cannot_run_is_told(place: Path) -> None:
     """Vectors that were brought have no texts that name groups; methods that need some say so."""
     found = sweep(place, bootstraps=0, permutations=0, probes=False)
-    ran = {one.candidate.method for one in found.tried}
+    ran = {one.candidate.method for one in found.candidates}
     left = {name.partition(":")[0] for name in found.meta["not_run"]}
     assert {"leace", "clip-clip", "pbm"} <= ran - left
     assert {"orth-proj", "bend"} <= left - ran
@@ -252,29 +257,29 @@ def test_the_bias_was_there_and_goes(found: Frontier) -> None:
     leace = found.chosen["leace"]
     assert leace.verdict("max_skew", "gender") == "better"
     assert leace.bias("gender").within_null
-    told = [one.leaks["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
+    told = [one.leakage["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
     assert told[0].leaks
     assert not told[1].leaks
     bent = found.chosen["bend"]
     assert bent.verdict("max_skew", "gender") == "better"
-    assert bent.leaks == found.before.leaks  # the images stay as they were, and tell as much
+    assert bent.leakage == found.before.leakage  # the images stay as they were, and tell as much
 
 
 def test_doing_nothing_changes_nothing() -> None:
     found = frontier(Speaks(), leaning(), attribute="gender", words=words(4), k=30, probes=False,
                      strengths=["bend:project=no,rounds=0", "mpr:rho=inf"],
                      permutations=9, bootstraps=9)  # fmt: skip
-    same = found.tried[0].bias("gender")
+    same = found.candidates[0].bias("gender")
     assert same.value == found.before.bias("gender").value
     assert (same.change, same.change_low, same.change_high) == (0, 0, 0)
-    assert found.tried[1].bias("gender").value == pytest.approx(same.value)
+    assert found.candidates[1].bias("gender").value == pytest.approx(same.value)
 
 
 def test_a_re_ranker_is_marked_and_has_no_vectors_to_leak(found: Frontier) -> None:
     pbm = found.chosen["pbm"]
     assert pbm.sees_labels
-    assert not pbm.leaks
-    assert not pbm.useful
+    assert not pbm.leakage
+    assert not pbm.utility
     assert ("c_asc_size", "gender") not in pbm.test
     assert np.isnan(pbm.test["ndkl", "gender"].change)
     assert pbm.bias("gender").value < found.before.bias("gender").null[1]
@@ -389,6 +394,6 @@ def test_what_compare_rejects_is_not_recommended() -> None:
     )
     none = COMPARISON.empty_table()
     for gates in ((worse, none), (none, worse)):
-        tried = [found.tried[0], replace(found.tried[1], gates=gates)]
-        assert replace(found, tried=tried).best is tried[0]
-    assert replace(found.tried[0], gates=(none, worse)).worse == ["retrieval by hue"]
+        tried = [found.candidates[0], replace(found.candidates[1], gates=gates)]
+        assert replace(found, candidates=tried).best is tried[0]
+    assert replace(found.candidates[0], gates=(none, worse)).worse == ["retrieval by hue"]

@@ -66,7 +66,7 @@ def test_gender_bias_goes_on_faces_that_were_not_fitted_on(minilit: Any, faces: 
     assert leace.verdict("max_skew", "gender") == "better"
     assert leace.verdict("mean_abs_lift", "gender") in ("better", None)  # None: it has no scale
     assert leace.bias("gender").within_null
-    told = [one.leaks["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
+    told = [one.leakage["gender"]["linear"] for one in (found.before, found.chosen["leace"])]
     assert told[0].leaks
     assert told[1].high < told[0].low
     assert found.meta["frontier"]["copies"] == 1

@@ -82,9 +82,9 @@ def test_transport_reaches_the_noise_at_under_a_point(seed: int) -> None:
     assert before.low > 5 * before.null[2]
     leace = found.chosen["leace"].bias("shape")
     assert leace.value > 5 * before.null[2]  # equal means are not equal tops
-    assert min(found.affordable, key=found.by) is transport
+    assert min(found.affordable, key=found.validation_bias) is transport
     assert transport.bias("shape").within_null
-    assert transport.lost < 0.01
+    assert transport.utility_cost < 0.01
     assert transport.verdict("mean_abs_lift", "hue") == "no worse"
     assert transport.worse == ["retrieval by hue"]  # what is left of every ranking
     assert found.best is None  # so nothing is recommended

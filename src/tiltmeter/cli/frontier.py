@@ -67,9 +67,9 @@ def frontier(
             default="the debiaser's",
         ),
     ] = None,
-    loss: Annotated[
+    max_cost: Annotated[
         float,
-        option("--loss", "P", "Acceptable utility cost: 0.01 is one point", METHOD),
+        option("--max-cost", "P", "Acceptable utility cost: 0.01 is one point", METHOD),
     ] = 0.01,
     probes: Annotated[
         bool,
@@ -114,7 +114,7 @@ def frontier(
             convention=convention,
             k=k,
             shares=numbers("--shares", shares),
-            loss=loss,
+            max_cost=max_cost,
             probes=probes,
             permutations=permutations,
             bootstraps=bootstraps,

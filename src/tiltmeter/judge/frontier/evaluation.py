@@ -220,7 +220,7 @@ class BiasEvaluator:
             null_means = self.mean(defined.mean(np.moveaxis(sizes, -1, 0)))
         return band_of(null_means), null_means
 
-    def figures(
+    def estimates(
         self,
         ranking: CandidateRanking,
         before: BootstrapValues | None = None,

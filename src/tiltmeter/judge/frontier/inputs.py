@@ -21,17 +21,17 @@ from tiltmeter.store import Store
 from tiltmeter.types import Faces, Floats, Progress, Prompt, planted_world
 
 
-def seen(
-    model: Any, faces: str | Faces, store: Store | None, strict: bool, tell: Progress
+def embed_faces(
+    model: Any, faces: str | Faces, store: Store | None, strict: bool, progress: Progress
 ) -> Faces:
     """Images with their vectors and all their labels."""
     data: Faces = load_data(faces, role="faces") if isinstance(faces, str) else faces
     if data.vectors is None and isinstance(data.images, ImageFiles | GeneratedImages):
-        return embed(model, data.images, data.ids, store=store, strict=strict, progress=tell).of(
-            data
-        )
+        return embed(
+            model, data.images, data.ids, store=store, strict=strict, progress=progress
+        ).of(data)
     if data.vectors is None:
-        tell("looking at the images", 0.0)
+        progress("looking at the images", 0.0)
         data = replace(data, vectors=np.asarray(to_numpy(model.encode_images(data.images))))
     return data
 
@@ -60,7 +60,7 @@ def unseen(data: Faces, rows: FittedRows) -> Faces:
     return data.select([row for row in range(len(data)) if row not in copies]) if copies else data
 
 
-def crossings(data: Faces, cross: Sequence[str] | None) -> list[str]:
+def intersections(data: Faces, cross: Sequence[str] | None) -> list[str]:
     """What was asked for; else the crossing of the first two attributes."""
     if cross is not None:
         for one in cross:
@@ -80,31 +80,31 @@ def prompts_of(
 
 def tasks_of(
     model: Any, captions: Any, utility: Any, store: Store | None, strict: bool,
-    seed: int, tell: Progress,
+    seed: int, progress: Progress,
 ) -> list[UtilityTask]:  # fmt: skip
     """What the model must still be good for, of the data that were given."""
     found: list[UtilityTask] = []
     if utility is not None:
         data = load_data(utility, role="utility") if isinstance(utility, str) else utility
-        done = _vectors(model, data, store, strict, tell)
+        done = _vectors(model, data, store, strict, progress)
         rows = np.asarray(done[0])
         found.append(class_task("accuracy", model, data.classes[rows], data.images[rows], done[1],
                                 None, seed))  # fmt: skip
     if captions is not None:
         data = load_data(captions, role="captions") if isinstance(captions, str) else captions
-        read, vectors = _vectors(model, data, store, strict, tell)
+        read, vectors = _vectors(model, data, store, strict, progress)
         found.append(caption_task(model, _of_rows(data, read), vectors, seed))
     if planted_world(model) and not found:
-        tell("drawing what it must be good for", 0.0)
+        progress("drawing what it must be good for", 0.0)
         found += testbed_tasks(model, seed)
     return found
 
 
 def _vectors(
-    model: Any, data: Any, store: Store | None, strict: bool, tell: Progress
+    model: Any, data: Any, store: Store | None, strict: bool, progress: Progress
 ) -> tuple[list[int], Floats]:
     if isinstance(data.images, ImageFiles | GeneratedImages):
-        done = embed(model, data.images, data.ids, store=store, strict=strict, progress=tell)
+        done = embed(model, data.images, data.ids, store=store, strict=strict, progress=progress)
         return done.rows, done.vectors
     return list(range(len(data.ids))), np.asarray(to_numpy(model.encode_images(data.images)))
 

@@ -1,7 +1,7 @@
 """Sweeps methods and strengths over vectors that are made once.
 
 Each candidate is fitted on one part of the images, chosen by a second and reported on a third: no
-figure that is reported was seen when it was chosen.
+estimate that is reported was seen when it was chosen.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from tiltmeter.judge.frontier.gated import (
     utility_row,
 )
 from tiltmeter.judge.frontier.inputs import (
-    crossings,
+    embed_faces,
+    intersections,
     prompts_of,
-    seen,
     split,
     tasks_of,
     unseen,
@@ -64,7 +64,7 @@ from tiltmeter.types import Array, Faces, Floats, Progress, Prompt, planted_worl
 #: Shares of the images to fit on, to choose by, and to report.
 SHARES = (0.5, 0.25, 0.25)
 #: Usefulness that may be given up: under one point.
-LOSS = 0.01
+MAX_COST = 0.01
 BEFORE = Candidate("before", {})
 
 
@@ -92,8 +92,8 @@ class SweepOptions:
     prompts: str | Path | Mapping[str, Sequence[str]] | None = None  # texts that name each group
     k: int | None = None  # None: the smallest of the convention
     shares: Sequence[float] = SHARES
-    loss: float = LOSS
-    probes: bool = True  # ask what embeddings still tell of a group
+    max_cost: float = MAX_COST
+    probes: bool = True  # ask what embeddings still reveal of a group
 
 
 class FrontierKeywords(TypedDict, total=False):
@@ -108,7 +108,7 @@ class FrontierKeywords(TypedDict, total=False):
     prompts: str | Path | Mapping[str, Sequence[str]] | None
     k: int | None
     shares: Sequence[float]
-    loss: float
+    max_cost: float
     probes: bool
     words: str | Sequence[Prompt] | None
     templates: Sequence[str] | None
@@ -155,7 +155,7 @@ def frontier(
     for name in rest:
         raise UnknownNameError("option of frontier", name, FrontierKeywords.__annotations__)
     asked: SweepOptions = topics["sweep"]
-    tell = progress or (lambda what, share: None)
+    progress = progress or (lambda what, share: None)
     candidates(asked.methods, asked.strengths, 1)  # an unknown name is told before the work begins
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
     tower = load_model(model, device=topics["compute"].device) if isinstance(model, str) else model
@@ -164,18 +164,18 @@ def frontier(
         faces = f"testbed:?images=8000&strength={world.strength}&seed=1"
     if faces is None:
         raise InputError("the sweep needs images with groups: --images SPEC")
-    parts = _Parts.of(tower, faces, asked, topics, attribute, tell)
+    parts = _Parts.of(tower, faces, asked, topics, attribute, progress)
     convention = topics["measured"].chosen
     convention = convention.with_(k=(min(convention.k) if asked.k is None else int(asked.k),))
     prompts = prompts_of(tower, topics["words"].words, topics["words"].templates)
     said = tuple(prompt for prompt in prompts if prompt.role == "word")
-    attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.crossings]))
+    attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.intersections]))
     resampling: Resampling = topics["resampling"]
     tasks = asked.tasks
     if tasks is None:
         tasks = tasks_of(
             tower, asked.captions, asked.utility, parts.store, topics["data"].strict,
-            resampling.seed, tell,
+            resampling.seed, progress,
         )  # fmt: skip
 
     def judge(part: Faces, draws: Resampling) -> BiasEvaluator:
@@ -198,7 +198,7 @@ def frontier(
         asked.probes,
         parts.rows,
     )
-    before, tried, not_run, swept = sweep.run(asked, parts.present, tell)
+    before, tried, not_run, swept = sweep.run(asked, parts.present, progress)
     arguments = record_of(
         (asked, topics["data"], topics["words"], resampling),
         faces=(faces if isinstance(faces, str) else None, None),
@@ -212,7 +212,7 @@ def frontier(
         seed=resampling.seed,
         frontier={
             "attribute": attribute, "images": faces if isinstance(faces, str) else None,
-            "shares": list(asked.shares), "loss": asked.loss, "attributes": attributes,
+            "shares": list(asked.shares), "max_cost": asked.max_cost, "attributes": attributes,
             "permutations": resampling.permutations, "bootstraps": resampling.bootstraps,
             "also": [one.name for one in parts.others], "tasks": [task.name for task in tasks],
             "parts": parts.record, "copies": parts.copies,
@@ -223,7 +223,7 @@ def frontier(
         prompts=prompt_record(said),
         convention=convention.as_dict(),
     )  # fmt: skip
-    return Frontier(attribute, before, tried, asked.loss, meta)
+    return Frontier(attribute, before, tried, asked.max_cost, meta)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +236,7 @@ class _Parts:
     others: list[Faces]
     rows: FittedRows  # that candidates are fitted on
     groups: tuple[str, ...]  # attributes
-    crossings: list[str]
+    intersections: list[str]
     present: tuple[str, ...]  # groups of the attribute that somebody belongs to
     copies: int  # images left out, since a copy was fitted on or chosen by
     about: dict[str, Any]
@@ -250,13 +250,13 @@ class _Parts:
         asked: SweepOptions,
         topics: Mapping[str, Any],
         attribute: str,
-        tell: Progress,
+        progress: Progress,
     ) -> _Parts:
         place, strict = topics["compute"].store, topics["data"].strict
         store = None if place is None else Store(Path(place))
-        data = seen(model, faces, store, strict, tell)
+        data = embed_faces(model, faces, store, strict, progress)
         groups = data.attribute(attribute)  # an unknown one is named before the work begins
-        others = [seen(model, one, store, strict, tell) for one in asked.also]
+        others = [embed_faces(model, one, store, strict, progress) for one in asked.also]
         parts = split(len(data), asked.shares, topics["resampling"].seed)
         fit, validation, test = (data.select(rows) for rows in parts)
         rows = FittedRows.of(fit)
@@ -271,7 +271,7 @@ class _Parts:
             others,
             rows,
             tuple(data.groups),
-            crossings(data, topics["data"].cross),
+            intersections(data, topics["data"].cross),
             tuple(n for n, count in zip(groups.names, groups.counts, strict=True) if count),
             sum(map(len, parts)) - len(fit) - len(validation) - len(test),
             {"name": data.name, "images": len(data), **data.provenance},
@@ -312,7 +312,7 @@ class _Sweep:
         self.told: dict[str, dict[str, dict[str, LeakageResult]]] = {}  # by the images' vectors
 
     def run(
-        self, asked: SweepOptions, present: Sequence[str], tell: Progress
+        self, asked: SweepOptions, present: Sequence[str], progress: Progress
     ) -> tuple[CandidateResult, list[CandidateResult], dict[str, str], list[Candidate]]:
         """The model as it is, all candidates that could be tried, why others could not, and all."""
         groups = self.fit.attribute(self.attribute)
@@ -321,12 +321,12 @@ class _Sweep:
             self.model.encode_texts, asked.prompts, tuple(present),
             testbed=planted_world(self.model) is not None,
         )  # fmt: skip
-        tell("the model as it is", 0.0)
+        progress("the model as it is", 0.0)
         before = self.judged(BEFORE, _unchanged())
         tried, not_run = [], {}
         swept = candidates(asked.methods, asked.strengths, min(sizes[name] for name in present))
         for at, one in enumerate(swept):
-            tell(one.name, (at + 1) / (len(swept) + 1))
+            progress(one.name, (at + 1) / (len(swept) + 1))
             try:
                 made = self.corrected(one, texts, asked.captions)
                 tried.append(self.judged(one, made))
@@ -375,7 +375,7 @@ class _Sweep:
         )
 
     def judged(self, one: Candidate, made: FittedCandidate) -> CandidateResult:
-        """All figures of a candidate."""
+        """All estimates of a candidate."""
         said = [prompt.text for prompt in self.test.prompts]
         texts = _unit(made.texts(self.texts, said))
         seen_ = {id(judge): _unit(made.images(judge.faces.vectors, judge.faces.images))
@@ -391,16 +391,18 @@ class _Sweep:
             return CandidateRanking(np.asarray(order, np.int32), None)
 
         validation = self.validation.means(shown(self.validation))
-        figures = []
+        estimates = []
         for at, judge in enumerate((self.test, *self.others)):
-            found, drawn = judge.figures(
+            found, drawn = judge.estimates(
                 shown(judge), self.first.get(str(at)), self.start.get(str(at))
             )
             if one is BEFORE:
                 self.first[str(at)] = drawn
-                self.start[str(at)] = {key: figure.value for key, figure in found.items()}
-            figures.append(found)
-        useful, cost, changes = ({}, np.nan, ([], [])) if made.reranker else self._useful(one, made)
+                self.start[str(at)] = {key: estimate.value for key, estimate in found.items()}
+            estimates.append(found)
+        utility, cost, changes = (
+            ({}, np.nan, ([], [])) if made.reranker else self._utility(one, made)
+        )
         gates: tuple[pa.Table, ...] = ()
         if made.reranker is None:
             lift = [] if self.lift is None else self.lift.classes(made.texts)
@@ -413,15 +415,15 @@ class _Sweep:
             )
         return CandidateResult(
             one, made.kind, made.reranker is not None and _asks_labels(made.reranker),
-            made.seconds, validation, cost, figures[0], useful,
+            made.seconds, validation, cost, estimates[0], utility,
             {} if made.reranker or not self.probes
             else self._leaks(seen_[id(self.validation)], seen_[id(self.test)]),
             {judge.faces.name: found
-             for judge, found in zip(self.others, figures[1:], strict=True)},
+             for judge, found in zip(self.others, estimates[1:], strict=True)},
             **({"gates": gates} if gates else {}),
         )  # fmt: skip
 
-    def _useful(
+    def _utility(
         self, one: Candidate, made: FittedCandidate
     ) -> tuple[dict[str, CandidateEstimate], float, tuple[list[Any], list[Any]]]:
         """Utility on the test half, the largest loss on the other one, and changes for the gate."""

@@ -30,10 +30,10 @@ class CandidateResult:
     sees_labels: bool  # whether it uses the labels of the images that it ranks
     seconds: float
     validation: Mapping[tuple[str, str], float]
-    cost: float  # on validation: the largest loss of any utility, as a share; NaN: unknown
+    validation_cost: float  # the largest loss of any utility, as a share; NaN: unknown
     test: Estimates
-    useful: Mapping[str, CandidateEstimate] = field(default_factory=dict)
-    leaks: Mapping[str, Mapping[str, LeakageResult]] = field(
+    utility: Mapping[str, CandidateEstimate] = field(default_factory=dict)
+    leakage: Mapping[str, Mapping[str, LeakageResult]] = field(
         default_factory=dict
     )  # attribute -> probe
     others: Mapping[str, Estimates] = field(default_factory=dict)  # other datasets
@@ -65,10 +65,10 @@ class CandidateResult:
         return next((row["verdict"] for row in rows), None)
 
     @property
-    def lost(self) -> float:
+    def utility_cost(self) -> float:
         """Utility cost on the test split: the largest loss of any utility that counts, a share."""
         return max(
-            (-estimate.change for estimate in self.useful.values() if estimate.note is None),
+            (-estimate.change for estimate in self.utility.values() if estimate.note is None),
             default=np.nan,
         )
 
@@ -83,9 +83,9 @@ class Frontier:
         The attribute that the methods were fitted on.
     before : CandidateResult
         The original model.
-    tried : sequence of CandidateResult
+    candidates : sequence of CandidateResult
         All candidates.
-    loss : float
+    max_cost : float
         Largest acceptable loss of utility, as a share.
     meta : dict
         The record of the run.
@@ -93,15 +93,15 @@ class Frontier:
 
     attribute: str
     before: CandidateResult
-    tried: Sequence[CandidateResult]
-    loss: float
+    candidates: Sequence[CandidateResult]
+    max_cost: float
     meta: dict[str, Any]
 
     @property
     def k(self) -> int:
         return int(self.meta["convention"]["k"][0])
 
-    def by(self, result: CandidateResult) -> float:
+    def validation_bias(self, result: CandidateResult) -> float:
         """The criterion of choice: mean MaxSkew of the fitted attribute, on validation."""
         return result.validation["max_skew", self.attribute]
 
@@ -111,12 +111,14 @@ class Frontier:
 
         Re-rankers are not included: they change no embedding, so their cost is unknown.
         """
-        points = [result for result in (self.before, *self.tried) if result.kind != "ranking"]
-        cost = {id(result): _cost_or_zero(result.cost) for result in points}
-        ordered = sorted(points, key=lambda result: (cost[id(result)], self.by(result)))
+        points = [result for result in (self.before, *self.candidates) if result.kind != "ranking"]
+        cost = {id(result): _cost_or_zero(result.validation_cost) for result in points}
+        ordered = sorted(
+            points, key=lambda result: (cost[id(result)], self.validation_bias(result))
+        )
         best: list[CandidateResult] = []
         for result in ordered:
-            if not best or self.by(result) < self.by(best[-1]):
+            if not best or self.validation_bias(result) < self.validation_bias(best[-1]):
                 best.append(result)
         return best
 
@@ -124,10 +126,10 @@ class Frontier:
     def chosen(self) -> dict[str, CandidateResult]:
         """The chosen strength of each method, by validation.
 
-        It is the least biased one with a cost under `loss`, otherwise the cheapest.
+        It is the least biased one with a cost under `max_cost`, otherwise the cheapest.
         """
         by_method: dict[str, CandidateResult] = {}
-        for result in self.tried:
+        for result in self.candidates:
             method = result.candidate.method
             if method not in by_method or self._key(result) < self._key(by_method[method]):
                 by_method[method] = result
@@ -137,24 +139,28 @@ class Frontier:
     def best(self) -> CandidateResult | None:
         """The least biased candidate that `compare` does not call worse; None if there is none.
 
-        By validation, among those that need no labels at ranking and cost less than `loss`. What
-        `compare` calls worse on either split is left out: nothing is recommended that it rejects.
+        By validation, among those that need no labels at ranking and cost less than `max_cost`.
+        What `compare` calls worse on either split is never recommended.
         """
         passing = [result for result in self.affordable if not any(map(worse_rows, result.gates))]
-        return min(passing, key=self.by, default=None)
+        return min(passing, key=self.validation_bias, default=None)
 
     @property
     def affordable(self) -> list[CandidateResult]:
-        """Candidates that need no labels at ranking and cost less than `loss`, on validation."""
+        """Candidates without labels at ranking that cost less than `max_cost`, on validation."""
         return [
             result
-            for result in self.tried
-            if not result.sees_labels and _cost_or_zero(result.cost) < self.loss
+            for result in self.candidates
+            if not result.sees_labels and _cost_or_zero(result.validation_cost) < self.max_cost
         ]
 
     def _key(self, result: CandidateResult) -> tuple[bool, float, float]:
-        too_much = _cost_or_zero(result.cost) >= self.loss
-        return too_much, result.cost if too_much else self.by(result), self.by(result)
+        too_much = _cost_or_zero(result.validation_cost) >= self.max_cost
+        return (
+            too_much,
+            result.validation_cost if too_much else self.validation_bias(result),
+            self.validation_bias(result),
+        )
 
     def command(self, result: CandidateResult) -> str | None:
         """Command that makes this model, fitted on the same rows; None without specs."""
@@ -176,13 +182,13 @@ class Frontier:
             {id(result) for result in self.chosen.values()},
         )
         table_rows = []
-        for result in (self.before, *self.tried):
+        for result in (self.before, *self.candidates):
             row: dict[str, Any] = {
                 "method": result.candidate.method, "strength": result.candidate.strength,
                 "kind": result.kind, "sees_labels": result.sees_labels,
                 "front": id(result) in front, "chosen": id(result) in chosen,
-                "best": result is self.best, "validation_bias": self.by(result),
-                "validation_cost": _null(result.cost),
+                "best": result is self.best, "validation_bias": self.validation_bias(result),
+                "validation_cost": _null(result.validation_cost),
             }  # fmt: skip
             for (metric, attribute), estimate in result.test.items():
                 name = f"{metric}[{attribute}]"
@@ -200,9 +206,9 @@ class Frontier:
                 name = f"{test['metric']}[{_of_lift(test)}]"
                 row |= {name: test["after"], f"{name} verdict": test["verdict"]}
             row["worse"] = result.worse
-            for name, estimate in result.useful.items():
+            for name, estimate in result.utility.items():
                 row |= {name: estimate.value, f"{name} change": estimate.change}
-            for attribute, probes in result.leaks.items():
+            for attribute, probes in result.leakage.items():
                 for probe, leak in probes.items():
                     row[f"leakage_{probe}[{attribute}]"] = leak.accuracy
             table_rows.append(row)
@@ -213,7 +219,7 @@ class Frontier:
     def run(self) -> Run:
         """All estimates with their statistics, as a run."""
         result_rows: list[dict[str, Any]] = []
-        for result in (self.before, *self.tried):
+        for result in (self.before, *self.candidates):
             result_rows += self._rows(result)
         names = list(dict.fromkeys(name for row in result_rows for name in row))
         columns = {name: [row.get(name) for row in result_rows] for name in names}
@@ -222,7 +228,8 @@ class Frontier:
             "convention": self.meta["convention"]["name"], "seed": self.meta["seed"],
         }  # fmt: skip
         table = combined([rows(len(result_rows), **constants, **columns)])
-        seconds = {result.name: round(result.seconds, 3) for result in self.tried}  # not hashed
+        # seconds are not hashed
+        seconds = {result.name: round(result.seconds, 3) for result in self.candidates}
         meta = {**self.meta, "environment": {**self.meta["environment"], "seconds": seconds}}
         return Run(table, meta, {"frontier": self.table})
 
@@ -249,10 +256,10 @@ class Frontier:
             result_rows.append({"split": "test", "dataset": data, "value": test["after"],
                                 "ideal": 0.0, "n": test["n"], **same})  # fmt: skip
         judged = {test["experiment"]: test["verdict"] for test in result.gates[1].to_pylist()}
-        for name, estimate in result.useful.items():
+        for name, estimate in result.utility.items():
             statistics = _columns(estimate, judged.get(name))
             result_rows.append({"split": "test", "metric": name, "ideal": 1.0, **statistics})
-        for attribute, probes in result.leaks.items():
+        for attribute, probes in result.leakage.items():
             for probe in PROBES:
                 labels = {"split": "test", "dataset": data, "attribute": attribute}
                 result_rows.append(

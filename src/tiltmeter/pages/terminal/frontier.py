@@ -13,7 +13,7 @@ from tiltmeter.pages.terminal.layout import show
 
 def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
     """One line per method, at the strength that was chosen; or one per candidate."""
-    shown = list(found.tried) if all_strengths else list(found.chosen.values())
+    shown = list(found.candidates) if all_strengths else list(found.chosen.values())
     rows = [_row(found, one)
             for one in (*sorted(shown, key=lambda one: one.bias(found.attribute).value),
                         found.before)]  # fmt: skip
@@ -40,7 +40,7 @@ def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
         show(Paragraph(f"{name} did not run: {reason}", "weak"))
     if found.best is None and found.affordable:
         show("\nNone passes: tiltmeter compare calls something worse for each that costs less than "
-             f"{100 * found.loss:g} points. Choose by what is worse, or pass strengths with "
+             f"{100 * found.max_cost:g} points. Choose by what is worse, or pass strengths with "
              "--strength.")  # fmt: skip
     if found.best is not None:
         show(f"\nThe best that passes and sees no label of what it ranks: {found.best.name}")
@@ -53,8 +53,8 @@ def summary(found: Frontier) -> str:
     parts = found.meta["frontier"]["parts"]
     fit, validation, test = (f"{parts[name]['images']:,}" for name in ("fit", "validation", "test"))
     return (
-        f"{len(found.tried)} candidates for {found.attribute}: fitted on {fit} images, chosen by "
-        f"{validation}, reported on {test}; {found.meta['prompts']['concepts']} words."
+        f"{len(found.candidates)} candidates for {found.attribute}: fitted on {fit} images, chosen "
+        f"by {validation}, reported on {test}; {found.meta['prompts']['concepts']} words."
     )
 
 
@@ -73,11 +73,11 @@ def as_json(found: Frontier) -> dict[str, Any]:
 
 def _row(found: Frontier, one: CandidateResult) -> Row:
     bias = one.bias(found.attribute)
-    leaks = one.leaks.get(found.attribute)
+    leaks = one.leakage.get(found.attribute)
     lift = next((row["after"] for row in one.gates[1].to_pylist()
                  if (row["metric"], row["attribute"], row["category"])
                  == ("mean_abs_lift", found.attribute, None)), None)  # fmt: skip
-    lost = None if np.isnan(one.lost) else f"{100 * one.lost + 0.0:.1f}"
+    lost = None if np.isnan(one.utility_cost) else f"{100 * one.utility_cost + 0.0:.1f}"
     front = any(one is other for other in found.front)
     before = one is found.before
     sees = one.sees_labels and not one.candidate.strength
