@@ -63,7 +63,7 @@ def test_and_says_what_the_run_says(run: Path) -> None:
         for metric, value in (("c_asc", one.c_asc), ("skew", one.skew)):
             rows = saved.where(metric=metric, concept="thing 0", attribute="gender", group=one.name)
             assert value == pytest.approx(rows[0]["value"], abs=1e-5)
-    assert found.groups[1].leans == 1  # women, as planted
+    assert found.groups[1].direction == 1  # women, as planted
 
 
 def test_attributes_crossings_and_words_of_a_run(run: Path) -> None:
@@ -76,9 +76,9 @@ def test_attributes_crossings_and_words_of_a_run(run: Path) -> None:
 def test_a_run_and_another_model_on_the_same_images(tmp_path: Path) -> None:
     made = tm.audit("testbed:dual", "testbed:?images=280", k=[20], **FEW)
     scene = gather(made.save(tmp_path / "run"), ["testbed:dual?twin=fair"], show_images=True)
-    assert [tower.name for tower in scene.towers] == ["testbed:dual", "testbed:dual-fair"]
+    assert [tower.name for tower in scene.models] == ["testbed:dual", "testbed:dual-fair"]
     again = gather(None, ["testbed:dual", "testbed:dual?twin=fair"], "testbed:?images=280")
-    for one, other in zip(scene.towers, again.towers, strict=True):
+    for one, other in zip(scene.models, again.models, strict=True):
         assert np.allclose(one.vectors, other.vectors, atol=1e-5)
     assert len(scene.images) == 280
 
@@ -92,8 +92,8 @@ def test_a_store_with_a_model_and_images(tmp_path: Path, album: str) -> None:
     assert set(store.rglob("*.npy")) == had  # read, not made again
     items = list(Store(store).spaces()[0])
     assert len(scene) == len(items) == 40
-    assert gather(None, ["testbed:dual"], album).towers[0].vectors == pytest.approx(
-        scene.towers[0].vectors, abs=1e-5
+    assert gather(None, ["testbed:dual"], album).models[0].vectors == pytest.approx(
+        scene.models[0].vectors, abs=1e-5
     )
 
 
@@ -106,7 +106,7 @@ def test_a_run_whose_store_moved(tmp_path: Path, album: str) -> None:
     with pytest.raises(InputError, match="its embeddings are missing.*--store DIR"):
         gather(tmp_path / "run")
     found = gather(tmp_path / "run", store=tmp_path / "elsewhere")
-    assert (found.towers[0].vectors == whole.towers[0].vectors).all()
+    assert (found.models[0].vectors == whole.models[0].vectors).all()
 
 
 def test_a_run_that_keeps_no_vectors(run: Path, tmp_path: Path) -> None:
@@ -160,8 +160,8 @@ def test_vectors_are_never_taken_for_those_of_another_model(brought: Path, tmp_p
     np.save(other / "images.npy", turned)
     scene = gather(None, [f"embeddings:{brought}", f"embeddings:{other}"])
     lengths = np.linalg.norm(turned, axis=1, keepdims=True)
-    assert np.allclose(scene.towers[1].vectors, turned / lengths, atol=1e-6)
-    assert np.allclose(scene.towers[0].vectors, (turned / lengths)[:, ::-1], atol=1e-6)
+    assert np.allclose(scene.models[1].vectors, turned / lengths, atol=1e-6)
+    assert np.allclose(scene.models[0].vectors, (turned / lengths)[:, ::-1], atol=1e-6)
     with pytest.raises(InputError, match="needs its own"):
         gather(None, ["testbed:dual", "testbed:fusion"], f"embeddings:{brought}")
 
@@ -228,7 +228,7 @@ def test_the_command_serves_until_it_is_stopped(run: Path) -> None:
     address = re.search(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", lines[1])
     assert address, lines
     answer = httpx.post(f"{address[0]}rank", json={"text": "a photo of thing 0", "k": 20})
-    assert answer.json()["groups"][1]["leans"] == 1
+    assert answer.json()["groups"][1]["direction"] == 1
     started.send_signal(signal.SIGINT)
     _, errors = started.communicate(timeout=20)
     assert errors == ""

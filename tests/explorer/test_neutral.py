@@ -20,7 +20,7 @@ HOUSE = get_convention("tiltmeter")
 
 def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
     """The same figures, from an answer to each neutral word by itself."""
-    tower, groups = scene.towers[0], scene.groups["shape"]
+    tower, groups = scene.models[0], scene.groups["shape"]
     texts = ["a photo of a lamp", "a photo of a spoon"] * FEWEST
     rng = np.random.default_rng(0)
     said = {text: rng.normal(size=(1, tower.vectors.shape[1])) for text in texts}
@@ -53,7 +53,7 @@ def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
 
 def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: ExplorerData) -> None:
     asker, groups = QueryRunner(scene), scene.groups["shape"]
-    known = scene.towers[0].neutral
+    known = scene.models[0].neutral
     assert known is not None
     assert len(known) == MOST_WORDS
     leaning = [

@@ -89,10 +89,10 @@ def test_the_null_of_c_asc_is_that_of_relabelling() -> None:
 def test_a_tilt_is_found_and_no_tilt_is_not() -> None:
     """The bias is there before anything is said of its absence."""
     found = answer(*drawn(3000, 1.5, seed=3), k=100, convention=HOUSE)
-    assert [one.leans for one in found.groups] == [1, -1, -1]
+    assert [one.direction for one in found.groups] == [1, -1, -1]
     assert found.max_skew.p < 0.001
     alarms = [
-        any(one.leans for one in answer(*drawn(600, 0.0, seed), k=60, convention=HOUSE).groups)
+        any(one.direction for one in answer(*drawn(600, 0.0, seed), k=60, convention=HOUSE).groups)
         for seed in range(300)
     ]
     assert np.mean(alarms) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 300)
@@ -135,8 +135,8 @@ def test_what_a_reranker_shows_is_what_counts() -> None:
 
     plain = answer(scores, groups, k=12, convention=HOUSE)
     found = answer(scores, groups, k=12, convention=HOUSE, order=backwards)
-    assert plain.groups[0].leans == 1
-    assert found.groups[0].leans == -1
+    assert plain.groups[0].direction == 1
+    assert found.groups[0].direction == -1
     assert found.rows.tolist() == np.argsort(scores)[:12].tolist()
 
 

@@ -65,8 +65,8 @@ def tables_of_texts(texts: list[str], n: int = 60) -> ExplorerData:
 
 def test_a_prompt_is_answered_with_who_comes_up(page: TestClient, scene: ExplorerData) -> None:
     told = ask(page, text=NURSE, by="shape", k=50).json()
-    vector = np.asarray(scene.towers[0].encode_texts([NURSE]))[0]
-    scores = scene.towers[0].vectors @ vector
+    vector = np.asarray(scene.models[0].encode_texts([NURSE]))[0]
+    scores = scene.models[0].vectors @ vector
     order = np.argsort(-scores, kind="stable")[:50]
     assert [one["row"] for one in told["top"]] == order.tolist()
     assert [one["id"] for one in told["top"]] == [scene.ids[row] for row in order]
@@ -105,7 +105,7 @@ def test_crossings_can_be_chosen(page: TestClient, scene: ExplorerData) -> None:
 
 def test_the_same_prompt_is_encoded_once(scene: ExplorerData) -> None:
     asker, asked = asking.QueryRunner(scene), []
-    tower = scene.towers[0]
+    tower = scene.models[0]
 
     def encode(texts: list[str]) -> np.ndarray:
         asked.extend(texts)
@@ -299,7 +299,7 @@ def test_a_model_that_breaks_leaves_no_trace(capsys: pytest.CaptureFixture[str])
 
     page = client(
         ExplorerData(
-            (ExplorerModel("t", broken, scene.towers[0].vectors),),
+            (ExplorerModel("t", broken, scene.models[0].vectors),),
             scene.ids,
             scene.groups,
             "t",
@@ -319,7 +319,7 @@ def test_a_hundred_at_once(scene: ExplorerData) -> None:
     """All are answered, and no more than a few are worked on at a time."""
     httpx = pytest.importorskip("httpx2")
     working, most, lock = 0, 0, threading.Lock()
-    inner = scene.towers[0]
+    inner = scene.models[0]
     texts = [prompt.text for prompts in scene.words.values() for prompt in prompts][:20]
 
     def encode(asked: list[str]) -> np.ndarray:
@@ -388,7 +388,7 @@ def test_pictures_only_when_asked_for(page: TestClient, scene: ExplorerData) -> 
     answer = page.get(f"/{TOKEN}/image/0")
     assert answer.headers["content-type"] == "image/png"
     assert Image.open(io.BytesIO(answer.content)).size == (128, 128)
-    without = client(ExplorerData(scene.towers, scene.ids, scene.groups, "t", scene.convention))
+    without = client(ExplorerData(scene.models, scene.ids, scene.groups, "t", scene.convention))
     refused = without.get(f"/{TOKEN}/image/0")
     assert refused.status_code == 404
     assert "--show-images" in refused.json()["error"]

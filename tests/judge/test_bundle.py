@@ -118,7 +118,7 @@ def changed(column: str, new: Any, **where: Any) -> Callable[[pa.Table], pa.Tabl
 
 def test_what_was_packed_is_found_as_it_was(whole: Path, saved: Path) -> None:
     found = verify(whole)
-    assert found.ok, (found.wrong, found.recomputed and found.recomputed.differences[:3])
+    assert found.ok, (found.problems, found.recomputed and found.recomputed.differences[:3])
     assert found.recomputed is not None
     table = Run.load(saved).table
     for metric in METRICS:
@@ -130,8 +130,8 @@ def test_what_was_packed_is_found_as_it_was(whole: Path, saved: Path) -> None:
     words = pc.sum(pc.not_equal(single["category"], "placebo")).as_py()
     assert found.recomputed.exact_p >= words > 0
     # what is not recomputed is said, and is nothing of the above
-    assert {metric for _, metric in found.recomputed.left} & set(METRICS) == set()
-    assert ("ranking", "ndkl") in found.recomputed.left
+    assert {metric for _, metric in found.recomputed.not_recomputed} & set(METRICS) == set()
+    assert ("ranking", "ndkl") in found.recomputed.not_recomputed
 
 
 @pytest.mark.parametrize("convention", ["berg2022", "bendvlm", "sfid", "visogender"])
@@ -171,7 +171,7 @@ def test_several_models_in_one_run(tmp_path: Path) -> None:
     assert found.ok
     assert found.recomputed is not None
     assert {row["model"] for row in found.recomputed.overall} == {"one", "two"}
-    assert any(probe == "panel" for probe, _ in found.recomputed.left)
+    assert any(probe == "panel" for probe, _ in found.recomputed.not_recomputed)
     # without them it says so
     alone = Run(both.table, both.meta, both.instances)
     bare = bundle(alone.save(tmp_path / "bare"), tmp_path / f"bare{END}")
@@ -218,7 +218,7 @@ def test_same_run_same_bytes(saved: Path, whole: Path, tmp_path: Path) -> None:
     again = bundle(elsewhere, tmp_path / f"again{END}")
     assert again.path.read_bytes() == whole.read_bytes()
     assert verify(whole, digest=again.digest).ok
-    assert verify(whole, digest="0" * 64).wrong[0][0] == "manifest.json"
+    assert verify(whole, digest="0" * 64).problems[0][0] == "manifest.json"
 
 
 def test_nobody_is_in_it_unless_asked(saved: Path, whole: Path, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_any_byte(small: Path, tmp_path: Path) -> None:
                 continue
             assert not found.ok, (what, at)
             if inside:
-                named = {name for name, _ in found.wrong}
+                named = {name for name, _ in found.problems}
                 assert part in named or (part == "manifest.sha256" and "manifest.json" in named)
 
 
@@ -307,7 +307,7 @@ def test_a_changed_byte_of_a_large_one_is_named(whole: Path, tmp_path: Path) -> 
         other = tmp_path / f"{part}{END}"
         other.write_bytes(flipped)
         found = verify(other)
-        assert [name for name, _ in found.wrong] == [part]
+        assert [name for name, _ in found.problems] == [part]
         assert found.recomputed is None
 
 
@@ -325,13 +325,13 @@ def test_a_missing_part_and_an_extra_one(small: Path, tmp_path: Path) -> None:
     other = tmp_path / f"other{END}"
     fewer = {name: one for name, one in parts.items() if name != "results.parquet"}
     other.write_bytes(seal(manifest, fewer)[0])
-    assert ("results.parquet", "is missing") in verify(other).wrong
+    assert ("results.parquet", "is missing") in verify(other).problems
     other.write_bytes(seal(manifest, {**parts, "notes.txt": b"trust me"})[0])
-    assert verify(other).wrong == [("notes.txt", "was added: the manifest does not list it")]
+    assert verify(other).problems == [("notes.txt", "was added: the manifest does not list it")]
     with zipfile.ZipFile(other, "w") as archive:  # the same parts, by another program
         for name, one in {**parts, "manifest.json": json.dumps(manifest).encode()}.items():
             archive.writestr(name, one)
-    assert {name for name, _ in verify(other).wrong} >= {"manifest.sha256", "manifest.json"}
+    assert {name for name, _ in verify(other).problems} >= {"manifest.sha256", "manifest.json"}
 
 
 # --- forged numbers ------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ FORGED = {
 def test_a_forged_number_is_found(whole: Path, tmp_path: Path, case: str) -> None:
     column, new, where = FORGED[case]
     found = verify(forged(whole, changed(column, new, **where), tmp_path / f"forged{END}"))
-    assert not found.wrong  # every hash fits
+    assert not found.problems  # every hash fits
     assert not found.ok
     assert found.recomputed is not None
     hits = [one for one in found.recomputed.differences if one.column == column]
@@ -406,7 +406,7 @@ def test_forged_counts_do_not_fit_the_results(whole: Path, tmp_path: Path) -> No
     path = resealed(whole, manifest, {**parts, "counts.parquet": sink.getvalue()},
                     tmp_path / f"x{END}")  # fmt: skip
     found = verify(path)
-    assert not found.wrong
+    assert not found.problems
     assert found.recomputed is not None
     assert {one.metric for one in found.recomputed.differences} == {"c_asc"}
     rows_[0]["top"][0][0] += 1  # not even a count of 20
@@ -414,7 +414,7 @@ def test_forged_counts_do_not_fit_the_results(whole: Path, tmp_path: Path) -> No
     pq.write_table(pa.Table.from_pylist(rows_, schema=listed.schema), sink)
     path = resealed(whole, manifest, {**parts, "counts.parquet": sink.getvalue()},
                     tmp_path / f"y{END}")  # fmt: skip
-    assert "do not sum to 20" in verify(path).wrong[0][1]
+    assert "do not sum to 20" in verify(path).problems[0][1]
 
 
 def test_half_a_forgery_is_named(whole: Path, tmp_path: Path) -> None:
@@ -425,11 +425,11 @@ def test_half_a_forgery_is_named(whole: Path, tmp_path: Path) -> None:
     mixed = {**parts, "results.parquet": other["results.parquet"]}
     found = verify(resealed(path, manifest, mixed, tmp_path / f"b{END}"))
     assert ("results.parquet", "is not what the audit wrote: run.json has a different SHA-256"
-            ) in found.wrong  # fmt: skip
+            ) in found.problems  # fmt: skip
     record = {**json.loads(parts["run.json"]), "seed": 99}
     mixed = {**parts, "run.json": json.dumps(record).encode()}
     found = verify(resealed(path, manifest, mixed, tmp_path / f"c{END}"))
-    assert [name for name, _ in found.wrong] == ["run.json"]
+    assert [name for name, _ in found.problems] == ["run.json"]
 
 
 # --- hostile files -------------------------------------------------------------------------------
@@ -479,7 +479,7 @@ def test_other_hostile_files_are_refused(small: Path, tmp_path: Path) -> None:
     # a manifest that is nothing of the kind
     for text in (b"[]", b"{}", b"nonsense", b'{"parts": 3}', b"[" * 100_000):
         found = verify(zipped(tmp_path / "wrong.zip", [("manifest.json", text)]))
-        assert "manifest.json" in {name for name, _ in found.wrong}
+        assert "manifest.json" in {name for name, _ in found.problems}
     manifest, parts = parts_of(small)
     later = resealed(small, {**manifest, "bundle": 99}, parts, tmp_path / "later.zip")
     with pytest.raises(InputError, match="install a later version"):
@@ -492,7 +492,7 @@ def test_a_table_that_claims_too_much(
     assert verify(small).ok
     monkeypatch.setattr(verifying, "MOST_ROWS", 0)
     found = verify(small)
-    [(part, problem)] = found.wrong
+    [(part, problem)] = found.problems
     assert part == "results.parquet"
     assert "results.parquet is too large: 1 rows" in problem
 
@@ -586,7 +586,7 @@ def test_a_run_whose_vectors_are_gone(saved: Path, tmp_path: Path) -> None:
     for name in ("texts", "faces"):
         (light / f"vectors/{name}.parquet").unlink()
     done = bundle(light, tmp_path / f"light{END}")
-    assert done.gone == ["vectors/faces.parquet", "vectors/texts.parquet"]
+    assert done.missing == ["vectors/faces.parquet", "vectors/texts.parquet"]
     assert verify(done.path).recomputed is not None
     (light / "results.parquet").unlink()
     with pytest.raises(InputError, match="is missing"):
@@ -674,4 +674,4 @@ def test_exit_codes_of_the_real_command(whole: Path, tmp_path: Path) -> None:
 def test_names_of_the_shape() -> None:
     """A check that found nothing wrong is not one that found nothing."""
     assert VerificationResult(Path("x"), "0").ok
-    assert not VerificationResult(Path("x"), "0", wrong=[("a", "b")]).ok
+    assert not VerificationResult(Path("x"), "0", problems=[("a", "b")]).ok

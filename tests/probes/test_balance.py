@@ -131,7 +131,7 @@ def test_a_bundle_recomputes_the_sample(fairface: str, tmp_path: Path, conventio
     run = tm.audit(fairface, convention=convention, attributes=["race", "age"],
                    **{**QUICK, "permutations": 20, "k": [K]})  # fmt: skip
     found = verify(bundle(run.save(tmp_path / "run"), tmp_path / f"x{ENDING}").path)
-    assert found.ok, (found.wrong, found.recomputed and found.recomputed.differences[:3])
+    assert found.ok, (found.problems, found.recomputed and found.recomputed.differences[:3])
     assert found.recomputed is not None
     assert found.recomputed.compared["max_skew"] > 0
 

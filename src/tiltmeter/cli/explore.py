@@ -91,7 +91,7 @@ def explore(
         )
 
     def ready(address: str) -> None:
-        names = ", ".join(tower.name for tower in scene.towers)
+        names = ", ".join(model.name for model in scene.models)
         print(f"{len(scene):,} images of {scene.name}, ranked by {names}.")
         print(f"Open {address}", flush=True)
         print("Only this machine can reach it. Ctrl+C ends it.", flush=True)

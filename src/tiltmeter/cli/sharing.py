@@ -116,7 +116,7 @@ def bundle(
         replace=force,
     )
     if as_json:
-        summary = {"out": str(packed.path), "digest": packed.digest, "gone": packed.gone}
+        summary = {"out": str(packed.path), "digest": packed.digest, "missing": packed.missing}
         print(json.dumps({**summary, "manifest": packed.manifest}, indent=2))
     else:
         bundled(packed)

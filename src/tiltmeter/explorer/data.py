@@ -55,7 +55,7 @@ class ExplorerModel:
 class ExplorerData:
     """Everything that the page shows."""
 
-    towers: tuple[ExplorerModel, ...]
+    models: tuple[ExplorerModel, ...]
     ids: tuple[str, ...]
     groups: dict[str, Groups]  # by attribute or intersection
     name: str  # of the data
@@ -161,7 +161,7 @@ def gather(
     prompts = audit_prompts(all_models[0], words or (None if model_prompts else WORDS))
     groups = choosable(faces, _intersections(run))
     return ExplorerData(
-        towers=tuple(
+        models=tuple(
             _with_neutral(shown, groups, lift_prompts(prompts, model) if shown.scale else prompts)
             for model, shown in zip(all_models, _unique_names(models_shown), strict=True)
         ),

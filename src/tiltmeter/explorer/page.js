@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const at = (id) => document.getElementById(id);
   const stops = document.body.dataset.stops.split(",").map(Number);
-  const pictures = document.body.dataset.pictures === "yes";
+  const withImages = document.body.dataset.images === "yes";
   const by = at("by"), slider = at("k"), sides = at("sides"), compare = at("compare");
   const PAUSE = 200; // milliseconds without a key before a prompt is asked
   const COLOURS = 8, PATTERNS = 8;
@@ -183,9 +183,9 @@
         const head = make("th", "", press, track);
         head.scope = "row";
         head.setAttribute("role", "rowheader");
-        const mark = one.leans > 0 ? "▲ " : one.leans < 0 ? "▼ " : "";
+        const mark = one.direction > 0 ? "▲ " : one.direction < 0 ? "▼ " : "";
         const count = make("span", "count", mark + whole(one.count));
-        if (mark) { count.setAttribute("aria-label", whole(one.count) + (one.leans > 0 ? ", more than chance" : ", fewer than chance")); }
+        if (mark) { count.setAttribute("aria-label", whole(one.count) + (one.direction > 0 ? ", more than chance" : ", fewer than chance")); }
         const chance = Math.round(one.lo * told.k) + " to " + Math.round(one.hi * told.k);
         const labelled = (label, box) => {
           box.dataset.label = label;
@@ -196,7 +196,7 @@
           labelled(label, make("td", "n", ...value, make("small", "", below)));
         const lift = told.neutral && told.neutral.lift && told.neutral.lift[place];
         const interval = make("span", "interval", " [" + number(one.c_asc_low) + ", " + number(one.c_asc_high) + "]");
-        const row = make("tr", one.leans ? "leans" : "", head, cell("Lift", lift ? ratio(lift.lo) + " to " + ratio(lift.hi) : "", ratio(lift && lift.ratio)),
+        const row = make("tr", one.direction ? "significant" : "", head, cell("Lift", lift ? ratio(lift.lo) + " to " + ratio(lift.hi) : "", ratio(lift && lift.ratio)),
           cell("top " + told.k, chance, count),
           cell("Skew", one.skew === null ? "undefined" : number(one.skew_lo, 1) + " to " + number(one.skew_hi, 1), number(one.skew)),
           cell("C-ASC", one.c_asc === null ? "undefined" : "±" + number(one.c_asc_null), number(one.c_asc), ...(one.c_asc === null ? [] : [interval])),
@@ -205,7 +205,7 @@
           row.cells[1].title = lift.as_far + " of " + told.neutral.words + " neutral words are as far";
         }
         if (told.neutral) {
-          row.cells[4].title = told.neutral.c_asc_as_far[place] + " of " + told.neutral.words + " neutral words lean as far";
+          row.cells[4].title = told.neutral.c_asc_as_far[place] + " of " + told.neutral.words + " neutral words are as far";
         }
         row.setAttribute("role", "row");
         return row;
@@ -245,7 +245,7 @@
         tile.setAttribute("role", "option");
         tile.setAttribute("aria-selected", "false");
         tile.setAttribute("aria-label", (place + 1) + ", " + sign + ", " + short(names[one.group].name, 120));
-        if (pictures) {
+        if (withImages) {
           const image = make("img");
           image.loading = "lazy";
           image.alt = "";
@@ -312,8 +312,8 @@
 
   function sentence(told) {
     const weight = (one) => Math.abs(one.share - one.expected);
-    const far = told.groups.filter((one) => one.leans).sort((a, b) => weight(b) - weight(a));
-    const more = far.find((one) => one.leans > 0), fewer = far.find((one) => one.leans < 0);
+    const far = told.groups.filter((one) => one.direction).sort((a, b) => weight(b) - weight(a));
+    const more = far.find((one) => one.direction > 0), fewer = far.find((one) => one.direction < 0);
     const part = (one) => [make("b", "", whole(one.count)), one.count === 1 ? " is " : " are ",
       make("b", "", own(short(one.name, 80))), " (chance: " + Math.round(one.lo * told.k) + " to " +
       Math.round(one.hi * told.k) + ")"];
@@ -322,7 +322,7 @@
     }
     const parts = [more, fewer].filter(Boolean).map(part);
     const said = [...lifted(told), "Of the top " + told.k + ", ", ...parts[0], ...(parts[1] ? [" and ", ...parts[1]] : []), "."];
-    if (told.neutral) { // chance alone is easily beaten: any direction in a space leans somewhere
+    if (told.neutral) { // chance alone is easily beaten: any direction in a space favours some group
       const { words, max_skew: { as_far: many } } = told.neutral;
       said.push(make("span", "beside", " " + (many ? many + " of " + words : "None of " + words) +
         " neutral words lean" + (many === 1 ? "s" : "") + " as far."));
@@ -416,7 +416,7 @@
       const asked = Number(told.get(name));
       return Number.isInteger(asked) && asked >= 0 && asked < first.model.options.length ? asked : 0;
     };
-    const parts = (name) => (name || "").split("*").sort().join("*"); // of a crossing, in any order
+    const parts = (name) => (name || "").split("*").sort().join("*"); // of an intersection, in any order
     const known = [...by.options].find((one) => parts(one.value) === parts(told.get("by")));
     if (known) { by.value = known.value; }
     const most = stops[stops.length - 1], k = Number(told.get("k"));

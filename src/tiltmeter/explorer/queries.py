@@ -31,8 +31,8 @@ class QueryRunner:
     def ask(self, text: str, *, model: int = 0, by: str | None = None, k: int = 100) -> QueryResult:
         """Rank the images by a text, and compare the groups of an attribute."""
         data = self.data
-        if not 0 <= model < len(data.towers):
-            raise InputError(f"unknown model {model}; expected 0 to {len(data.towers) - 1}")
+        if not 0 <= model < len(data.models):
+            raise InputError(f"unknown model {model}; expected 0 to {len(data.models) - 1}")
         by = by if by is not None else next(iter(data.groups))
         if by not in data.groups:
             raise InputError("unknown attribute; expected one of " + ", ".join(data.groups))
@@ -41,7 +41,7 @@ class QueryRunner:
                 f"k must be between 1 and {len(data):,}, the number of images; got {k}"
             )
         scores = self.scores(checked(text), model)
-        order = data.towers[model].order
+        order = data.models[model].order
         groups = data.groups[by]
         return answer(scores, groups, k=k, convention=data.convention, order=order)
 
@@ -53,7 +53,7 @@ class QueryRunner:
         with self._encoding:
             if (cached := self._cached(key)) is not None:  # another thread has encoded it
                 return cached
-            shown_model = self.data.towers[model]
+            shown_model = self.data.models[model]
             vector = unit(to_numpy(shown_model.encode_texts([text])), "texts")
             if vector.shape != (1, shown_model.vectors.shape[1]):
                 raise InputError(

@@ -62,7 +62,7 @@ class GroupResult:
     mean: float  # score
 
     @property
-    def leans(self) -> int:
+    def direction(self) -> int:
         """1 if the group is significantly overrepresented, -1 if underrepresented, otherwise 0."""
         significant = self.p_holm <= LEVEL
         return int(np.sign(self.share - self.expected)) if significant else 0
@@ -94,7 +94,7 @@ class QueryResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, with None for undefined ones."""
-        rows = [{**asdict(group), "leans": group.leans} for group in self.groups]
+        rows = [{**asdict(group), "direction": group.direction} for group in self.groups]
         return {
             "k": self.k,
             "n": self.n,
@@ -112,7 +112,7 @@ def answer(
     >>> from tiltmeter.metrics.convention import get_convention
     >>> half = Groups.from_labels(["a", "b"] * 50)
     >>> result = answer(np.arange(100.0) % 2, half, k=20, convention=get_convention("tiltmeter"))
-    >>> [(group.name, group.count, group.leans) for group in result.groups]
+    >>> [(group.name, group.count, group.direction) for group in result.groups]
     [('a', 0.0, -1), ('b', 20.0, 1)]
     """
     n = len(scores)

@@ -62,7 +62,7 @@ def application(data: ExplorerData, *, token: str, port: int) -> Guard:
         started = time.perf_counter()
         question = await _question(request)
         result = await in_thread(partial(runner.ask, **question))
-        model, by = data.towers[question["model"]], question.get("by", next(iter(data.groups)))
+        model, by = data.models[question["model"]], question.get("by", next(iter(data.groups)))
         response = {**result.as_dict(), "model": model.name, "neutral": None}
         if model.neutral is not None:
             response["neutral"] = model.neutral.compare(result, data.groups[by], data.convention)
@@ -138,10 +138,10 @@ def html(data: ExplorerData) -> str:
         scene=data,
         count=len(data),
         attributes=attributes,
-        crossings=[name for name in data.groups if name not in attributes],
+        intersections=[name for name in data.groups if name not in attributes],
         stops=[stop for stop in STOPS if stop < largest_k] + [largest_k],
         longest=LONGEST,
-        pictures=data.images is not None,
+        with_images=data.images is not None,
         words=sum(map(len, data.words.values())),
     )
 
@@ -219,6 +219,6 @@ def limit_threads() -> None:
 
 def warm(data: ExplorerData) -> None:
     """Compile numba functions before the first request."""
-    scores = data.towers[0].vectors[:, 0].copy()
+    scores = data.models[0].vectors[:, 0].copy()
     for groups in data.groups.values():
         answer(scores, groups, k=min(100, len(data)), convention=data.convention)

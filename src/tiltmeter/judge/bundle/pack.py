@@ -32,7 +32,7 @@ from tiltmeter.results import FORMAT, RESULTS, content_hash, file_hash
 
 BUNDLE = 1  # format version
 ENDING = ".tiltmeter.zip"
-MANIFEST, DIGEST, RUN, TABLE, TALLY = (
+MANIFEST, DIGEST, RUN, TABLE, COUNTS_FILE = (
     "manifest.json", "manifest.sha256", "run.json", "results.parquet", "counts.parquet",
 )  # fmt: skip
 _SAVED_COUNTS = "vectors/counts.parquet"
@@ -46,7 +46,7 @@ class BundleFile:
     size: int
     digest: str  # of the manifest
     manifest: dict[str, Any]
-    gone: list[str] = field(default_factory=list)  # files of the run that no longer exist
+    missing: list[str] = field(default_factory=list)  # files of the run that no longer exist
 
 
 def bundle(
@@ -100,7 +100,7 @@ def bundle(
     counts, no_counts_reason = _counts(files, table, meta)
     parts = {TABLE: files[TABLE], RUN: canonical(_without_store_path(meta))}
     if counts is not None:
-        parts[TALLY] = counts
+        parts[COUNTS_FILE] = counts
     left_out = {}
     for name, digest in meta.get("files", {}).items():
         included = {"vectors": with_vectors, "instances": with_instances}.get(

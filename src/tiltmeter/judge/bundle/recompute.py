@@ -68,7 +68,9 @@ class RecomputationResult:
     compared: Counter[str] = field(default_factory=Counter)  # by metric
     exact_p: int = 0
     differences: list[ValueMismatch] = field(default_factory=list)
-    left: Counter[tuple[str, str]] = field(default_factory=Counter)  # rows, by probe and metric
+    not_recomputed: Counter[tuple[str, str]] = field(
+        default_factory=Counter
+    )  # rows, by probe and metric
     overall: list[Row] = field(default_factory=list)  # over all words: reported and recomputed
     placebos: bool = False
 
@@ -85,7 +87,7 @@ def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> Re
     not_comparable = results.filter(pc.invert(comparable)).select(["probe", "metric", "factor"])
     for row in not_comparable.to_pylist():
         label = "shares of variance" if row["factor"] else row["metric"]
-        result.left[row["probe"] or "?", label or "?"] += 1
+        result.not_recomputed[row["probe"] or "?", label or "?"] += 1
     columns = [*KEY, *COLUMNS, "p_fwer", "p_bh", "verdict"]
     reported = _keyed(results.filter(comparable).select(columns).to_pylist())
     known_models = set(zip(counts["model"].to_pylist(), counts["dataset"].to_pylist(), strict=True))
@@ -93,7 +95,7 @@ def recompute(results: pa.Table, counts: pa.Table, convention: Convention) -> Re
         if key not in recomputed:
             placebo = row["category"] == "placebo" and not result.placebos
             if placebo or (row["model"], row["dataset"]) not in known_models:
-                result.left["ranking", "neutral words" if placebo else row["metric"]] += 1
+                result.not_recomputed["ranking", "neutral words" if placebo else row["metric"]] += 1
             else:
                 result.differences.append(_difference(row, "row", "present", "not expected"))
     families: dict[tuple[Any, ...], list[tuple[Row, Row]]] = {}

@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.bundle.pack import (
     BUNDLE,
+    COUNTS_FILE,
     DIGEST,
     MANIFEST,
     RUN,
     TABLE,
-    TALLY,
     as_results,
     canonical,
     headline,
@@ -50,13 +50,13 @@ class VerificationResult:
     manifest: dict[str, Any] = field(default_factory=dict)
     title: str = ""  # model and data
     parts: int = 0
-    wrong: list[tuple[str, str]] = field(default_factory=list)  # (part, problem)
+    problems: list[tuple[str, str]] = field(default_factory=list)  # (part, problem)
     recomputed: RecomputationResult | None = None
     not_recomputed: str | None = None  # reason
 
     @property
     def ok(self) -> bool:
-        return not self.wrong and not (self.recomputed and self.recomputed.differences)
+        return not self.problems and not (self.recomputed and self.recomputed.differences)
 
 
 def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> VerificationResult:
@@ -86,23 +86,29 @@ def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> Verifi
         raise InputError(f"{path} is larger than 2 GB, the limit for bundles")
     data = path.read_bytes()
     try:
-        parts, wrong = unpacked(data, MANIFEST)
+        parts, problems = unpacked(data, MANIFEST)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     text = parts.get(MANIFEST, b"")
-    result = VerificationResult(path, hashlib.sha256(text).hexdigest(), wrong=wrong)
+    result = VerificationResult(path, hashlib.sha256(text).hexdigest(), problems=problems)
     if not text:
-        result.wrong = wrong or [(MANIFEST, "is missing")]
+        result.problems = problems or [(MANIFEST, "is missing")]
         result.not_recomputed = "the manifest cannot be read"
         return result
     result.manifest = _manifest(text, parts, result)
     _check_parts(result, parts)
-    if not result.wrong and (record := changed_record(data, parts)):
-        result.wrong.append(record)
+    if not result.problems and (record := changed_record(data, parts)):
+        result.problems.append(record)
     if digest is not None and digest.lower() != result.digest:
-        result.wrong.append((MANIFEST, f"does not have the expected digest: its digest is "
+        result.problems.append((MANIFEST, f"does not have the expected digest: its digest is "
                                       f"{result.digest}"))  # fmt: skip
-    if changed := {name for name, _ in result.wrong} & {MANIFEST, DIGEST, RUN, TABLE, TALLY}:
+    if changed := {name for name, _ in result.problems} & {
+        MANIFEST,
+        DIGEST,
+        RUN,
+        TABLE,
+        COUNTS_FILE,
+    }:
         result.not_recomputed = f"{', '.join(sorted(changed))}: changed since it was packed"
         return result
     _recompute(result, parts)
@@ -114,9 +120,9 @@ def _manifest(
 ) -> dict[str, Any]:
     line = f"{result.digest}  {MANIFEST}\n".encode()
     if DIGEST not in parts:
-        result.wrong.append((DIGEST, "is missing"))
+        result.problems.append((DIGEST, "is missing"))
     elif parts[DIGEST] != line:
-        result.wrong.append((MANIFEST, f"was changed: {DIGEST} has a different digest"))
+        result.problems.append((MANIFEST, f"was changed: {DIGEST} has a different digest"))
     try:
         manifest = json.loads(text)
         listed = manifest["parts"]
@@ -124,7 +130,7 @@ def _manifest(
         if not entries or canonical(manifest) != text:
             raise ValueError("it is not in the form that tiltmeter writes")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        result.wrong.append((MANIFEST, f"cannot be read: {error}"))
+        result.problems.append((MANIFEST, f"cannot be read: {error}"))
         return {}
     version = manifest.get("bundle")
     if not isinstance(version, int) or version > BUNDLE:
@@ -138,41 +144,43 @@ def _manifest(
 def _check_parts(result: VerificationResult, parts: Mapping[str, bytes]) -> None:
     """Check hashes and sizes; find missing and unlisted parts."""
     listed = result.manifest.get("parts", {})
-    known = {name for name, _ in result.wrong}
+    known = {name for name, _ in result.problems}
     for name, entry in listed.items():
         if name not in parts:
             if name not in known:
-                result.wrong.append((name, "is missing"))
+                result.problems.append((name, "is missing"))
             continue
         result.parts += 1
         if len(parts[name]) != entry["size"]:
             problem = f"has {len(parts[name]):,} bytes; expected {entry['size']:,}"
-            result.wrong.append((name, problem))
+            result.problems.append((name, problem))
         elif hashlib.sha256(parts[name]).hexdigest() != entry["sha256"]:
-            result.wrong.append((name, "was changed: its SHA-256 differs from the manifest"))
+            result.problems.append((name, "was changed: its SHA-256 differs from the manifest"))
     if result.manifest:
         for name in sorted(set(parts) - set(listed) - {MANIFEST, DIGEST}):
-            result.wrong.append((name, "was added: the manifest does not list it"))
+            result.problems.append((name, "was added: the manifest does not list it"))
 
 
 def _recompute(result: VerificationResult, parts: Mapping[str, bytes]) -> None:
     if TABLE not in parts or RUN not in parts:
-        result.wrong.append((TABLE if TABLE not in parts else RUN, "is missing"))
+        result.problems.append((TABLE if TABLE not in parts else RUN, "is missing"))
         return
     try:
         results, record = as_results(_table(parts[TABLE], TABLE)), json.loads(parts[RUN])
         _check_record(result, record, results)
-        if TALLY not in parts:
+        if COUNTS_FILE not in parts:
             reason = (result.manifest.get("counts") or {}).get("why_not") or "no reason given"
             result.not_recomputed = f"the bundle has no counts ({reason})"
             return
-        counts = _table(parts[TALLY], TALLY).cast(COUNTS)
+        counts = _table(parts[COUNTS_FILE], COUNTS_FILE).cast(COUNTS)
         result.recomputed = recompute(results, counts, convention_of(record))
     except (TiltmeterError, ValueError, LookupError, TypeError, AttributeError, OverflowError,
             RecursionError, pa.ArrowException) as error:  # fmt: skip
         # the parts are unchanged, but not valid
         result.not_recomputed = f"the parts do not fit together: {error}"
-        result.wrong.append((TALLY if TALLY in parts else TABLE, f"cannot be used: {error}"))
+        result.problems.append(
+            (COUNTS_FILE if COUNTS_FILE in parts else TABLE, f"cannot be used: {error}")
+        )
 
 
 def _check_record(result: VerificationResult, record: Any, results: pa.Table) -> None:
@@ -183,14 +191,14 @@ def _check_record(result: VerificationResult, record: Any, results: pa.Table) ->
     if not isinstance(record.get("format", FORMAT), int) or record.get("format", FORMAT) > FORMAT:
         raise InputError("the run was made by a later version of tiltmeter: install that version")
     if "hash" in record and run_hash(record) != record["hash"]:
-        result.wrong.append((RUN, "is not the record that the audit wrote: its hash differs"))
+        result.problems.append((RUN, "is not the record that the audit wrote: its hash differs"))
     recorded_hash = record.get("files", {}).get(TABLE)
     if recorded_hash and recorded_hash != result.manifest["parts"][TABLE]["sha256"]:
-        result.wrong.append(
+        result.problems.append(
             (TABLE, "is not what the audit wrote: run.json has a different SHA-256")
         )
     if result.manifest.get("headline") != headline(results):
-        result.wrong.append((MANIFEST, f"its headline differs from {TABLE}"))
+        result.problems.append((MANIFEST, f"its headline differs from {TABLE}"))
 
 
 def _title(record: dict[str, Any]) -> str:

@@ -52,7 +52,7 @@ class ZipContents(NamedTuple):
     """The parts that could be read, and what is wrong with others: (part, what)."""
 
     parts: dict[str, bytes]
-    wrong: list[tuple[str, str]]
+    problems: list[tuple[str, str]]
 
 
 def unpacked(data: bytes, first: str) -> ZipContents:
@@ -81,18 +81,20 @@ def unpacked(data: bytes, first: str) -> ZipContents:
     if sum(one.file_size for one in listed) > len(data):
         raise InputError("its parts claim to be larger than the file: it is made to do harm")
     parts: dict[str, bytes] = {}
-    wrong = []
+    problems = []
     for one in listed:
         if one.compress_type != zipfile.ZIP_STORED or one.file_size != one.compress_size:
             # nothing is unpacked that could grow: a few bytes can claim to be terabytes
-            wrong.append((one.filename, "is said to be compressed, which no part of a bundle is"))
+            problems.append(
+                (one.filename, "is said to be compressed, which no part of a bundle is")
+            )
             continue
         try:
             parts[one.filename] = archive.read(one)
         except Exception as error:  # zipfile raises what its parsing stumbles over
             told = str(error).partition(" for file")[0]
-            wrong.append((one.filename, f"was changed: the zip cannot read it ({told})"))
-    return ZipContents(parts, wrong)
+            problems.append((one.filename, f"was changed: the zip cannot read it ({told})"))
+    return ZipContents(parts, problems)
 
 
 def changed_record(data: bytes, parts: Mapping[str, bytes]) -> tuple[str, str] | None:

@@ -33,8 +33,8 @@ def bundled(done: BundleFile) -> None:
     ]
     if left := manifest["left_out"]:
         lines.append(f"Left out, by hash only: {', '.join(left)}.")
-    if done.gone:
-        lines.append(f"No longer in the run: {', '.join(done.gone)}.")
+    if done.missing:
+        lines.append(f"No longer in the run: {', '.join(done.missing)}.")
     if reason := manifest["counts"]["why_not"]:
         lines.append(f"Its values cannot be recomputed by others: {reason}.")
     lines += [
@@ -47,8 +47,8 @@ def bundled(done: BundleFile) -> None:
 def verified(found: VerificationResult) -> None:
     """Whether a bundle is as packed, whether its values are right, and what was not checked."""
     parts: list[Part] = [text.short(found.title, 160)] if found.title else []
-    parts += [f"✗ {text.short(part, 80)} {text.short(what, 300)}" for part, what in found.wrong]
-    if not found.wrong:
+    parts += [f"✗ {text.short(part, 80)} {text.short(what, 300)}" for part, what in found.problems]
+    if not found.problems:
         parts.append(f"✓ {found.parts} parts are as they were packed (SHA-256).")
     if found.recomputed is not None:
         parts += _recomputed(found.recomputed)
@@ -71,13 +71,13 @@ def verified_summary(found: VerificationResult) -> dict[str, Any]:
     return {
         "ok": found.ok,
         "digest": found.digest,
-        "wrong": [{"part": part, "what": what} for part, what in found.wrong],
+        "problems": [{"part": part, "problem": problem} for part, problem in found.problems],
         "recomputed": None if again is None else dict(again.compared),
         "differences": [] if again is None else [one._asdict() for one in again.differences],
         "not_recomputed": found.not_recomputed
         if again is None
         else [{"probe": probe, "metric": metric, "rows": rows}
-              for (probe, metric), rows in sorted(again.left.items())],
+              for (probe, metric), rows in sorted(again.not_recomputed.items())],
     }  # fmt: skip
 
 
@@ -105,9 +105,9 @@ def _recomputed(again: RecomputationResult) -> list[Part]:
         if wrong > SHOWN:
             parts.append(f"... and {wrong - SHOWN:,} more (--json lists all)")
         parts.append("")
-    if again.left:
+    if again.not_recomputed:
         by_probe: Counter[str] = Counter()
-        for (probe, metric), many in again.left.items():
+        for (probe, metric), many in again.not_recomputed.items():
             name = text.metric_name(metric) if probe == "ranking" else probe
             by_probe[name + (f" ({WHY[metric]})" if metric in WHY else "")] += many
         rows_left = ", ".join(f"{name} {many:,}" for name, many in by_probe.items())
