@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 logits = model.network(**tokens, pixel_values=model.normal(x)).logits
             torch.autograd.grad(logits[:, at].float().log_softmax(-1)[:, word].sum(), x)
 
-    settings = Attack(steps=given.steps, sure=2.0, starts=1)  # above 1: nobody stops early
+    settings = Attack(steps=given.steps, confidence=2.0, starts=1)  # above 1: nobody stops early
 
     def ours() -> None:
         attack(model, pixels, goal, words=WORDS, prompt=PROMPT, settings=settings)

@@ -177,7 +177,7 @@ def audit(place: Path, part: int, bootstraps: int, device: str) -> dict[str, Any
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
             resampling=resampling,
-            where=RankingBackend(device=device),
+            backend=RankingBackend(device=device),
         )
 
     run(2000, Resampling(2, 2))  # compile

@@ -191,7 +191,7 @@ def main() -> None:
                 return ranking(
                     Random(given.dimensions), faces, prompts=prompts, attributes=["cell"],
                     convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
-                    where=RankingBackend(engine, images=FileVectors(file, 0, len(faces))),
+                    backend=RankingBackend(engine, images=FileVectors(file, 0, len(faces))),
                 ).table  # fmt: skip
 
             row(f"{count:,} vectors", audit, lambda one, other: one.equals(other))

@@ -179,7 +179,7 @@ def material(place: Path) -> dict[str, Callable[[Engine], Any]]:
         found = ranking(
             Random(), faces, prompts=prompts, attributes=["cell"],
             convention=get_convention("tiltmeter"), resampling=Resampling(0, 0),
-            where=RankingBackend(engine, images=FileVectors(file, 0, VECTORS)),
+            backend=RankingBackend(engine, images=FileVectors(file, 0, VECTORS)),
         )  # fmt: skip
         assert not found.record["parts_not_read"]
         return packed(found.table)

@@ -28,22 +28,22 @@ def by_job(steps: list[CostStep]) -> dict[str, CostStep]:
 def test_the_numbers_are_those_of_a_pocket_calculator() -> None:
     found = by_job(estimate_cost(36_000_000, workers=5, rate=1000, dimensions=256, texts=8))
     embed = found["embed"]
-    assert (embed.hours, embed.wall, embed.source) == (10.0, 2.0, "given")
-    assert embed.read == 36e6 * 30_000
-    assert embed.stored == 36e6 * (256 * 4 + 66)
-    assert found["audit"].read == 36e6 * 256 * 4
-    assert found["captions"].read == 36e6 * 60
+    assert (embed.worker_hours, embed.hours, embed.source) == (10.0, 2.0, "given")
+    assert embed.read_bytes == 36e6 * 30_000
+    assert embed.stored_bytes == 36e6 * (256 * 4 + 66)
+    assert found["audit"].read_bytes == 36e6 * 256 * 4
+    assert found["captions"].read_bytes == 36e6 * 60
     for step in found.values():
         assert step.rate > 0
-        assert step.hours == pytest.approx(36e6 / step.rate / 3600)
-        assert step.wall == pytest.approx(step.hours / 5)
+        assert step.worker_hours == pytest.approx(36e6 / step.rate / 3600)
+        assert step.hours == pytest.approx(step.worker_hours / 5)
     assert "measured" in found["audit"].source
 
 
 def test_a_digest_does_not_grow_with_the_images() -> None:
     small, large = (by_job(estimate_cost(n, texts=8))["audit"] for n in (10**6, 10**9))
-    assert small.stored == large.stored == 8 * 2048 * 14 * 8
-    assert large.read == 1000 * small.read
+    assert small.stored_bytes == large.stored_bytes == 8 * 2048 * 14 * 8
+    assert large.read_bytes == 1000 * small.read_bytes
 
 
 def test_a_model_is_measured() -> None:
@@ -70,7 +70,7 @@ def test_the_command() -> None:
     told = CliRunner().invoke(app, [*asked, "--json"])
     steps = json.loads(told.stdout)
     assert [step["job"] for step in steps] == ["embed", "audit", "captions"]
-    assert steps[0]["wall"] == pytest.approx(1e6 / 500 / 3600 / 2)
+    assert steps[0]["hours"] == pytest.approx(1e6 / 500 / 3600 / 2)
     shown = CliRunner().invoke(app, asked).stdout
     assert "1,000,000 on 2 workers" in shown
     assert "500 images" in shown

@@ -196,7 +196,7 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
     rest = np.r_[0:200, 400:600]
     expected = ranking(
         Known(), data.select(rest.tolist()), **asked,
-        where=RankingBackend(PartsEngine(size=400), images=InMemoryVectors(vectors[rest])),
+        backend=RankingBackend(PartsEngine(size=400), images=InMemoryVectors(vectors[rest])),
     )  # fmt: skip
     assert found.record["images"] == 400
     assert found.table["n"].to_pylist() == expected.table["n"].to_pylist()
@@ -314,7 +314,7 @@ def tables() -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
             Words(),
             data,
             resampling=Resampling(1000, 1000, seed),
-            where=RankingBackend(engine),
+            backend=RankingBackend(engine),
             **asked,
         )
         for seed, engine in ((1, LocalEngine()), (2, LocalEngine()), (3, PartsEngine(size=700)))

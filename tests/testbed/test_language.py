@@ -11,12 +11,12 @@ import pytest
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.stimuli import fill
 from tiltmeter.testbed.captions import CaptionWriter
-from tiltmeter.testbed.language import WORDS, concepts, encode, spoken, vocabulary
+from tiltmeter.testbed.language import WORDS, concepts, encode, vocabulary, word_list
 from tiltmeter.testbed.world import World
 
 
 def test_the_file_holds_what_is_spoken() -> None:
-    assert list(vocabulary()) == spoken()
+    assert list(vocabulary()) == word_list()
 
 
 def test_every_caption_of_every_concept_is_known_and_fits() -> None:

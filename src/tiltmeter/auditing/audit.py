@@ -135,7 +135,7 @@ class _Audit:
     def run(self) -> Run:
         self._check()
         faces = self.given_faces
-        faces = own_images(self.spec, self.model) if faces is None else faces
+        faces = default_images(self.spec, self.model) if faces is None else faces
         data_by_role = {"faces": faces, **self.options.data.data}
         probes, not_run = choose_probes(
             self.options.probes.probes, self.model, data_by_role, self.engine
@@ -333,7 +333,7 @@ def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
             )
 
 
-def own_images(spec: str | None, model: Any) -> str | None:
+def default_images(spec: str | None, model: Any) -> str | None:
     """Spec of the images that belong to the model, or None if it has none."""
     spec = model.spec if isinstance(model, Debiased) else spec
     scheme = (spec or "").partition(":")[0]

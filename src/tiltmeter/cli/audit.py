@@ -197,11 +197,11 @@ def _audit_all(
 
 
 def _show(run: Run, runs: list[Run], place: Path, *, with_report: bool, as_json: bool) -> None:
-    from tiltmeter.cli.report import report_beside
+    from tiltmeter.cli.report import write_run_report
     from tiltmeter.pages import terminal
     from tiltmeter.pages.terminal.audit_summary import closing
 
-    page, why_not = report_beside(run, place) if with_report else (None, "")
+    page, why_not = write_run_report(run, place) if with_report else (None, "")
     if as_json:
         files = {"out": str(place), "report": page and str(page)}
         print(json.dumps({**files, **terminal.summary(run)}, indent=2))

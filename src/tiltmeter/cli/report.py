@@ -50,7 +50,7 @@ def report(
     reported(write(Run.load(run), place, before=earlier, figures=figures, tables=tables))
 
 
-def report_beside(run: Run, place: Path) -> tuple[Path | None, str]:
+def write_run_report(run: Run, place: Path) -> tuple[Path | None, str]:
     """Writes the report into the directory of a run.
 
     Hours of measuring are not lost to a plot: whatever goes wrong here, the run is kept.

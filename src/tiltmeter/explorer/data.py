@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.auditing.audit import own_images
+from tiltmeter.auditing.audit import default_images
 from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed import embed
@@ -142,7 +142,7 @@ def gather(
             image_spec = images or _data_of(run, spec, first)
             faces = _same_rows(faces, load_data(image_spec, role="faces"), image_spec, "images")
     else:
-        own_spec = images or own_images(specs[0], further_models[0])
+        own_spec = images or default_images(specs[0], further_models[0])
         if own_spec is None:
             raise InputError(f"{specs[0]} has no images of its own: pass --images SPEC")
         faces = load_data(own_spec, role="faces")
@@ -209,7 +209,7 @@ class _Embedder:
 
     def embed(self, model: Any, spec: str, faces: Faces) -> tuple[Faces, Floats]:
         """The faces that a model can embed, with its embeddings."""
-        own_spec = own_images(spec, model)
+        own_spec = default_images(spec, model)
         if own_spec is not None and own_spec.startswith(
             "embeddings:"
         ):  # the model is its embeddings
@@ -290,9 +290,8 @@ def _data_of(run: Run, spec: str | None, model: Any) -> str:
     """The spec of the images of a run."""
     arguments = run.meta.get("arguments", {})
     options = {**arguments.get("defaulted", {}), **arguments.get("given", {})}
-    spec_found = (
-        options.get("faces") or (options.get("data") or {}).get("faces") or own_images(spec, model)
-    )
+    named = options.get("faces") or (options.get("data") or {}).get("faces")
+    spec_found = named or default_images(spec, model)
     if not spec_found:
         raise InputError(
             "the run does not record where its images are, which were given as an object: "

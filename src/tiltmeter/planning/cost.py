@@ -38,10 +38,10 @@ class CostStep:
     unit: str
     rate: float  # of one worker
     source: str  # measured, given
-    hours: float  # of workers: all their time together
-    wall: float  # hours, with all workers
-    read: float  # bytes
-    stored: float  # bytes
+    worker_hours: float  # of workers: all their time together
+    hours: float  # with all workers
+    read_bytes: float
+    stored_bytes: float
     driver: str  # what the cost depends on
 
 
@@ -104,9 +104,9 @@ def estimate_cost(
     def add(
         job: str, unit: str, speed: float, source: str, driver: str, *, read: float, stored: float
     ) -> None:
-        hours = total / speed / 3600
-        wall = hours / workers
-        steps.append(CostStep(job, unit, speed, source, hours, wall, read, stored, driver))
+        worker_hours = total / speed / 3600
+        hours = worker_hours / workers
+        steps.append(CostStep(job, unit, speed, source, worker_hours, hours, read, stored, driver))
 
     if rate is not None or model is not None:
         add(

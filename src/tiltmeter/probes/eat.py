@@ -575,7 +575,7 @@ def _run_ieat(
     model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     stimuli = data["stimuli"]
-    embedded = context.see(stimuli)
+    embedded = context.embed(stimuli)
     return ieat(
         model,
         replace(stimuli.classes[np.asarray(embedded.rows)], attribute=stimuli.name),

@@ -377,7 +377,7 @@ def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:
 def _run(
     model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
-    faces = context.seen(data["faces"])
+    faces = context.with_embeddings(data["faces"])
     return harms(
         model,
         faces,

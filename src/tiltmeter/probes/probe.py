@@ -51,10 +51,10 @@ class AuditContext:
     """What an audit gives to each of its probes: options, and access to prompts and embeddings."""
 
     convention: Convention
-    see: Callable[[Any], EmbeddingResult]  # embeds the images of a dataset, once
+    embed: Callable[[Any], EmbeddingResult]  # embeds the images of a dataset, once
     prompts: Callable[[], Sequence[Prompt]]  # words and neutral words in templates
     #: Embeds faces for ranking on the engine, wherever their embeddings are.
-    embedded: Callable[[Faces], EmbeddedFaces]
+    embed_for_ranking: Callable[[Faces], EmbeddedFaces]
     engine: Engine = LocalEngine()  # noqa: RUF009
     resampling: Resampling = Resampling()  # noqa: RUF009
     attributes: Sequence[str] | None = None  # None: all
@@ -74,9 +74,9 @@ class AuditContext:
         """Attributes and intersections to compare groups by."""
         return [*(faces.groups if self.attributes is None else self.attributes), *self.cross]
 
-    def seen(self, faces: Faces) -> Faces:
+    def with_embeddings(self, faces: Faces) -> Faces:
         """Faces with embeddings; unreadable images are left out."""
-        return self.embedded(faces).faces
+        return self.embed_for_ranking(faces).faces
 
     def readable(self, role: str, data: Any) -> list[int]:
         """Rows of readable images, for a probe that passes images to the model itself.
@@ -115,8 +115,8 @@ class Probe:
         The model must follow one of these.
     options : mapping
         Its own options with their defaults: `--option NAME.OPTION=VALUE`.
-    invited_by : tuple of str or None
-        An audit that names no probes runs every probe that can run; one with `invited_by` runs
+    enabled_by : tuple of str or None
+        An audit that names no probes runs every probe that can run; one with `enabled_by` runs
         only if data of such a role are given.
     ranks : bool
         Whether it ranks faces by texts. It then keeps what it ranked, so that two runs can be
@@ -131,7 +131,7 @@ class Probe:
     takes: tuple[str, ...] = ()
     protocols: tuple[type, ...] = (TextEncoder,)
     options: Mapping[str, Any] = field(default_factory=dict)
-    invited_by: tuple[str, ...] | None = None
+    enabled_by: tuple[str, ...] | None = None
     ranks: bool = False
     by_parts: bool = False
 
@@ -158,10 +158,10 @@ class Probe:
 
     def reason_left_out(self, name: str, data: Mapping[str, Any]) -> str | None:
         """Reason why an audit that names no probes leaves it out, or None."""
-        if self.invited_by is None or any(data.get(role) is not None for role in self.invited_by):
+        if self.enabled_by is None or any(data.get(role) is not None for role in self.enabled_by):
             return None
-        invited = "".join(f" or --data {role}=SPEC" for role in self.invited_by)
-        return f"runs on request: --probe {name}{invited}"
+        enabling = "".join(f" or --data {role}=SPEC" for role in self.enabled_by)
+        return f"runs on request: --probe {name}{enabling}"
 
     def options_with(self, name: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """Its options, with `values` in place of the defaults and parsed to their types.

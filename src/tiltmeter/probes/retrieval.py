@@ -130,7 +130,7 @@ def _run(
     model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     captions = data["captions"]
-    embedded = context.see(captions)
+    embedded = context.embed(captions)
     row_of = {row: index for index, row in enumerate(embedded.rows)}
     known = [index for index, image in enumerate(captions.of.tolist()) if image in row_of]
     texts = [captions.texts[index] for index in known]

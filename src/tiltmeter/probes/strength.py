@@ -246,7 +246,7 @@ def _run(
         ) from None
     if options["baseline"] not in BASELINES:
         raise UnknownNameError("baseline of strength", options["baseline"], BASELINES)
-    faces = context.seen(data["faces"])
+    faces = context.with_embeddings(data["faces"])
     return strength(
         model,
         faces,
@@ -264,5 +264,5 @@ PROBE = Probe(
     _run,
     needs=("faces",),
     options={"words": "", "count": 10_000, "baseline": "template"},
-    invited_by=(),
+    enabled_by=(),
 )

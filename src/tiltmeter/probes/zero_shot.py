@@ -100,7 +100,7 @@ def _run(
     model: TextEncoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     utility = data["utility"]
-    embedded = context.see(utility)
+    embedded = context.embed(utility)
     classes = utility.classes[np.asarray(embedded.rows)]
     ids = [utility.ids[row] for row in embedded.rows]
     return zero_shot(

@@ -137,7 +137,7 @@ def encode(texts: Sequence[str], length: int | None = None) -> Ints:
     return out
 
 
-def spoken() -> list[str]:
+def word_list() -> list[str]:
     """What the vocabulary file must contain, in its order: special tokens, then words sorted."""
     sentences = [
         template.replace("{}", concept.name)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.command_line import FEW, tiltmeter
 from tests.conftest import brought_embeddings
-from tiltmeter.cli.report import report_beside
+from tiltmeter.cli.report import write_run_report
 from tiltmeter.pages.terminal.audit_summary import closing
 from tiltmeter.results import Run
 
@@ -95,7 +95,7 @@ def test_an_audit_whose_page_cannot_be_made_says_why(
 
     monkeypatch.setattr("tiltmeter.pages.html.write", broken)
     run = Run.load(audited[0] / "run")
-    page, reason = report_beside(run, tmp_path)
+    page, reason = write_run_report(run, tmp_path)
     assert page is None
     closing(run, page, reason)
     assert capsys.readouterr().out.endswith("No report was written: the pens are dry\n")

@@ -118,7 +118,12 @@ def test_padding_is_never_touched(tmp_path):
     padding = (x[:, 3:] < 0.5).expand(-1, 3, -1, -1)
     assert padding.any()
     found, _ = attack(
-        model, x, [0, 1], words=("man", "woman"), prompt=PROMPT, settings=Attack(steps=2, sure=2)
+        model,
+        x,
+        [0, 1],
+        words=("man", "woman"),
+        prompt=PROMPT,
+        settings=Attack(steps=2, confidence=2),
     )
     assert torch.equal(found[:, 3], x[:, 3])
     assert torch.equal(found[:, :3][padding], x[:, :3][padding])
@@ -205,7 +210,9 @@ def test_a_picture_stops_once_the_model_is_sure(stream, figures):
     early = steps.numpy() < 24
     assert early.any()
     assert (1 / (1 + np.exp(-after[early])) >= 0.9 - 1e-4).all()
-    _, _, full, _ = strike(stream, figures, 3, epsilon=0.1, step=0.02, steps=2, sure=2.0, starts=1)
+    _, _, full, _ = strike(
+        stream, figures, 3, epsilon=0.1, step=0.02, steps=2, confidence=2.0, starts=1
+    )
     assert full.tolist() == [2, 2, 2]
 
 

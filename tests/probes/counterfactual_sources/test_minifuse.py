@@ -143,7 +143,7 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, Coun
         return (uniform(*given) >= 0.5).float()
 
     asked = CounterfactualWords(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
-    settings = adversarial.Attack(loss="pair", random_start=True, sure=2.0, starts=1)
+    settings = adversarial.Attack(loss="pair", random_start=True, confidence=2.0, starts=1)
     source = adversarial.AdversarialAttack(settings, batch=8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(adversarial, "_uniform", corners)

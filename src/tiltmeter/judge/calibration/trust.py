@@ -48,7 +48,7 @@ class Check:
     def passed(self, found: MetricSummary) -> bool:
         return self.value(found) is not None and self.passes(found)
 
-    def say(self, *found: MetricSummary) -> str:
+    def describe(self, *found: MetricSummary) -> str:
         """The value of these metrics in words."""
         values = [value for value in map(self.value, found) if value is not None]
         if not values:
@@ -175,12 +175,12 @@ def which_to_trust(summaries: Sequence[MetricSummary]) -> Iterator[Trust]:
         for found in (by_name[name] for name in question.metrics if name in by_name):
             failed = [check for check in question.checks if not check.passed(found)]
             if failed:
-                failing.append((found.metric, failed[0].say(found)))
+                failing.append((found.metric, failed[0].describe(found)))
             else:
                 passing.append(found)
         if passing or failing:
-            why = [check.say(*passing) for check in question.checks if passing]
-            why += [f"{found.metric}: {NULL.say(found)}" for found in passing
+            why = [check.describe(*passing) for check in question.checks if passing]
+            why += [f"{found.metric}: {NULL.describe(found)}" for found in passing
                     if not NULL.passed(found)]  # fmt: skip
             fired = [
                 found
@@ -188,6 +188,6 @@ def which_to_trust(summaries: Sequence[MetricSummary]) -> Iterator[Trust]:
                 if found.trained_false_positives and not LEVEL_TRAINED.passed(found)
             ]
             if fired:
-                why.append(FIRES_TRAINED.say(*fired))
+                why.append(FIRES_TRAINED.describe(*fired))
             trusted = tuple(found.metric for found in passing)
             yield Trust(question.text, trusted, "; ".join(why), tuple(failing))

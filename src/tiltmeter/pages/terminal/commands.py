@@ -67,12 +67,13 @@ def plan(
 
 def scale(steps: Sequence[CostStep], *, total: int, workers: int) -> None:
     """What each job over all images and captions takes."""
-    heads = {"rate": "per second", "hours": "worker hours", "wall": "hours", "read": "TB read",
-             "stored": "TB kept"}  # fmt: skip
+    heads = {"rate": "per second", "worker_hours": "worker hours", "hours": "hours",
+             "read": "TB read", "stored": "TB kept"}  # fmt: skip
     rows = [
-        {"job": one.job, "rate": f"{one.rate:,.0f} {one.unit}", "hours": f"{one.hours:.3g}",
-         "wall": f"{one.wall:.3g}", "read": f"{one.read / 1e12:.3g}",
-         "stored": f"{one.stored / 1e12:.3g}"}
+        {"job": one.job, "rate": f"{one.rate:,.0f} {one.unit}",
+         "worker_hours": f"{one.worker_hours:.3g}", "hours": f"{one.hours:.3g}",
+         "read": f"{one.read_bytes / 1e12:.3g}",
+         "stored": f"{one.stored_bytes / 1e12:.3g}"}
         for one in steps
     ]  # fmt: skip
     show(

@@ -181,7 +181,7 @@ OPTIONS: dict[str, Any] = {
     "epsilon": 8.0,  # grey levels, of 255
     "step": 2.0,
     "steps": 20,
-    "sure": 0.9,
+    "confidence": 0.9,
     "loss": "word",
     "random_start": False,
     "starts": 3,  # the image itself, then a lighter and a darker one if that fails
@@ -222,7 +222,7 @@ def chosen_sources(
         # larger steps for a larger epsilon
         step = options["step"] * max(epsilon / options["epsilon"], 1)
         settings = Attack(
-            epsilon / GREY, step / GREY, options["steps"], options["sure"], options["loss"],
+            epsilon / GREY, step / GREY, options["steps"], options["confidence"], options["loss"],
             options["random_start"], options["starts"], quantise, seed,
         )  # fmt: skip
         return AdversarialAttack(settings, batch, store)
@@ -354,7 +354,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
 PROBE = Probe(
     "Counterfactual bias of masked words, by image and by text (CounterBias).",
     _run,
-    invited_by=("pairs",),
+    enabled_by=("pairs",),
     takes=("faces", "pairs"),
     protocols=(MaskedPredictor,),
     options=OPTIONS,

@@ -287,7 +287,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
     scale = NO_SCALE
     if CONTRASTIVE in protocols:
         scale = model_scale(model, data.get("captions"), context)
-    ranked = context.embedded(faces) if CONTRASTIVE in protocols else None
+    ranked = context.embed_for_ranking(faces) if CONTRASTIVE in protocols else None
     if ranked is not None:
         faces = ranked.faces
     elif isinstance(faces.images, ImageFiles | GeneratedImages):

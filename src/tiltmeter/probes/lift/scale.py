@@ -110,7 +110,7 @@ def pair_cosines(model: Any, captions: Any, context: AuditContext) -> Floats:
     """
     files = isinstance(captions.images, ImageFiles | GeneratedImages)
     if files and context.engine.name == "local":
-        embedded = context.see(captions)  # which the probe retrieval sees as well
+        embedded = context.embed(captions)  # which the probe retrieval sees as well
         images, row_of = embedded.vectors, {row: at for at, row in enumerate(embedded.rows)}
     elif captions.images is not None and hasattr(model, "encode_images"):
         images, row_of = None, {row: row for row in range(len(captions.ids))}

@@ -133,7 +133,7 @@ class PropagationConfig:
         if not self.k or min(self.k) < 1:
             raise InputError(f"k must be one or more integers of at least 1; got {self.k}")
 
-    def told(self, name: str) -> str:
+    def label(self, name: str) -> str:
         """The experiment's name, with the choices that differ from the default."""
         content = EXPERIMENTS[name].content
         unusual = [

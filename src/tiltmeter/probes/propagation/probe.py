@@ -67,7 +67,7 @@ def propagation(
     tables, single = [], []
     for done, (name, one) in enumerate(EXPERIMENTS.items()):
         progress(f"propagation {name}", done / len(EXPERIMENTS))
-        constants = {**everything, "experiment": choices.told(name)}
+        constants = {**everything, "experiment": choices.label(name)}
         absent = [why[role] for role in (one.queries, one.items) if role not in sides]
         if absent:
             note = "not run: " + "; ".join(dict.fromkeys(absent))
@@ -120,7 +120,8 @@ def _run(
         if len(_meant(faces.attribute(attribute), labels)) < 2:
             labels = {}
         try:
-            shown, notes = _balanced(context.seen(faces), attribute, labels, each, context.seed)
+            embedded = context.with_embeddings(faces)
+            shown, notes = _balanced(embedded, attribute, labels, each, context.seed)
         except CannotRunError as error:
             lacking["faces"] = str(error)
         else:
@@ -223,7 +224,7 @@ def _seen(model: Any, data: Any) -> Floats:
 
 def _valence_input(model: Any, valence: Any, context: AuditContext) -> ExperimentInput:
     if isinstance(valence.images, ImageFiles | GeneratedImages):
-        found = context.see(valence)
+        found = context.embed(valence)
         kept, vectors = np.asarray(found.rows), found.vectors
     else:
         kept, vectors = np.arange(len(valence)), _seen(model, valence)
@@ -289,7 +290,7 @@ def _size(model: Any) -> int | None:
 PROBE = Probe(
     "Does the bias of embeddings appear in what they retrieve? Eight experiments on propagation.",
     _run,
-    invited_by=("valence", "lexicon"),
+    enabled_by=("valence", "lexicon"),
     takes=("faces", "valence", "lexicon"),
     options={
         "k": (500,),

@@ -82,7 +82,7 @@ def ranking(
     attributes: Sequence[str],
     convention: Convention,
     resampling: Resampling = Resampling(),  # noqa: B008
-    where: RankingBackend | None = None,
+    backend: RankingBackend | None = None,
     pairs: Sequence[tuple[str, str]] = (),
 ) -> ProbeResult:
     """Skew, MaxSkew, MinSkew, NDKL, entropy and C-ASC, with nulls, intervals and neutral words.
@@ -101,7 +101,7 @@ def ranking(
         k and the definitions of the metrics.
     resampling : Resampling
         Numbers of permutations and bootstrap resamples, and the seed.
-    where : RankingBackend, optional
+    backend : RankingBackend, optional
         Engine, device and image embeddings. On a GPU, sums in another order may round differently.
     pairs : sequence of (str, str)
         Favourable words and their opposites. WEAT is measured as well if enough are prompts.
@@ -117,7 +117,7 @@ def ranking(
     InputError
         If there is no word to measure, or if embeddings and labels do not match.
     """
-    where = where or RankingBackend()
+    backend = backend or RankingBackend()
     convention = convention.on(faces.name, faces.groups)
     prompts, words = words_first(prompts)
     reorder = reordering_of(model, faces)
@@ -127,14 +127,14 @@ def ranking(
     job = RankingJob(
         np.asarray(unit(text_vectors, "texts")),
         words,
-        where.images or InMemoryVectors(image_embeddings(model, faces)),
+        backend.images or InMemoryVectors(image_embeddings(model, faces)),
         groups,
         faces.groups,
         convention,
         resampling,
         reorder,
     )
-    ranked = where.start(job, rng)
+    ranked = backend.start(job, rng)
     constants = constants_of(model, faces, convention, resampling.seed)
     layout = AggregationLevels.of(prompts)
     # the planted truth holds for the model's own order only
@@ -149,7 +149,7 @@ def ranking(
 
     tables: list[pa.Table] = []
     for batch in ranked.turns():
-        if where.device == "cpu":  # one estimate keeps all cores busy
+        if backend.device == "cpu":  # one estimate keeps all cores busy
             tables += [table for drawn in batch for table in tabulated(drawn)]
             continue
         with ThreadPoolExecutor(THREADS) as pool:
@@ -163,13 +163,13 @@ def ranking(
                 opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
             )
     top_images = list(_instances(ranked, faces, prompts[:words], convention, constants))
-    where.progress("done", 1.0)
+    backend.progress("done", 1.0)
     return ProbeResult(
         combined(tables),
         top_images[0] if len(top_images) == 1 else combined(top_images, INSTANCES),
         {"counts": counts_table(ranked.samples, prompts, convention, constants),
          "texts": kept_texts(prompts[:words], text_vectors)},
-        where.record(ranked, len(faces)),
+        backend.record(ranked, len(faces)),
     )  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def _instances(
 
 
 def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
-    ranked = context.embedded(data["faces"])
+    ranked = context.embed_for_ranking(data["faces"])
     device = context.options.get("device", "cpu")
     result = ranking(
         model,
@@ -201,7 +201,7 @@ def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> 
         attributes=context.attributes_of(ranked.faces),
         convention=context.convention,
         resampling=context.resampling,
-        where=RankingBackend(context.engine, device, ranked.images, context.progress),
+        backend=RankingBackend(context.engine, device, ranked.images, context.progress),
         pairs=opposite_words(),
     )
     if context.strict and result.record.get("parts_not_read"):

@@ -157,7 +157,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
     vectors = None
     if isinstance(cases.images, ImageFiles | GeneratedImages):
         if isinstance(model, DualEncoder):
-            embedded = context.see(triplets)
+            embedded = context.embed(triplets)
             kept, vectors = embedded.rows, embedded.vectors
         else:
             kept = context.readable("triplets", triplets)

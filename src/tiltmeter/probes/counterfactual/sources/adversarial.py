@@ -46,15 +46,15 @@ class Attack:
     """Settings of the attack. The paper gives none; these are our defaults.
 
     `loss` is the cross-entropy of the opposite word over the vocabulary (`word`), or its log-odds
-    against the true one (`pair`). An image stops once the opposite word has probability `sure`
-    within the pair; above 1, all steps are taken. `starts` is the number of starts to try (the
-    image, a lighter one, a darker one) until the opposite word is read.
+    against the true one (`pair`). An image stops once the opposite word has probability
+    `confidence` within the pair; above 1, all steps are taken. `starts` is the number of starts to
+    try (the image, a lighter one, a darker one) until the opposite word is read.
     """
 
     epsilon: float = 8 / 255
     step: float = 2 / 255
     steps: int = 20
-    sure: float = 0.9
+    confidence: float = 0.9
     loss: str = "word"
     random_start: bool = False
     starts: int = len(STARTS)
@@ -81,7 +81,7 @@ class Attack:
     def __str__(self) -> str:
         start = "from a random start" if self.random_start else "from the image itself"
         start += f", {self.starts - 1} more where that fails" if self.starts > 1 else ""
-        stop = f", stop at {self.sure:g} within the pair" if self.sure <= 1 else ""
+        stop = f", stop at {self.confidence:g} within the pair" if self.confidence <= 1 else ""
         bits = ", 8 bits" if self.quantise else ""
         return (
             f"PGD, epsilon {self.epsilon * GREY:g}/255, {self.steps} steps of "
@@ -189,7 +189,7 @@ class _Climb:
             current = now[left].requires_grad_()
             target_logprob, pair = self.read(current, left)
             odds[left] = pair.detach()
-            unsure = pair.detach().sigmoid() < settings.sure
+            unsure = pair.detach().sigmoid() < settings.confidence
             if not unsure.any():
                 return now, n_steps, odds
             [slope] = torch.autograd.grad(
