@@ -104,7 +104,7 @@ def worlds() -> Iterator[str]:
         head = Run(stereotype(OracleMatcher(world, "matching"), cases)[0])
         heads.append(overall(head, "lmss", "matching", split="all")["value"])
         cells = [where]
-        for metric, reading in (("lmss", "matching"), ("vlss", "matching, white picture")):
+        for metric, reading in (("lmss", "matching"), ("vlss", "matching, white image")):
             row = overall(run, metric, reading, split="all")
             share = overall(run, f"{metric}_above_zero", reading, split="all")["value"]
             mean, low, high = (short(row[name], 3) for name in ("value", "ci_low", "ci_high"))
@@ -125,9 +125,9 @@ def no_tilt_at_all() -> Iterator[str]:
     for called, metric, reading, split, digits in (
         ("lmss above 0, `all`", "lmss_above_zero", "matching", "all", 2),
         ("lmss above 0, `selected`, as in the paper", "lmss_above_zero", "matching", "selected", 2),
-        ("vlss, `all`, white image", "vlss", "matching, white picture", "all", 2),
+        ("vlss, `all`, white image", "vlss", "matching, white image", "all", 2),
         ("vlss, `all`, white image, cosine x logit scale", "vlss",
-         "cosine x logit scale, white picture", "all", 1),
+         "cosine x logit scale, white image", "all", 1),
     ):  # fmt: skip
         row = overall(run, metric, reading, split=split)
         mean, low, high, null = (
