@@ -303,12 +303,12 @@ def test_the_tilt_was_there_and_its_order_has_none(place: Path) -> None:
              if r["concept"] == "thing 0")
         for run in (before, after)
     ]  # fmt: skip
-    assert rows[0]["value"] > rows[0]["null_hi"] > 0.1
+    assert rows[0]["value"] > rows[0]["null_high"] > 0.1
     assert rows[0]["p"] < 0.01
     assert rows[1]["value"] < 0.02
     assert rows[1]["p"] > 0.9
     # the null is the same noise floor; an interval would take a re-ranking of every draw
-    assert rows[1]["null_hi"] == pytest.approx(rows[0]["null_hi"], abs=0.05)
+    assert rows[1]["null_high"] == pytest.approx(rows[0]["null_high"], abs=0.05)
     assert rows[0]["ci_low"] is not None
     assert rows[1]["ci_low"] is None
     assert rows[1]["note"] == "order re-ranked, pbm by gender; null: a random order; no interval"

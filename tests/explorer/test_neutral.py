@@ -41,7 +41,7 @@ def test_against_one_word_at_a_time(scene: ExplorerData) -> None:
     scores = [20.0 * tower.vectors @ one for one in (prompt, *(unit(said[t])[0] for t in texts))]
     expected = lift(scores[:1], groups, neutral=scores[1:])[0]
     assert [one["ratio"] for one in told["lift"]] == pytest.approx(np.exp(expected), rel=1e-4)
-    assert all(one["lo"] < 1 < one["hi"] for one in told["lift"])
+    assert all(one["low"] < 1 < one["high"] for one in told["lift"])
     assert neutral(encode, tower.vectors, {"shape": groups}, texts).lift(mine, groups) is None
     assert told["max_skew"]["as_far"] == sum(
         one.max_skew.value >= mine.max_skew.value - 1e-9 for one in singly

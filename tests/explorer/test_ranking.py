@@ -45,7 +45,7 @@ def test_counts_bands_and_p_are_those_of_the_hypergeometric(n: int, k: int) -> N
     found = answer(scores, groups, k=k, convention=HOUSE)
     for one, (count, lo, hi, p) in zip(found.groups, slow(scores, groups, k), strict=True):
         assert one.count == count
-        assert (one.lo * k, one.hi * k) == (pytest.approx(lo), pytest.approx(hi))
+        assert (one.null_low * k, one.null_high * k) == (pytest.approx(lo), pytest.approx(hi))
         assert one.p == pytest.approx(p, rel=1e-6)
         assert one.p_holm >= one.p
 

@@ -344,7 +344,7 @@ FORGED = {
     "its corrected p": ("p_bh", 0.7, WORD),
     "the size of a group": ("n_group", 7, WORD),
     "an exact p": ("p", 0.5, {**WORD, "metric": "skew", "k": 20}),
-    "an exact null": ("null_hi", 9.0, {**WORD, "metric": "skew", "k": 60}),
+    "an exact null": ("null_high", 9.0, {**WORD, "metric": "skew", "k": 60}),
     "a MaxSkew over all words": (
         "value",
         0.001,

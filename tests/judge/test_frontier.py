@@ -312,7 +312,7 @@ def test_same_inputs_same_bytes(place: Path, tmp_path: Path) -> None:
         assert first == second
     run = Run.load(tmp_path / "first")
     [row] = run.where(metric="max_skew", attribute="gender", split="test", experiment="before")
-    assert row["null_lo"] < row["null_hi"]
+    assert row["null_low"] < row["null_high"]
     assert row["convention"] == "tiltmeter+k=30"
     assert len(run.instances["frontier"]) == 1 + len(run.meta["frontier"]["candidates"])
     assert set(run.meta["environment"]["seconds"]) == {

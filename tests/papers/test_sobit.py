@@ -162,7 +162,7 @@ def test_categories_are_means_over_words(tilted: Run) -> None:
             words = [one["value"] for one in sobit.word_rows(tilted, metric, "hue", k=k)
                      if one["category"] == row["category"]]  # fmt: skip
             assert row["value"] == pytest.approx(np.mean(words))
-            assert row["null_lo"] < row["null_mean"] < row["null_hi"]
+            assert row["null_low"] < row["null_mean"] < row["null_high"]
             assert row["p"] <= 0.05
 
 
@@ -187,7 +187,7 @@ def test_composition_against_a_slow_reference(tilted: Run) -> None:
             by_word[row["concept"]] = by_word.get(row["concept"], 0) + row["value"]
         assert list(by_word.values()) == pytest.approx([1.0] * len(by_word))
         for row in rows:
-            assert row["null_lo"] <= row["null_mean"] <= row["null_hi"]
+            assert row["null_low"] <= row["null_mean"] <= row["null_high"]
             assert set(row) == set(RESULTS.names)
         categories = [row for row in rows if not row["concept"]]
         assert len(categories) == len(KINDS) * len(of.names)
@@ -218,7 +218,7 @@ def test_null_of_a_category_is_that_of_labels_dealt_out() -> None:
     for _ in range(4000):
         dealt = rng.permutation(codes)
         drawn.append(np.mean([(dealt[top] == 0).mean() for top in lists]))
-    spread = (null.hi[0] - null.mean[0]) / 1.959964
+    spread = (null.high[0] - null.mean[0]) / 1.959964
     assert spread == pytest.approx(np.std(drawn), rel=0.05)
     assert null.mean[0] == pytest.approx(np.mean(drawn), abs=0.003)
     far = np.abs(np.array(drawn) - 0.2) >= abs(shares[0] - 0.2)
@@ -341,7 +341,7 @@ def test_words_of_two_templates_are_read_once() -> None:
     assert len(rows) == 2 * len({p.concept for p in some if p.role == "word"})
     shares = [row for row in tops.composition(run, "shape") if row["concept"]]
     assert all("2 templates" in row["note"] for row in shares)
-    assert all(row["null_lo"] is None for row in shares)
+    assert all(row["null_low"] is None for row in shares)
 
 
 def test_one_model_of_several(tilted: Run, fair: Run) -> None:

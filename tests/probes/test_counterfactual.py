@@ -261,7 +261,7 @@ def test_rows_say_what_is_needed_to_judge_them(attacked):
         assert row["experiment"] == "adversarial, vocabulary"
         assert row["n"] + row["n_undefined"] == 16
         assert row["ci_low"] <= row["value"] <= row["ci_high"]
-        assert row["null_lo"] <= row["null_mean"] <= row["null_hi"]
+        assert row["null_low"] <= row["null_mean"] <= row["null_high"]
         assert row["p"] <= row["p_fwer"] <= 1
         assert row["ideal"] == 0
     quadrants = attacked.where(metric="quadrant")

@@ -148,7 +148,7 @@ def test_sentences_of_a_word_stay_together() -> None:
 def test_a_planted_lean_is_found_and_none_is_not() -> None:
     planted = [measured(Leaning(8.0, seed)).where(metric="weat")[0] for seed in range(10)]
     assert all(row["value"] > 1 and row["p"] < 0.05 for row in planted)
-    assert all(row["value"] > row["null_hi"] for row in planted)
+    assert all(row["value"] > row["null_high"] for row in planted)
     below = 0
     for seed in range(200):
         table = eat(
@@ -160,13 +160,13 @@ def test_a_planted_lean_is_found_and_none_is_not() -> None:
 
 def test_every_number_comes_with_its_noise() -> None:
     for row in measured(Leaning(1.0)).table.to_pylist():
-        assert row["null_lo"] <= row["null_mean"] <= row["null_hi"]
+        assert row["null_low"] <= row["null_mean"] <= row["null_high"]
         assert row["ci_low"] <= row["ci_high"]
         assert row["ci_method"] == "bootstrap over stimuli"
         assert row["p"] <= row["p_bh"] <= row["p_fwer"] <= 1
         assert (row["concept"] is None) == (row["metric"] == "weat")
     bare = measured(Leaning(1.0), resampling=Resampling(0, 0)).table.to_pylist()
-    assert {row["ci_low"] for row in bare} == {row["null_lo"] for row in bare} == {None}
+    assert {row["ci_low"] for row in bare} == {row["null_low"] for row in bare} == {None}
 
 
 def test_intervals_cover() -> None:

@@ -137,7 +137,7 @@ def test_other_names_permute_the_rows() -> None:
     after = measured(model, replace(faces, groups={"colour": new}), classes(KINDS))
     for row in before.where(metric="group_rates"):
         [same] = after.where(metric="group_rates", target=row["target"], group=called[row["group"]])
-        for column in ("value", "p", "p_fwer", "p_bh", "ci_low", "ci_high", "null_lo", "n_group"):
+        for column in ("value", "p", "p_fwer", "p_bh", "ci_low", "ci_high", "null_low", "n_group"):
             assert same[column] == pytest.approx(row[column])
     for row in before.where(metric="gaps", experiment=None):
         [same] = after.where(metric="gaps", experiment=None, target=row["target"])
@@ -156,7 +156,7 @@ def test_pairs_are_the_differences_of_rates() -> None:
             rate[row["target"], first] - rate[row["target"], second]
         )
         assert -1 <= row["ci_low"] <= row["value"] <= row["ci_high"] <= 1
-        assert row["null_lo"] <= 0 <= row["null_hi"]
+        assert row["null_low"] <= 0 <= row["null_high"]
         assert row["p"] <= row["p_bh"] <= row["p_fwer"]
     for row in run.where(metric="gaps", experiment=None, target="crime"):
         apart = [abs(pair["value"]) for pair in pairs if pair["target"] == "crime"]
@@ -259,7 +259,7 @@ def test_the_planted_order_is_recovered() -> None:
         assert np.mean((lean[:, None] > lean)[apart]) > 0.95
         [gap] = run.where(metric="gaps", target="harm", experiment=None)
         assert gap["p_fwer"] == pytest.approx(1 / 1001)
-        assert gap["value"] > gap["null_hi"]
+        assert gap["value"] > gap["null_high"]
 
 
 def test_without_a_tilt_alarms_are_rare() -> None:

@@ -64,7 +64,7 @@ def test_every_row_says_how_sure_it_is(twins: dict[str, Run]) -> None:
         assert row["n_group"] >= 50
         if row["concept"]:
             assert row["ci_low"] < row["value"] < row["ci_high"]
-            assert row["null_lo"] < 0 < row["null_hi"]
+            assert row["null_low"] < 0 < row["null_high"]
             assert (row["verdict"] is None) == (row["p"] is None)
 
 

@@ -86,7 +86,7 @@ def test_every_number_comes_with_its_noise(run: Run) -> None:
         assert row["ideal"] is not None
         assert row["p"] is not None
         if row["category"] != "placebo":
-            assert row["null_lo"] <= row["null_mean"] <= row["null_hi"]
+            assert row["null_low"] <= row["null_mean"] <= row["null_high"]
             assert row["ci_low"] <= row["value"] + 1e-6
             assert row["value"] - 1e-6 <= row["ci_high"]
             assert row["ci_method"]

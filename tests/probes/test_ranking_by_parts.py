@@ -99,8 +99,8 @@ def test_nulls_of_c_asc_are_those_of_relabellings(brought: str) -> None:
     for row, mine in pairs:
         if mine["p"] is None:
             continue
-        assert mine["null_lo"] == pytest.approx(row["null_lo"], rel=0.12)
-        assert mine["null_hi"] == pytest.approx(row["null_hi"], rel=0.12)
+        assert mine["null_low"] == pytest.approx(row["null_low"], rel=0.12)
+        assert mine["null_high"] == pytest.approx(row["null_high"], rel=0.12)
         tail = mine["p"] / 2
         noise = 2 * np.sqrt(tail * (1 - tail) / 2000)  # of a p-value of 2,000 relabellings
         assert abs(mine["p"] - row["p"]) < 4 * noise + 3 / 2001  # no draw gives a p below 2 / 2001
@@ -351,7 +351,7 @@ def test_noise_is_that_of_the_whole_matrix(
                     "null and interval assume that all prompts vary together"
                 )
                 assert mine["p"] >= row["p"] - 0.02 or row["p"] > 0.2
-                assert mine["null_hi"] > row["null_hi"]
+                assert mine["null_high"] > row["null_high"]
                 assert mine["ci_high"] - mine["ci_low"] > 0.8 * (row["ci_high"] - row["ci_low"])
         keys = [key for key in keys if key[5] is not None]
     assert len(keys) > 5
@@ -359,14 +359,14 @@ def test_noise_is_that_of_the_whole_matrix(
         assert parts[key]["n"] == whole[key]["n"]
         if metric != "ndkl":
             assert parts[key]["value"] == pytest.approx(whole[key]["value"], abs=1e-5), key
-    for edge in ("ci_low", "ci_high", "null_lo", "null_hi"):
+    for edge in ("ci_low", "ci_high", "null_low", "null_high"):
         slack = 0.02
         if metric == "ndkl":  # its interval has a tenth of the draws; all words have one null band
             slack = 0.04 if edge.startswith("ci") else 0.15
         rows = [[run[key] for run in (parts, again, whole)] for key in keys
                 if whole[key][edge] is not None and np.isfinite(whole[key][edge])]  # fmt: skip
         assert rows, edge
-        low, high = ("ci_low", "ci_high") if edge.startswith("ci") else ("null_lo", "null_hi")
+        low, high = ("ci_low", "ci_high") if edge.startswith("ci") else ("null_low", "null_high")
         width = np.array([w[high] - w[low] for _, _, w in rows])
         some = width > 0
         ours = np.array([p[edge] - w[edge] for p, _, w in rows])[some] / width[some]

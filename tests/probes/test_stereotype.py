@@ -446,8 +446,10 @@ def test_a_tilt_is_found() -> None:
     excess = one(leaning, "vlbs_excess")
     assert excess["ci_low"] > 0
     assert (excess["p"], one(leaning, "vlbs")["p"]) == (pytest.approx(0.01), pytest.approx(0.01))
-    assert one(leaning, "vlbs")["value"] > one(leaning, "vlbs")["null_hi"]
-    assert one(leaning, "lmss", split="all")["value"] > one(leaning, "lmss", split="all")["null_hi"]
+    assert one(leaning, "vlbs")["value"] > one(leaning, "vlbs")["null_high"]
+    assert (
+        one(leaning, "lmss", split="all")["value"] > one(leaning, "lmss", split="all")["null_high"]
+    )
 
 
 def test_pictures_that_share_captions_are_no_more_evidence() -> None:
@@ -688,7 +690,7 @@ def test_an_audit_of_the_testbed() -> None:
     run = tm.audit("testbed:stream", data={"triplets": "testbed:triplets?images=48&cells=0"},
                    probes=["stereotype"], permutations=99, bootstraps=50)  # fmt: skip
     row = one(run, "vlbs")
-    assert row["value"] > row["null_hi"]
+    assert row["value"] > row["null_high"]
     assert row["truth"] is not None
     assert {r["category"] for r in run.where(metric="vlbs", experiment="matching")} == {
         None, "shape", "shape*hue"

@@ -145,7 +145,7 @@ def test_a_caption_of_one_group_stands_out() -> None:
     assert max(place["green"], place["red"]) < place["blue"]
     [gap] = run.where(metric="gaps", target="nurse")
     assert gap["p"] <= 0.05
-    assert gap["value"] > gap["null_hi"]
+    assert gap["value"] > gap["null_high"]
 
 
 def test_without_a_tilt_gaps_are_ordinary() -> None:

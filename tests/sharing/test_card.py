@@ -65,7 +65,7 @@ def test_the_hub_reads_every_figure(run: Run, tmp_path: Path) -> None:
     assert len(expected) == 3 * (2 * 3 + 1)  # attributes x (k x (max, min, entropy) + NDKL)
     for key, row in expected.items():
         assert found[key].metric_value == pytest.approx(row["value"], rel=1e-5)
-        assert found[key].metric_args["null_hi"] == pytest.approx(row["null_hi"], rel=1e-5)
+        assert found[key].metric_args["null_high"] == pytest.approx(row["null_high"], rel=1e-5)
         assert found[key].metric_args["convention"] == row["convention"]
     loaded = hub.ModelCard.load(tmp_path / "README.md")
     assert len(loaded.data.eval_results) == len(expected)
@@ -87,7 +87,7 @@ def test_the_section_has_what_a_reader_needs(run: Run) -> None:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         assert float(cells[3].replace("−", "-")) == pytest.approx(row["value"], abs=6e-4)
         low, high = (float(x.replace("−", "-")) for x in cells[5].split(" to "))
-        assert (low, high) == pytest.approx((row["null_lo"], row["null_hi"]), abs=6e-4)
+        assert (low, high) == pytest.approx((row["null_low"], row["null_high"]), abs=6e-4)
         assert cells[7] == f"{row['n']:,}"
 
 

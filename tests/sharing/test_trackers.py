@@ -23,7 +23,7 @@ META = {"model": {"name": "m", "spec": "hf:m"}, "data": {"faces": {"name": "d"}}
 def run() -> Run:
     table = rows(2, probe="ranking", metric="max_skew", model="m", dataset="d", k=10, n=50,
                  attribute=["race*gender", "race&gender"], value=[0.5, 0.75], ci_low=[0.4, 0.6],
-                 ci_high=[0.6, 0.9], null_hi=[0.2, 0.25], p=[0.01, 0.02])  # fmt: skip
+                 ci_high=[0.6, 0.9], null_high=[0.2, 0.25], p=[0.01, 0.02])  # fmt: skip
     return Run(table, META)
 
 
@@ -36,7 +36,7 @@ def test_names_that_would_collide_do_not(run: Run) -> None:
     found = logging_to.metrics(run)
     assert found["d/race_gender/max_skew_10"] == 0.5
     assert found["d/race_gender/max_skew_10_2"] == 0.75
-    assert found["d/race_gender/max_skew_10_2.null_hi"] == 0.25
+    assert found["d/race_gender/max_skew_10_2.null_high"] == 0.25
     assert logging_to.settings(run)["cross"] == "['a*b']"
 
 

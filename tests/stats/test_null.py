@@ -42,8 +42,8 @@ def test_draws_have_the_exact_mean_and_band() -> None:
     drawn = null.draw_top_counts(sizes, k, 20_000, np.random.default_rng(0))
     exact, found = null.top_count_null(sizes, k), null.band_of(drawn.astype(float))
     assert found.mean == pytest.approx(exact.mean, abs=0.05)
-    assert found.lo == pytest.approx(exact.lo, abs=1)
-    assert found.hi == pytest.approx(exact.hi, abs=1)
+    assert found.low == pytest.approx(exact.low, abs=1)
+    assert found.high == pytest.approx(exact.high, abs=1)
     assert (drawn.sum(axis=1) == k).all()
 
 

@@ -29,7 +29,7 @@ def test_columns_are_those_of_the_functions(side: str) -> None:
         VALUE, side=side, null=NULL, family="holm", interval=Interval(boot=BOOT, method="bootstrap")
     )
     p = p_of_draws(VALUE, NULL, side)
-    for name, edge in zip(("null_mean", "null_lo", "null_hi"), band_of(NULL), strict=True):
+    for name, edge in zip(("null_mean", "null_low", "null_high"), band_of(NULL), strict=True):
         same(found[name], edge)
     for name, edge in zip(("ci_low", "ci_high"), interval(BOOT, VALUE), strict=True):
         same(found[name], edge)
@@ -54,7 +54,7 @@ def test_one_sample_of_draws_serves_all_values() -> None:
     each = [np.nan if np.isnan(one) else p_of_draws(one, sample, "greater")
             for one in VALUE.ravel()]  # fmt: skip
     same(found["p"], each)
-    same(found["null_hi"], np.full(VALUE.shape, band_of(sample).hi))
+    same(found["null_high"], np.full(VALUE.shape, band_of(sample).high))
     assert "p_fwer" not in found
 
 
@@ -71,7 +71,7 @@ def test_an_undefined_value_has_neither_p_nor_interval() -> None:
         assert np.isnan(found[name]).tolist() == [False, True], name
     assert found["p_fwer"][0] == 0.01  # a family of one
     assert found["ci_method"].tolist() == ["Wilson", None]
-    assert found["null_hi"].tolist() == [0.8, 0.8]
+    assert found["null_high"].tolist() == [0.8, 0.8]
 
 
 def test_noise_that_pushes_up_gives_a_standard_error_within_bounds() -> None:
@@ -86,7 +86,7 @@ def test_without_draws_nothing_is_known() -> None:
         VALUE, side="two", null=NULL[:0], family="maxT", interval=Interval(boot=BOOT[:0])
     )
     table = rows(VALUE.size, **found, note="no draws")
-    for name in ("null_mean", "null_lo", "null_hi", "ci_low", "ci_high", "p", "p_fwer", "p_bh"):
+    for name in ("null_mean", "null_low", "null_high", "ci_low", "ci_high", "p", "p_fwer", "p_bh"):
         assert table[name].null_count == VALUE.size, name
     assert "p" not in columns(VALUE, null=NULL, p=0.5)  # no side: not tested
 

@@ -56,7 +56,7 @@ class NeutralReference:
         return {
             "words": len(self),
             "lift": self.lift(result, groups),
-            "max_skew": {"lo": plain(float(lo)), "hi": plain(float(hi)),
+            "max_skew": {"low": plain(float(lo)), "high": plain(float(hi)),
                          "as_far": int((skews >= result.max_skew.value - TOLERANCE).sum())},
             "c_asc_as_far": [int((neutral_sizes[:, column] >= abs(group.c_asc) - TOLERANCE).sum())
                              for column, group in enumerate(result.groups)],
@@ -80,7 +80,7 @@ class NeutralReference:
         for at, code in enumerate(enough):
             ratio, lo, hi = (float(np.exp(x[at])) for x in (lifts, low, high))
             as_far = int((np.abs(spread[:, at]) >= abs(lifts[at]) - TOLERANCE).sum())
-            found[code] = {"ratio": ratio, "lo": lo, "hi": hi, "as_far": as_far}
+            found[code] = {"ratio": ratio, "low": lo, "high": hi, "as_far": as_far}
         return found
 
 

@@ -186,7 +186,7 @@
         const mark = one.direction > 0 ? "▲ " : one.direction < 0 ? "▼ " : "";
         const count = make("span", "count", mark + whole(one.count));
         if (mark) { count.setAttribute("aria-label", whole(one.count) + (one.direction > 0 ? ", more than chance" : ", fewer than chance")); }
-        const chance = Math.round(one.lo * told.k) + " to " + Math.round(one.hi * told.k);
+        const chance = Math.round(one.null_low * told.k) + " to " + Math.round(one.null_high * told.k);
         const labelled = (label, box) => {
           box.dataset.label = label;
           box.setAttribute("role", "cell"); // narrow windows lay the table out as blocks
@@ -196,9 +196,9 @@
           labelled(label, make("td", "n", ...value, make("small", "", below)));
         const lift = told.neutral && told.neutral.lift && told.neutral.lift[place];
         const interval = make("span", "interval", " [" + number(one.c_asc_low) + ", " + number(one.c_asc_high) + "]");
-        const row = make("tr", one.direction ? "significant" : "", head, cell("Lift", lift ? ratio(lift.lo) + " to " + ratio(lift.hi) : "", ratio(lift && lift.ratio)),
+        const row = make("tr", one.direction ? "significant" : "", head, cell("Lift", lift ? ratio(lift.low) + " to " + ratio(lift.high) : "", ratio(lift && lift.ratio)),
           cell("top " + told.k, chance, count),
-          cell("Skew", one.skew === null ? "undefined" : number(one.skew_lo, 1) + " to " + number(one.skew_hi, 1), number(one.skew)),
+          cell("Skew", one.skew === null ? "undefined" : number(one.skew_null_low, 1) + " to " + number(one.skew_null_high, 1), number(one.skew)),
           cell("C-ASC", one.c_asc === null ? "undefined" : "±" + number(one.c_asc_null), number(one.c_asc), ...(one.c_asc === null ? [] : [interval])),
           labelled("p", make("td", "n", chances(one.p_holm))));
         if (lift) {
@@ -214,21 +214,21 @@
         ? " · " + told.tied.toLocaleString("en") + " images tie for the last places" : "";
       this.box.querySelector(".numbers").replaceChildren(
         "MaxSkew@" + told.k + " ", make("b", "", number(max.value)),
-        max.value === null ? " (undefined)" : ", chance " + number(max.null_lo) + " to " + number(max.null_hi),
-        told.neutral ? ", neutral words " + number(told.neutral.max_skew.lo) + " to " + number(told.neutral.max_skew.hi) : "",
+        max.value === null ? " (undefined)" : ", chance " + number(max.null_low) + " to " + number(max.null_high),
+        told.neutral ? ", neutral words " + number(told.neutral.max_skew.low) + " to " + number(told.neutral.max_skew.high) : "",
         " · p " + chances(max.p) + " · n = " + told.n.toLocaleString("en") + ties);
     }
 
     scale() { // bars of both sides are drawn to one scale
       const most = Math.max(...shown().flatMap((side) =>
-        side.answer ? side.answer.groups.flatMap((one) => [one.share, one.hi]) : [0]), 0.01);
+        side.answer ? side.answer.groups.flatMap((one) => [one.share, one.null_high]) : [0]), 0.01);
       const part = (share) => (100 * share / most).toFixed(2) + "%";
       if (!this.answer) { return; }
       this.box.querySelectorAll("tbody tr").forEach((row, place) => {
         const one = this.answer.groups[place];
         const [band, bar, mean] = row.querySelectorAll(".track i");
-        band.style.left = part(one.lo);
-        band.style.width = part(one.hi - one.lo);
+        band.style.left = part(one.null_low);
+        band.style.width = part(one.null_high - one.null_low);
         bar.style.width = part(one.share);
         mean.style.left = part(one.expected);
       });
@@ -307,7 +307,7 @@
     if (!most) { return []; }
     const others = told.groups.length === 2 ? told.groups.find((one) => one.name !== most.name).name : "the other groups";
     return ["Scores ", make("b", "", ratio(most.ratio)), " as high with ", make("b", "", own(short(most.name, 80))),
-      " as with ", own(short(others, 80)), " (neutral words " + ratio(most.lo) + " to " + ratio(most.hi) + "). "];
+      " as with ", own(short(others, 80)), " (neutral words " + ratio(most.low) + " to " + ratio(most.high) + "). "];
   }
 
   function sentence(told) {
@@ -315,8 +315,8 @@
     const far = told.groups.filter((one) => one.direction).sort((a, b) => weight(b) - weight(a));
     const more = far.find((one) => one.direction > 0), fewer = far.find((one) => one.direction < 0);
     const part = (one) => [make("b", "", whole(one.count)), one.count === 1 ? " is " : " are ",
-      make("b", "", own(short(one.name, 80))), " (chance: " + Math.round(one.lo * told.k) + " to " +
-      Math.round(one.hi * told.k) + ")"];
+      make("b", "", own(short(one.name, 80))), " (chance: " + Math.round(one.null_low * told.k) + " to " +
+      Math.round(one.null_high * told.k) + ")"];
     if (!far.length) {
       return [...lifted(told), "In the top " + told.k + " every group comes up about as often as chance would have it."];
     }

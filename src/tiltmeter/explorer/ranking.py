@@ -47,13 +47,13 @@ class GroupResult:
     count: float  # in the top k; expected over ties, if the convention says so
     share: float  # of the top k
     expected: float  # mean share by chance
-    lo: float  # 95% range of the share by chance
-    hi: float
+    null_low: float  # 95% range of the share by chance
+    null_high: float
     p: float  # exact, two-sided
     p_holm: float  # adjusted over groups, not over prompts
     skew: float
-    skew_lo: float  # 95% range by chance
-    skew_hi: float
+    skew_null_low: float  # 95% range by chance
+    skew_null_high: float
     c_asc: float
     c_asc_low: float  # 95% interval
     c_asc_high: float
@@ -74,8 +74,8 @@ class MetricWithNull:
 
     value: float
     null_mean: float
-    null_lo: float
-    null_hi: float
+    null_low: float
+    null_high: float
     p: float
 
 
@@ -149,11 +149,11 @@ def _group_results(
     q = target_shares(convention.target, groups)
     skew, low, high = (
         skew_of_shares(shares, q, k=k, empty=convention.empty)
-        for shares in (counts / k, band.lo / k, band.hi / k)
+        for shares in (counts / k, band.low / k, band.high / k)
     )
     c_asc, c_low, c_high, c_null, c_p = c_asc_with_null(moments)
     columns = (
-        groups.counts, counts, counts / k, band.mean / k, band.lo / k, band.hi / k, p, holm(p),
+        groups.counts, counts, counts / k, band.mean / k, band.low / k, band.high / k, p, holm(p),
         skew, low, high, c_asc, c_low, c_high, c_null, c_p, _first(moments)[0],
     )  # fmt: skip
     return tuple(
@@ -200,7 +200,7 @@ def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) ->
     draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, empty, skew)
     band = band_of(draws)
     p = float(p_of_draws(value, draws, "greater"))
-    return MetricWithNull(value, float(band.mean), float(band.lo), float(band.hi), p)
+    return MetricWithNull(value, float(band.mean), float(band.low), float(band.high), p)
 
 
 @lru_cache(maxsize=256)  # the same for all prompts of an attribute and k

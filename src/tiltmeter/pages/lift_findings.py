@@ -58,7 +58,7 @@ class LiftClass:
         return [
             Column("lift", "value", "ratio"),
             Column("95% int.", ("ci_low", "ci_high"), "ratios"),
-            Column("neutral", ("null_lo", "null_hi"), "ratios"),
+            Column("neutral", ("null_low", "null_high"), "ratios"),
             *[Column("planted", "truth", "ratio")] * planted,
         ]
 
@@ -122,7 +122,7 @@ def compared(found: LiftClass, row: Row) -> str:
     others = [name for name in found.groups if name != row["group"]]
     other = text.short(others[0], 60) if len(others) == 1 else "the other groups"
     verb, way = ("finds", "likely") if found.likely else ("scores", "high")
-    neutral = text.ratio_span(row["null_lo"], row["null_hi"])
+    neutral = text.ratio_span(row["null_low"], row["null_high"])
     return (
         f"{verb} {text.short(row['concept'], 60)} {text.ratio(row['value'])} as {way} with "
         f"{text.short(row['group'], 60)} as with {other} ({found.reference} {neutral})"
@@ -160,8 +160,8 @@ def _basis(found: LiftClass, size: str) -> Iterable[str]:
         yield f"Largest: {compared(found, row)}."
     if found.verdict in (NONE_FOUND, CANNOT_TELL):
         yield _sentence(size)
-    if found.size["null_hi"] is not None:
-        most = text.ratio(found.size["null_hi"])
+    if found.size["null_high"] is not None:
+        most = text.ratio(found.size["null_high"])
         yield f"Random visible splits of these images: up to {most} in 95% of them."
     if found.notes:
         yield _sentence(found.notes)

@@ -164,12 +164,12 @@ def _of_word(skew: Row, shares: Sequence[float], null: tuple[float, ...]) -> Row
         "value": share,
         "ideal": mean,
         "null_mean": mean,
-        "null_lo": low,
-        "null_hi": high,
+        "null_low": low,
+        "null_high": high,
         "note": None,
     }
     if len(shares) > 1:
-        made |= {"null_lo": None, "null_hi": None}
+        made |= {"null_low": None, "null_high": None}
         made["note"] = f"mean over {len(shares)} templates; the p-values are those of the skew"
     if len(shares) > 1 or share == 0 or skew["ci_low"] is None:
         return made | {"ci_low": None, "ci_high": None, "ci_method": None}

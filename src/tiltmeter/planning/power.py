@@ -113,4 +113,4 @@ def _plan(
 
 def _null(metric: str, k: int | None, draws: np.ndarray) -> MetricNull:
     band = band_of(draws)
-    return MetricNull(metric, k, float(band.mean), float(band.hi))
+    return MetricNull(metric, k, float(band.mean), float(band.high))

@@ -363,7 +363,7 @@ def _null(counts: Floats, sizes: Ints) -> tuple[Floats, Floats, Floats]:
     if total == 0:
         return (np.zeros(len(sizes)),) * 3
     band = top_count_null(sizes, total)
-    return band.mean / sizes, band.lo / sizes, band.hi / sizes
+    return band.mean / sizes, band.low / sizes, band.high / sizes
 
 
 def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:

@@ -30,8 +30,8 @@ RESULTS = pa.schema(
         ("truth", pa.float64()),  # the planted value, in the testbed
         ("published", pa.float64()),
         ("null_mean", pa.float64()),
-        ("null_lo", pa.float64()),
-        ("null_hi", pa.float64()),
+        ("null_low", pa.float64()),
+        ("null_high", pa.float64()),
         ("ci_low", pa.float64()),
         ("ci_high", pa.float64()),
         ("ci_method", pa.string()),

@@ -184,7 +184,7 @@ def _model(run: Run) -> str:
 def _metric(row: Row) -> Row:
     args = {name: row[name] for name in ("k", "n", "convention") if row[name] is not None}
     args |= {"verdict": row["verdict"]} if row["verdict"] else {}
-    for name in ("ci_low", "ci_high", "null_lo", "null_hi", "ideal", "p"):
+    for name in ("ci_low", "ci_high", "null_low", "null_high", "ideal", "p"):
         if row[name] is not None:
             args[name] = float(f"{row[name]:.6g}")
     by = f", {row['attribute']}" if row["attribute"] else ""
@@ -210,7 +210,7 @@ def _results(run: Run) -> list[str]:
         listed = "; ".join(f"{name} {meaning}" for name, meaning in choices)
         about.append(f"The convention: {listed}.")
     made = table("", rows, ("dataset", "data"), ("attribute", "by"), col.METRIC, col.VALUE,
-                 col.INTERVAL, Column("95% without bias", ("null_lo", "null_hi"), "span"), col.P,
+                 col.INTERVAL, Column("95% without bias", ("null_low", "null_high"), "span"), col.P,
                  col.N)  # fmt: skip
     return ["### Main results", markdown.table(made, caption=False), escape(" ".join(about))]
 

@@ -27,8 +27,8 @@ def metrics(run: Run) -> dict[str, float]:
 
     >>> from tiltmeter.results import rows
     >>> metrics(Run(rows(1, probe="ranking", metric="max_skew", dataset="fairface", k=100,
-    ...                  attribute="race*gender", value=[0.5], null_hi=0.2)))
-    {'fairface/race_gender/max_skew_100': 0.5, 'fairface/race_gender/max_skew_100.null_hi': 0.2}
+    ...                  attribute="race*gender", value=[0.5], null_high=0.2)))
+    {'fairface/race_gender/max_skew_100': 0.5, 'fairface/race_gender/max_skew_100.null_high': 0.2}
     """
     found: dict[str, float] = {}
     for row in headline(run):
@@ -42,7 +42,7 @@ def metrics(run: Run) -> dict[str, float]:
             number += 1
             again = f"{name}_{number}"
         found[again] = row["value"]
-        for column in ("ci_low", "ci_high", "null_lo", "null_hi", "p"):
+        for column in ("ci_low", "ci_high", "null_low", "null_high", "p"):
             if row[column] is not None:
                 found[f"{again}.{column}"] = row[column]
     return found
@@ -79,8 +79,8 @@ def to_mlflow(run: Run) -> str:
 def to_wandb(run: Run) -> str:
     """Logs to Weights & Biases, as a run of the project `tiltmeter`; returns the run's id."""
     wandb = _imported("wandb", "--wandb")
-    columns = ["dataset", "attribute", "metric", "k", "value", "ci_low", "ci_high", "null_lo",
-               "null_hi", "p", "n", "convention"]  # fmt: skip
+    columns = ["dataset", "attribute", "metric", "k", "value", "ci_low", "ci_high", "null_low",
+               "null_high", "p", "n", "convention"]  # fmt: skip
     listed = [[_cell(row, name) for name in columns] for row in headline(run)]
     found: dict[str, Any] = {"config": settings(run), "job_type": "audit"}
     try:

@@ -49,8 +49,8 @@ class NullBand(NamedTuple):
     """
 
     mean: Floats
-    lo: Floats
-    hi: Floats
+    low: Floats
+    high: Floats
 
 
 def band_of(draws: Floats) -> NullBand:
@@ -76,7 +76,7 @@ def band_of(draws: Floats) -> NullBand:
         return NullBand(defined.mean(draws), lo, hi)
     band = NullBand(*np.empty((3, *draws.shape[1:])))
     for at in stretches(draws.shape, 1):
-        band.lo[at], band.hi[at] = defined.quantile(draws[:, at], [0.025, 0.975])
+        band.low[at], band.high[at] = defined.quantile(draws[:, at], [0.025, 0.975])
         band.mean[at] = defined.mean(draws[:, at])
     return band
 
@@ -350,7 +350,7 @@ def overlapping_null(
     Examples
     --------
     >>> band, p = overlapping_null(np.array([0.7, 0.3]), [2] * 50, [50, 50])  # one list twice
-    >>> band.lo.round(3), p.round(4)
+    >>> band.low.round(3), p.round(4)
     (array([0.402, 0.402]), array([0.0001, 0.0001]))
     """
     from scipy.stats import norm

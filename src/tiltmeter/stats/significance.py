@@ -107,7 +107,7 @@ def columns(
     --------
     >>> draws = np.random.default_rng(0).normal(size=(999, 2))
     >>> result = columns([3.0, np.nan], side="two", null=draws, family="holm")
-    >>> result["null_hi"].round(1), result["p"].round(3), result["p_fwer"].round(3)
+    >>> result["null_high"].round(1), result["p"].round(3), result["p_fwer"].round(3)
     (array([1.9, 2. ]), array([0.002,   nan]), array([0.002,   nan]))
     >>> columns([0.5, np.nan], interval=Interval(boot=draws, method="bootstrap"))["ci_method"]
     array(['bootstrap', None], dtype=object)
@@ -118,7 +118,7 @@ def columns(
     draws = None if null is None or isinstance(null, NullBand) or not len(null) else null
     band = null if isinstance(null, NullBand) else None if draws is None else band_of(draws)
     if band is not None:
-        result |= {"null_mean": band.mean, "null_lo": band.lo, "null_hi": band.hi}
+        result |= {"null_mean": band.mean, "null_low": band.low, "null_high": band.high}
     if side is not None:
         if p is None and draws is not None:
             p = (p_of_sample if draws.ndim == 1 else p_of_draws)(value, draws, side)

@@ -100,12 +100,12 @@ def lifted(
     words = [
         rows(len(groups), **same, metric="lift", concept=word, group=groups, ideal=0.0,
              value=[value] + [-value] * (len(groups) - 1), ci_low=value - 0.1, ci_high=value + 0.1,
-             null_mean=0.0, null_lo=math.log(0.6), null_hi=math.log(1.7), n_group=200,
+             null_mean=0.0, null_low=math.log(0.6), null_high=math.log(1.7), n_group=200,
              verdict=[one, *[None] * (len(groups) - 1)])
         for word, value, one in zip(("nurse", "carpenter"), (0.2, math.log(0.36)), of, strict=True)
     ]  # fmt: skip
     beyond = rows(1, **same, metric="words_beyond", value=2.0, null_mean=0.1,
                   note="judged by 400 neutral words")  # fmt: skip
     size = rows(1, **same, metric="lift_size", value=0.4, ideal=0.0, ci_low=0.2, ci_high=0.6,
-                null_mean=0.05, null_hi=0.1, p=0.005, verdict=verdict)  # fmt: skip
+                null_mean=0.05, null_high=0.1, p=0.005, verdict=verdict)  # fmt: skip
     return combined([*words, beyond, size])

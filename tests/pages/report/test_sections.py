@@ -101,11 +101,11 @@ def test_harms_that_are_there_are_drawn() -> None:
     table = rows(
         2, probe="harms", metric="group_rates", model="m", dataset="d", attribute="race",
         group=["one", "other"], category="crime", target="crime", value=[0.1, 0.02], ideal=0.0,
-        null_mean=0.06, null_lo=0.03, null_hi=0.09, ci_low=[0.07, 0.01], ci_high=[0.14, 0.04],
+        null_mean=0.06, null_low=0.03, null_high=0.09, ci_low=[0.07, 0.01], ci_high=[0.14, 0.04],
         p=0.001, n=1000, n_group=[400, 600],
     )  # fmt: skip
     gap = rows(1, probe="harms", metric="gaps", model="m", dataset="d", attribute="race",
-               category="crime", target="crime", value=[0.08], ideal=0.0, null_hi=0.03,
+               category="crime", target="crime", value=[0.08], ideal=0.0, null_high=0.03,
                ci_low=0.05, ci_high=0.11, p=0.001, p_fwer=0.001, n=1000)  # fmt: skip
     found = section(Run(pa.concat_tables([table, gap])), "harms")
     assert "one 10.0%; other 2.0%" in found.figures[0].description
@@ -124,8 +124,8 @@ def propagated() -> Run:
     rng = np.random.default_rng(0)
     tables = [
         rows(3, probe="propagation", metric="rho", model="m", dataset="d", experiment="1-a",
-             attribute="race", group=["a", "b", "c"], value=[0.9, 0.8, 0.7], null_lo=-0.1,
-             null_hi=0.2, null_mean=0.0, ci_low=0.6, ci_high=0.95, p=0.01, n=200),
+             attribute="race", group=["a", "b", "c"], value=[0.9, 0.8, 0.7], null_low=-0.1,
+             null_high=0.2, null_mean=0.0, ci_low=0.6, ci_high=0.95, p=0.01, n=200),
         rows(1, probe="propagation", metric="rho_mean", model="m", experiment="1-a", value=[0.8],
              n=3),
         rows(3, probe="propagation", metric="intrinsic_z", model="m", dataset="d",
@@ -224,8 +224,9 @@ def test_the_report_tells_how_often_labels_were_permuted() -> None:
 def test_association_tests() -> None:
     table = rows(2, probe="eat", metric="weat", model="m", experiment="WEAT text-text, caliskan",
                  category=["flowers", "names"], group="roses against <ants>",
-                 target="nice against nasty", value=[1.2, float("nan")], null_lo=-0.5, null_hi=0.5,
-                 ci_low=[0.8, None], ci_high=[1.6, None], p=0.001, p_fwer=[0.002, None], n=50,
+                 target="nice against nasty", value=[1.2, float("nan")], null_low=-0.5,
+                 null_high=0.5, ci_low=[0.8, None],
+                 ci_high=[1.6, None], p=0.001, p_fwer=[0.002, None], n=50,
                  note=[None, "too few"])  # fmt: skip
     found = section(Run(table), "eat")
     assert "flowers: roses against <ants> +1.20" in found.figures[0].description
@@ -302,7 +303,7 @@ def test_the_front_of_many_corrections() -> None:
     tables = [
         rows(3, probe="frontier", model="m", dataset="d", split="test", experiment=names,
              metric="max_skew", attribute="gender", k=100, value=[0.5, 0.2, 0.3], ideal=0.0,
-             ci_low=0.1, ci_high=0.6, null_lo=0.05, null_hi=0.1, null_mean=0.07, n=500),
+             ci_low=0.1, ci_high=0.6, null_low=0.05, null_high=0.1, null_mean=0.07, n=500),
         rows(3, probe="frontier", model="m", split="test", experiment=names, metric="recall@5",
              value=[0.7, 0.65, 0.6], ideal=1.0, n=500),
     ]  # fmt: skip
@@ -350,7 +351,7 @@ def test_the_colours_can_be_told_apart() -> None:
 
 
 def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:
-    row = {"value": 1.0, "ci_low": 0.5, "ci_high": 1.5, "null_lo": -0.1, "null_hi": 0.1}
+    row = {"value": 1.0, "ci_low": 0.5, "ci_high": 1.5, "null_low": -0.1, "null_high": 0.1}
     point = charts.point({**row, "ideal": 0.0, "verdict": "associated"}, "word")
     drawn = str(inline(Plot("f", "t", "c", "d", lambda: charts.lines([point], "x"))))
     assert "var(--accent)" in drawn

@@ -173,7 +173,7 @@ def _top_k_estimates(
         k=k,
         null=_draws(null, drawn_skew),
         boot=_draws(boot_of_words, drawn_skew),
-        exact_null=NullBand(defined.mean(skew(random)), skew(exact.lo / k), skew(exact.hi / k)),
+        exact_null=NullBand(defined.mean(skew(random)), skew(exact.low / k), skew(exact.high / k)),
         exact_p=top_count_p(counts, groups.counts, k),
         exact_ci=None if boot is None else (skew(low), skew(high)),
         exact_ci_method="Wilson with the bootstrap's variance",

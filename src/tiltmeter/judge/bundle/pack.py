@@ -155,7 +155,7 @@ def headline(table: pa.Table) -> list[dict[str, Any]]:
     for name in ("concept", "category", "template", "group", "experiment", "factor", "target"):
         keep = pc.and_(keep, pc.is_null(table[name]))
     names = ("model", "dataset", "attribute", "metric", "k", "n", "convention", "value", "ci_low",
-             "ci_high", "null_lo", "null_hi", "p")  # fmt: skip
+             "ci_high", "null_low", "null_high", "p")  # fmt: skip
     return [
         {
             name: format(value, ".12g") if isinstance(value, float) else value

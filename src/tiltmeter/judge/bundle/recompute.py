@@ -36,7 +36,17 @@ from tiltmeter.stats.placebo import FEWEST_PLACEBOS, verdict
 from tiltmeter.types import Floats, Groups, Ints, Prompt
 
 #: Columns that are recomputed; the last three where they are exact.
-COLUMNS = ("value", "ideal", "n", "n_group", "n_undefined", "p_placebo", "p", "null_lo", "null_hi")
+COLUMNS = (
+    "value",
+    "ideal",
+    "n",
+    "n_group",
+    "n_undefined",
+    "p_placebo",
+    "p",
+    "null_low",
+    "null_high",
+)
 METRICS = ("c_asc", "skew", "max_skew", "min_skew", "normalized_entropy")
 KEY = ("model", "dataset", "attribute", "metric", "k", "group", "concept", "category", "template")
 MOST_K = 10**6
@@ -203,7 +213,7 @@ def _top_estimates(
         skews,
         side="two",
         ideal=0.0,
-        exact_null=NullBand(undefined, skew(null.lo / k), skew(null.hi / k)),
+        exact_null=NullBand(undefined, skew(null.low / k), skew(null.high / k)),
         exact_p=top_count_p(top, groups.counts, k),
         **constants,
     )
@@ -237,7 +247,7 @@ def _compare(row: Row, recomputed: Row, result: RecomputationResult) -> None:
             if recomputed["placebos"] is not None and not _as_ties_allow(row, recomputed):
                 result.differences.append(_difference(row, column, row[column], recomputed[column]))
             continue
-        exact = column in ("p", "null_lo", "null_hi")
+        exact = column in ("p", "null_low", "null_high")
         if exact and recomputed["p"] is None:
             continue
         result.exact_p += column == "p"

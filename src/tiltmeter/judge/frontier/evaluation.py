@@ -255,8 +255,8 @@ class BiasEvaluator:
                 p = float(p_of_draws(value, null[1], "greater"))
             estimates[key] = CandidateEstimate(
                 value, words, low, high, method,
-                None if null is None else (float(null[0].mean), float(null[0].lo),
-                                           float(null[0].hi)),
+                None if null is None else (float(null[0].mean), float(null[0].low),
+                                           float(null[0].high)),
                 p, change, change_low, change_high, self.k if metric == "max_skew" else None,
                 None if ranking.scores is not None else "re-ranked order; NDKL is of the "
                 "re-ranked items and not comparable with that of whole rankings",

@@ -199,7 +199,11 @@ class Frontier:
                 }
                 if estimate.null is not None:
                     row |= dict(
-                        zip((f"{name} null_lo", f"{name} null_hi"), estimate.null[1:], strict=True)
+                        zip(
+                            (f"{name} null_low", f"{name} null_high"),
+                            estimate.null[1:],
+                            strict=True,
+                        )
                     )
                 row[f"{name} verdict"] = result.verdict(metric, attribute)
             for test in result.gates[1].filter(pc.field("probe") == "lift").to_pylist():
@@ -287,7 +291,7 @@ def _columns(estimate: CandidateEstimate, verdict: str | None) -> dict[str, Any]
         "ci_method": estimate.ci_method, "n": estimate.n, "verdict": verdict, "note": estimate.note,
     }  # fmt: skip
     if estimate.null is not None:
-        columns |= dict(zip(("null_mean", "null_lo", "null_hi"), estimate.null, strict=True))
+        columns |= dict(zip(("null_mean", "null_low", "null_high"), estimate.null, strict=True))
         columns |= {"p": estimate.p, "p_side": "greater"}
     return columns
 

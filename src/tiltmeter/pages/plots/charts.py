@@ -42,7 +42,7 @@ CALLED = {"blue": 0, "orange": 1, "green": 2, "violet": 3, "red": 5, "yellow": 6
 
 def point(row: Row, label: str, **more: Any) -> Row:
     """What a chart needs of a row of results."""
-    names = ("value", "ci_low", "ci_high", "null_lo", "null_hi", "null_mean", "ideal", "truth")
+    names = ("value", "ci_low", "ci_high", "null_low", "null_high", "null_mean", "ideal", "truth")
     return {
         "label": label,
         "kind": text.VERDICTS.get(row.get("verdict") or "", "value"),
@@ -143,8 +143,8 @@ def lines(
     mark = {"filled": True, "size": 80, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
     cross = {"shape": "M-1,-1L1,1M-1,1L1,-1", "size": 30, "filled": False, "strokeWidth": 1.6}
     layers = {
-        "null_lo": of("null_lo").mark_bar(color=BAND, height=step - 7)
-        .encode(x=x("null_lo"), x2="null_hi:Q"),
+        "null_low": of("null_low").mark_bar(color=BAND, height=step - 7)
+        .encode(x=x("null_low"), x2="null_high:Q"),
         "bar": chart_of(points).encode(y=y).mark_bar(**bar).encode(x=x("value"), color=colour),
         "ideal": of("ideal").mark_tick(color=MUTED, thickness=1.5, height=step - 4)
         .encode(x="ideal:Q"),

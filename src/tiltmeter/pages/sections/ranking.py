@@ -80,7 +80,7 @@ def _categories(run: Run, attribute: str) -> list[Plot]:
             rows,
             [row["category"] for row in rows],
             f"normalised entropy@{k}",
-            says=f"Without bias {text.span(rows[0]['null_lo'], rows[0]['null_hi'], 2)}. By "
+            says=f"Without bias {text.span(rows[0]['null_low'], rows[0]['null_high'], 2)}. By "
             "category: ",
             digits=2, bars=True, domain=(0, 1),
         )
@@ -185,9 +185,9 @@ def _in_turn(words: list[list[Row]]) -> list[list[Row]]:
 
 def _beyond(row: Row) -> bool:
     """Outside the band of a random order; of several templates there is the test of the skew."""
-    if row["null_lo"] is None:
+    if row["null_low"] is None:
         return beats(row)
-    return bool(row["value"] < row["null_lo"] or row["value"] > row["null_hi"])
+    return bool(row["value"] < row["null_low"] or row["value"] > row["null_high"])
 
 
 def _planted(run: Run) -> list[Plot]:

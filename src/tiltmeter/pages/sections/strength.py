@@ -20,7 +20,7 @@ def section(run: Run, probe: str) -> Section:
     rows.sort(key=lambda row: (row["attribute"] is not None, -(row["value"] or 0.0)))
     whole = [
         # without their bands: 95% of frequent words are between the percentiles 2.5 and 97.5
-        {**row, "ideal": None, "null_lo": None}
+        {**row, "ideal": None, "null_low": None}
         for row in rows
         if row["metric"] == "strength" and row["attribute"] is None and row["value"] is not None
     ]

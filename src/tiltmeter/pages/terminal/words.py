@@ -95,9 +95,9 @@ def _composition(attribute: str, rows: list[Row]) -> Iterator[Part]:
 
 def _share(row: Row) -> str:
     shown = f"{row['group']} {row['value']:.0%}"
-    if row["null_lo"] is None:
+    if row["null_low"] is None:
         return shown
-    return f"{shown} ({row['null_lo']:.0%} to {row['null_hi']:.0%})"
+    return f"{shown} ({row['null_low']:.0%} to {row['null_high']:.0%})"
 
 
 def _changes(attribute: str, rows: list[Row]) -> Iterator[Part]:

@@ -164,7 +164,7 @@ def _word_rows(
         category=[scored.words[w][1] or None for w in at_word],
         group=[by.names[g] for g in at_group],
         value=value, ideal=0.0, truth=_truth(scored, by.names, by.name, world),
-        null_mean=0.0, null_lo=low[at_group], null_hi=high[at_group],
+        null_mean=0.0, null_low=low[at_group], null_high=high[at_group],
         ci_low=value - half, ci_high=value + half, ci_method=IMAGES_ONLY,
         p=of_word(verdicts.p.tolist()), p_side="two", p_bh=of_word(verdicts.p_bh.tolist()),
         p_placebo=of_word(verdicts.p_word.tolist()), verdict=of_word(verdicts.verdict),
@@ -221,7 +221,7 @@ def _summary_rows(
     if len(splits):
         by_split = {
             "null_mean": float(np.mean(splits)),
-            "null_hi": float(np.quantile(splits, 0.95)),
+            "null_high": float(np.quantile(splits, 0.95)),
             "p": float((1 + (splits >= size).sum()) / (len(splits) + 1)),
             "p_side": "greater",
         }

@@ -27,7 +27,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
 
 #: Columns in the unit of the value.
-SCALED = ("value", "null_mean", "null_lo", "null_hi", "ci_low", "ci_high")
+SCALED = ("value", "null_mean", "null_low", "null_high", "ci_low", "ci_high")
 RESAMPLED = "bootstrap over sets of captions"
 ORDERS = np.array(list(permutations(range(len(KINDS)))))  # 6 x 3
 
