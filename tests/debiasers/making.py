@@ -42,7 +42,7 @@ class OffPrompts(VectorMap):
 
     def fit(self, X=None, groups=None, *, texts: GroupTexts | None = None):
         assert texts is not None
-        said = [one for some in texts.naming.values() for one in some]
+        said = [one for some in texts.group_prompts.values() for one in some]
         basis, _ = np.linalg.qr(np.asarray(texts.encode(said), np.float64).T)
         self.basis_ = basis
         return self

@@ -44,7 +44,7 @@ ALIKE = [
 
 def texts_of(naming=NAMING, **more) -> GroupTexts:
     """Prompts of three groups."""
-    return GroupTexts(said, naming, **{"alike": ALIKE, "words": WORDS, **more})
+    return GroupTexts(said, naming, **{"equivalent": ALIKE, "words": WORDS, **more})
 
 
 def random_unit(n: int, d: int = D, seed: int = 0) -> np.ndarray:

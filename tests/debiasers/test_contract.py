@@ -356,4 +356,4 @@ def test_the_function_has_a_name_of_its_own(embeddings: Path) -> None:
     spec = f"embeddings:{embeddings}"
     made = tiltmeter.debias("leace", spec, spec, attribute="gender", device="cpu")
     assert isinstance(made.debiaser, Debiaser)
-    assert GroupTexts(made.encode_texts, {}).alike == ()
+    assert GroupTexts(made.encode_texts, {}).equivalent == ()

@@ -13,32 +13,38 @@ from tiltmeter.errors import InputError, UnknownNameError
 
 def test_names_of_groups_make_sentences() -> None:
     made = group_texts(said, None, ("Male", "East Asian", "Latino_Hispanic"))
-    assert made.naming == {
+    assert made.group_prompts == {
         "Male": ("a photo of a Male person",),
         "East Asian": ("a photo of an East Asian person",),
         "Latino_Hispanic": ("a photo of a Latino Hispanic person",),
     }
     assert made.harmful is None
     assert made.helpful == []
-    assert ("a photo of a Male nurse", "a photo of an East Asian nurse") in made.alike
-    assert len(made.alike) == 13 * 3
+    assert ("a photo of a Male nurse", "a photo of an East Asian nurse") in made.equivalent
+    assert len(made.equivalent) == 13 * 3
 
 
 def test_a_crossing_has_the_words_of_its_parts() -> None:
     made = group_texts(said, None, ("East Asian | Male", "White | Male"))
-    assert made.naming["East Asian | Male"] == ("a photo of an East Asian Male person",)
+    assert made.group_prompts["East Asian | Male"] == ("a photo of an East Asian Male person",)
 
 
 def test_the_testbed_has_words_of_its_own() -> None:
     shape = group_texts(said, None, ("round", "square"), testbed=True)
-    assert shape.naming == {"round": ("a photo of a ball",), "square": ("a photo of a block",)}
+    assert shape.group_prompts == {
+        "round": ("a photo of a ball",),
+        "square": ("a photo of a block",),
+    }
     assert shape.words == {"round": "ball", "square": "block"}
-    assert ("a photo of a ball nurse", "a photo of a block nurse") in shape.alike
+    assert ("a photo of a ball nurse", "a photo of a block nurse") in shape.equivalent
     hue = group_texts(said, None, ("red", "orange"), testbed=True)
-    assert hue.naming["orange"] == ("a photo of an orange ball", "a photo of an orange block")
+    assert hue.group_prompts["orange"] == (
+        "a photo of an orange ball",
+        "a photo of an orange block",
+    )
     for name in ("round | red", "red | round"):
         both = group_texts(said, None, (name, "square | grey"), testbed=True)
-        assert both.naming[name] == ("a photo of a red ball",)
+        assert both.group_prompts[name] == ("a photo of a red ball",)
 
 
 FILE = """
@@ -46,7 +52,7 @@ groups:
   round: [a photo of a ball, the ball]
   square: [a photo of a block]
 words: {round: ball}
-alike: [[a ball nurse, a block nurse]]
+equivalent: [[a ball nurse, a block nurse]]
 harmful: [[a ball, a block]]
 helpful: [[a nurse, a clerk]]
 forms:
@@ -58,14 +64,17 @@ def test_a_file_may_say_more_than_names(tmp_path: Path) -> None:
     file = tmp_path / "prompts.yaml"
     file.write_text(FILE)
     made = group_texts(said, file, ("round", "square"))
-    assert made.naming["round"] == ("a photo of a ball", "the ball")
+    assert made.group_prompts["round"] == ("a photo of a ball", "the ball")
     assert made.words == {"round": "ball", "square": "square"}
-    assert made.alike == [("a ball nurse", "a block nurse")]
+    assert made.equivalent == [("a ball nurse", "a block nurse")]
     assert made.harmful == [("a ball", "a block")]
     assert made.helpful == [("a nurse", "a clerk")]
     assert made.forms["a nurse"]["square"] == "a block nurse"
     file.write_text("round: [a ball]\nsquare: [a block]\n")
-    assert group_texts(said, file, None).naming == {"round": ("a ball",), "square": ("a block",)}
+    assert group_texts(said, file, None).group_prompts == {
+        "round": ("a ball",),
+        "square": ("a block",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -77,7 +86,7 @@ def test_a_file_may_say_more_than_names(tmp_path: Path) -> None:
         ({"round": [], "square": ["a block"]}, "list of texts"),
         ({}, "must map each group"),
         ({"groups": {"round": ["a"], "square": ["b"]}, "helpfull": []}, "did you mean 'helpful'"),
-        ({"groups": {"round": ["a"], "square": ["b"]}, "alike": ["ab"]}, "list of pairs"),
+        ({"groups": {"round": ["a"], "square": ["b"]}, "equivalent": ["ab"]}, "list of pairs"),
         ({"groups": {"round": ["a"], "square": ["b"]}, "words": ["a"]}, "words of prompts must be"),
         ({"groups": {"round": ["a"], "square": ["b"]}, "words": {"blue": "a"}}, "group named by"),
         ({"groups": {"round": ["a"], "square": ["b"]}, "forms": {"x": {"round": "y"}}},

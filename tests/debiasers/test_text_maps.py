@@ -274,4 +274,4 @@ def test_settings_that_are_refused() -> None:
     with pytest.raises(InputError, match="weight must be 0 or more"):
         OrthCali(weight=-1).fit(None, None, texts=texts_of())
     with pytest.raises(InputError, match="no pairs of texts that should agree"):
-        OrthCali().fit(None, None, texts=texts_of(alike=()))
+        OrthCali().fit(None, None, texts=texts_of(equivalent=()))

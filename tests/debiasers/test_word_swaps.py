@@ -22,8 +22,8 @@ class Speller:
         return tuple(ord(letter) for letter in word[:3])
 
 
-def caption(text: str, longest: int = 60) -> Caption:
-    return read_caption(text, Speller(), PAIRS, longest, {})
+def caption(text: str, max_length: int = 60) -> Caption:
+    return read_caption(text, Speller(), PAIRS, max_length, {})
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_the_mask_rate_is_the_rate() -> None:
 
 
 def test_long_captions_are_cut_by_pieces() -> None:
-    assert caption("four word long caption", longest=7).words == ("four", "word")
-    assert caption("1 2 3 4", longest=3).words == ("1", "2", "3")
+    assert caption("four word long caption", max_length=7).words == ("four", "word")
+    assert caption("1 2 3 4", max_length=3).words == ("1", "2", "3")
 
 
 def test_pairs_that_make_no_sense() -> None:

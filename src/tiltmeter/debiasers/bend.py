@@ -71,7 +71,7 @@ class Bend(LabelMap):
     def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
         if texts is None:
             raise InputError(f"this method learns from texts too: {GIVEN_BY['prompts']}")
-        for name in texts.naming:
+        for name in texts.group_prompts:
             if name not in labels.names:
                 raise UnknownNameError("group named by the prompts", name, labels.names)
         present = [(n, int(c)) for n, c in zip(labels.names, labels.counts, strict=True) if c]

@@ -41,9 +41,9 @@ class GroupTexts:
     ----------
     encode
         Text encoder of the uncorrected model.
-    naming
+    group_prompts
         Texts that name each group.
-    alike
+    equivalent
         Pairs of texts that should have the same embedding.
     words
         The word for each group inside another text; defaults to the group's name.
@@ -56,8 +56,8 @@ class GroupTexts:
     """
 
     encode: Callable[[Sequence[str]], Floats]
-    naming: Mapping[str, Sequence[str]]
-    alike: Sequence[tuple[str, str]] = ()
+    group_prompts: Mapping[str, Sequence[str]]
+    equivalent: Sequence[tuple[str, str]] = ()
     words: Mapping[str, str] = field(default_factory=dict)
     harmful: Sequence[tuple[str, str]] | None = None
     helpful: Sequence[tuple[str, str]] = ()

@@ -84,7 +84,7 @@ class FairVLP(ModelEdit):
         See `TrainingConfig`.
     dropout
         Rate of the variant `dropout`.
-    longest
+    max_length
         Word pieces that a caption is cut to.
 
     Attributes
@@ -112,7 +112,7 @@ class FairVLP(ModelEdit):
     learning_rate: float = 1e-4
     weight_decay: float = 0.02
     dropout: float = 0.3
-    longest: int = 24
+    max_length: int = 24
     precision: str = "auto"
     checkpoint: int = 100
     seed: int = 0
@@ -187,7 +187,9 @@ class FairVLP(ModelEdit):
         pairs = self.pairs or gender_pairs()
         known: dict[str, Any] = dict.fromkeys(self.spared, ())
         words = WordPairs.of(pairs)
-        split = [read_caption(text, learner, words, self.longest, known) for text in captions.texts]
+        split = [
+            read_caption(text, learner, words, self.max_length, known) for text in captions.texts
+        ]
         if len(split) < 2:
             raise InputError(f"training needs two captions or more; got {len(split)}")
         if not any(caption.side is not None for caption in split):

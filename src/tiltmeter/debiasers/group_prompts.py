@@ -3,10 +3,10 @@
 A prompts file is YAML: each group with a list of texts that name it. Or, where a method needs
 more, a mapping with the groups under `groups`, and
 
-    words     the word for each group inside another text ("a photo of a {word} nurse")
-    alike     pairs of texts that should have the same vector (Orth-Cali)
-    harmful   pairs of texts whose difference is removed; helpful: ... strengthened (RoboShot)
-    forms     a query -> each group -> the query with the group named in it (BEND-VLM)
+    words       the word for each group inside another text ("a photo of a {word} nurse")
+    equivalent  pairs of texts that should have the same vector (Orth-Cali)
+    harmful     pairs of texts whose difference is removed; helpful: ... strengthened (RoboShot)
+    forms       a query -> each group -> the query with the group named in it (BEND-VLM)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.types import Array
 
 #: The sections of a prompts file.
-SECTIONS = ("groups", "words", "alike", "harmful", "helpful", "forms")
+SECTIONS = ("groups", "words", "equivalent", "harmful", "helpful", "forms")
 #: How a group is named by default.
 PERSON = "a photo of a {} person"
 #: Queries whose forms for every two groups should have the same vector: words of this list.
@@ -77,7 +77,7 @@ def group_texts(
         words, sentence = testbed_words, "a photo of a {}"
     words |= {str(name): str(word) for name, word in sections.get("words", {}).items()}
     default = {name: _sentences(sentence, words[name], testbed) for name in known}
-    alike = [
+    equivalent = [
         pair
         for query in stimuli.prompts(stimuli.load(ALIKE))
         for pair in combinations([with_group(query.text, words[name]) for name in known], 2)
@@ -85,7 +85,7 @@ def group_texts(
     return GroupTexts(
         encode,
         naming or default,
-        _pairs(sections, "alike") if "alike" in sections else alike,
+        _pairs(sections, "equivalent") if "equivalent" in sections else equivalent,
         words=words,
         harmful=_pairs(sections, "harmful") if "harmful" in sections else None,
         helpful=_pairs(sections, "helpful"),

@@ -63,16 +63,18 @@ def calibration_matrix(texts: GroupTexts, weight: float) -> Floats:
     check_at_least(0, weight=weight)
     if weight == 0:
         return np.zeros((0, 0))
-    if not texts.alike:
+    if not texts.equivalent:
         raise InputError(
-            "there are no pairs of texts that should agree: name them under `alike` in --prompts, "
-            "or use weight=0"
+            "there are no pairs of texts that should agree: name them under `equivalent` in "
+            "--prompts, or use weight=0"
         )
-    index = {text: i for i, text in enumerate(dict.fromkeys(t for p in texts.alike for t in p))}
+    index = {
+        text: i for i, text in enumerate(dict.fromkeys(t for p in texts.equivalent for t in p))
+    }
     z = encode_unit(texts, list(index))
-    spread = z.T @ (_pair_laplacian([(index[a], index[b]) for a, b in texts.alike]) @ z)
+    spread = z.T @ (_pair_laplacian([(index[a], index[b]) for a, b in texts.equivalent]) @ z)
     d = z.shape[1]
-    return np.asarray(np.linalg.inv(np.eye(d) + weight * spread / len(texts.alike)))
+    return np.asarray(np.linalg.inv(np.eye(d) + weight * spread / len(texts.equivalent)))
 
 
 def calibrate(X: Array, directions: Floats, calibration: Floats) -> Array:

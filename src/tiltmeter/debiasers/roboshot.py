@@ -50,7 +50,7 @@ class RoboShot(TextMap):
         harmful = texts.harmful
         if harmful is None:
             prompt_vectors(texts)  # checks that there are two groups
-            groups = texts.naming.values()
+            groups = texts.group_prompts.values()
             harmful = [
                 pair
                 for first, second in combinations(groups, 2)

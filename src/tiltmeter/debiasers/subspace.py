@@ -58,11 +58,11 @@ def encode_unit(texts: GroupTexts, prompts: list[str]) -> Floats:
 
 def prompt_vectors(texts: GroupTexts) -> list[Floats]:
     """Return the vectors of each group's prompts (prompts x dimensions), for two groups or more."""
-    empty = [name for name, prompts in texts.naming.items() if not prompts]
-    if len(texts.naming) < 2 or empty:
-        problem = f"{empty[0]!r} has none" if empty else f"got {list(texts.naming)}"
+    empty = [name for name, prompts in texts.group_prompts.items() if not prompts]
+    if len(texts.group_prompts) < 2 or empty:
+        problem = f"{empty[0]!r} has none" if empty else f"got {list(texts.group_prompts)}"
         raise InputError(f"expected two groups or more, each named by a text; {problem}")
-    return [encode_unit(texts, list(prompts)) for prompts in texts.naming.values()]
+    return [encode_unit(texts, list(prompts)) for prompts in texts.group_prompts.values()]
 
 
 def group_vectors(texts: GroupTexts) -> Floats:
@@ -76,8 +76,8 @@ def group_differences(texts: GroupTexts) -> Floats:
     differences = vectors[1:] - vectors[0]
     if np.linalg.norm(differences, axis=1).max() < ROUNDING:
         raise InputError(
-            f"the texts that name {', '.join(map(repr, texts.naming))} have the same vectors: this "
-            "model does not tell them apart. Name the groups in other words"
+            f"the texts that name {', '.join(map(repr, texts.group_prompts))} have the same "
+            "vectors: this model does not tell them apart. Name the groups in other words"
         )
     return np.asarray(differences)
 

@@ -123,7 +123,7 @@ class TextTower:
         raise NotImplementedError
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Maximum length of a text, learned tokens included."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class TextTower:
     def tokenize(self, texts: Sequence[str]) -> TokenBatch:
         """Return texts with room for the tokens; too long ones lose their last words."""
         ids, mask = self.token_ids(texts)
-        limit = self.longest - self.count
+        limit = self.max_length - self.count
         if ids.shape[1] > limit:
             ids, mask = ids[:, :limit].clone(), None if mask is None else mask[:, :limit]
             over = ids[:, -1] != self.pad if mask is None else mask[:, -1] > 0
@@ -197,8 +197,8 @@ class TransformersTower(TextTower):
         return self.network.text_model.embeddings.token_embedding  # type: ignore[no-any-return]
 
     @property
-    def longest(self) -> int:
-        return int(self.model.longest)
+    def max_length(self) -> int:
+        return int(self.model.max_length)
 
     @property
     def end(self) -> int:
@@ -244,7 +244,7 @@ class TestbedTower(TextTower):
         return self.network.words.word  # type: ignore[no-any-return]
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         return int(self.network.words.place.shape[1])
 
     @property

@@ -53,7 +53,7 @@ def masked_hits(
     rng: np.random.Generator,
     pairs: Sequence[Sequence[str]] | None = None,
     spared: Sequence[str] = (),
-    longest: int = 24,
+    max_length: int = 24,
 ) -> Floats:
     """Return whether each caption's masked word is predicted: each piece the most probable.
 
@@ -71,7 +71,7 @@ def masked_hits(
         Bias words, masked only where nothing else can be: the others are what must not suffer.
     spared
         Words that are never masked.
-    longest
+    max_length
         Word pieces that a caption is cut to.
 
     Returns
@@ -82,7 +82,7 @@ def masked_hits(
     words, known = WordPairs.of(pairs or gender_pairs()), dict.fromkeys(spared, ())
     chosen: list[tuple[str, tuple[int, ...]]] = []
     for text in captions.texts:
-        caption = read_caption(text, model, words, longest, known)
+        caption = read_caption(text, model, words, max_length, known)
         at = caption.masks(0.0, rng, hide_bias=False)
         masked = caption.text(at, model.mask_token) if len(at) else ""
         chosen.append((masked, tuple(caption.answer(at))))

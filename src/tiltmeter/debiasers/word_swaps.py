@@ -133,9 +133,9 @@ class Caption:
 
 
 def read_caption(
-    text: str, model: Any, pairs: WordPairs, longest: int, known: dict[str, Any]
+    text: str, model: Any, pairs: WordPairs, max_length: int, known: dict[str, Any]
 ) -> Caption:
-    """Split a caption into words, cut to `longest` pieces.
+    """Split a caption into words, cut to `max_length` pieces.
 
     Parameters
     ----------
@@ -145,13 +145,13 @@ def read_caption(
         The model whose word pieces are used.
     pairs
         The bias words.
-    longest
+    max_length
         Maximum number of pieces.
     known
         Pieces of words that were read before; new ones are added.
     """
     words, pieces = [], []
-    room = longest
+    room = max_length
     for word in text.split():
         if word not in known:
             try:

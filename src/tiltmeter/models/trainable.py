@@ -47,7 +47,7 @@ def masked_logprobs(model: Any, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         if len(logprobs) != masks:
             raise InputError(
                 f"{len(logprobs)} of {masks} masks are left in the texts that {model.name} reads: "
-                "captions are too long for it, shorten them (longest)"
+                "captions are too long for it, shorten them (max_length)"
             )
         return logprobs
     counts = torch.tensor([text.count(model.mask_token) for text in texts])

@@ -29,7 +29,7 @@ class Dual(ImageNetwork):
         return float(self.network.logit_scale.detach().exp())
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Most tokens of a text: some tokenizers have no limit, but networks do."""
         places: int = self.network.config.text_config.max_position_embeddings
         return min(places, int(self.tokenizer.model_max_length))
@@ -39,17 +39,17 @@ class Dual(ImageNetwork):
             list(texts),
             padding=self.padding,
             truncation=True,
-            max_length=self.longest,
+            max_length=self.max_length,
             return_tensors="pt",
         )
 
-    def seen(self, pixels: Tensor) -> dict[str, Tensor]:
+    def image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
         """Pixels from 0 to 1 as the network takes them."""
         return {"pixel_values": self.normal(pixels)}
 
     def encode_images(self, images: Any) -> Array:
         def work(pixels: Tensor) -> Tensor:
-            return unit(self.network.get_image_features(**self.seen(pixels)))
+            return unit(self.network.get_image_features(**self.image_inputs(pixels)))
 
         return self.run(work, images, None)
 
@@ -67,8 +67,8 @@ class Align(Dual):
         return 1 / float(self.network.temperature.detach())
 
     @property
-    def longest(self) -> int:
-        return min(64, super().longest)  # 64: as in its own processor
+    def max_length(self) -> int:
+        return min(64, super().max_length)  # 64: as in its own processor
 
     def pixels(self, images: Any) -> Tensor:
         processed = self.processor(
@@ -113,7 +113,7 @@ class Naflex(Siglip):
         processed = self.processor(list(images), return_tensors="pt", do_normalize=False)
         return marked(processed["pixel_values"], processed["spatial_shapes"])
 
-    def seen(self, pixels: Tensor) -> dict[str, Tensor]:
+    def image_inputs(self, pixels: Tensor) -> dict[str, Tensor]:
         if pixels.ndim == 4:
             pixels = cut(pixels, self.network.config.vision_config.patch_size)
         patches, here, begins = pixels[..., :-2], pixels[..., -2], pixels[..., -1]
