@@ -208,7 +208,7 @@ def top_count_null(sizes: Ints, k: int) -> NullBand:
     Examples
     --------
     >>> top_count_null([50, 50], k=10)
-    NullBand(mean=array([5., 5.]), lo=array([2., 2.]), hi=array([8., 8.]))
+    NullBand(mean=array([5., 5.]), low=array([2., 2.]), high=array([8., 8.]))
     """
     sizes = np.asarray(sizes)
     tails = [_tails(size, sizes.sum(), k) for size in sizes]
