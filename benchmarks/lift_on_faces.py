@@ -22,7 +22,7 @@ from tiltmeter.metrics.group_lift import lift_of_group_scores, lift_standard_err
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.stats.lift_verdict import RULE, WordVerdicts, enough_images, word_verdicts
-from tiltmeter.stats.visible_splits import visible_splits
+from tiltmeter.stats.random_visible_splits import random_visible_splits
 from tiltmeter.stimuli.words import Word
 from tiltmeter.types import Faces, Floats, Groups, Ints
 
@@ -124,7 +124,7 @@ def report(faces: Faces, scores: dict[str, Scores], images: Floats,
     print(f"{len(images)} images\n\nrandom visible splits | p_word < .05 | audits with a flag")
     for groups in (2, 7):
         for name, one in scores.items():
-            made = visible_splits(images, cells, groups, options.splits, rng)
+            made = random_visible_splits(images, cells, groups, options.splits, rng)
             names = [str(code) for code in range(groups)]
             print(f"{groups}-way | {name} | {shares(one.judged(codes, names) for codes in made)}")
     print("\npermuted labels | p_word < .05 | audits with a flag")

@@ -18,7 +18,7 @@ from tiltmeter.metrics.convention import get_convention
 from tiltmeter.metrics.counterfactual import directed_bias
 from tiltmeter.models import load_model
 from tiltmeter.probes.counterfactual.measuring import (
-    CounterfactualWords,
+    CounterfactualQuery,
     MaskedScores,
     measure,
     text_bias,
@@ -54,7 +54,7 @@ def figures():
 @pytest.fixture(scope="module")
 def asked(figures):
     words = counterfactual_words(figures, OPTIONS)
-    return CounterfactualWords(
+    return CounterfactualQuery(
         SHAPE, tuple(words["targets"]), tuple(words["targets"].values()), TEMPLATES
     )
 
@@ -67,7 +67,7 @@ def redrawn(request, figures, asked):
 
 
 def by_target(
-    found: MaskedScores, asked: CounterfactualWords, kind: str, reading: str = "vocabulary"
+    found: MaskedScores, asked: CounterfactualQuery, kind: str, reading: str = "vocabulary"
 ):
     """Equation 7 for every target, templates averaged: a plain loop."""
     values = found.biases(asked, reading, 0.05)[kind]
@@ -82,9 +82,9 @@ def by_target(
 # the formulas
 
 
-def by_hand() -> tuple[MaskedScores, CounterfactualWords]:
+def by_hand() -> tuple[MaskedScores, CounterfactualQuery]:
     """One picture of a man, one of a woman; two targets, one template."""
-    asked = CounterfactualWords(
+    asked = CounterfactualQuery(
         replace(GENDER, words=("man", "woman")), ("a", "b"), ("x", "x"), ("The {g} is [MASK]",)
     )
     p = np.array([  # 4 inputs x 2 instances x 2 targets
@@ -135,7 +135,7 @@ def test_against_a_plain_loop(figures):
     """Every probability asked for one at a time, straight from the model."""
     model = load_model("testbed:stream")
     some = figures.select([0, 1, 2, 3])
-    asked = CounterfactualWords(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
+    asked = CounterfactualQuery(SHAPE, ("cooking", "nurse"), ("a", "b"), TEMPLATES)
     got = measure(model, some, asked, RedrawnScenes()).biases(asked, "vocabulary", 0.05)
 
     def p(scene, text, word):
@@ -303,7 +303,7 @@ def test_parallel_photographs_give_what_redrawing_gives(figures, asked, tmp_path
 def test_any_two_concepts_in_templates_of_their_own(figures):
     """As the paper's Figure 9 does with horse and cow against grass and ground."""
     model = load_model("testbed:fusion")
-    asked = CounterfactualWords(
+    asked = CounterfactualQuery(
         replace(SHAPE, prompt="this is a [MASK]"),
         ("fishing", "sewing"),
         ("x", "x"),
@@ -351,7 +351,7 @@ def test_texts_alone(tmp_path, asked):
         (tmp_path / kind).mkdir()
         getattr(tiny_fused, kind)(tmp_path / kind)
     bert, bridge = (load_model(f"hf:{tmp_path / kind}") for kind in ("bert", "bridgetower"))
-    few = CounterfactualWords(
+    few = CounterfactualQuery(
         replace(GENDER, words=("man", "woman")), ("nurse", "doctor"), ("x", "x"), TEMPLATES
     )
     table, instances = counterfactual(
@@ -421,7 +421,7 @@ def test_bad_input_is_told(figures):
     def ask(**how):
         given = {"swap": SHAPE, "targets": ("cooking",), "categories": ("x",),
                  "templates": TEMPLATES} | how  # fmt: skip
-        return CounterfactualWords(**given)
+        return CounterfactualQuery(**given)
 
     with pytest.raises(InputError, match=r"has no mask: put \[MASK\]"):
         ask(templates=("The {g} is tall",))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from tiltmeter.probes.counterfactual.measuring import CounterfactualWords, MaskedScores
+from tiltmeter.probes.counterfactual.measuring import CounterfactualQuery, MaskedScores
 from tiltmeter.probes.counterfactual.shifts import comparison, correlation_interval, size_factor
 from tiltmeter.probes.counterfactual.sources import Swap
 from tiltmeter.stats.resampling import Resampling
@@ -92,7 +92,7 @@ def test_no_interval_of_a_comparison_lies_beside_its_value(seed):
     )  # fmt: skip
     swap = Swap("gender", ("man", "woman"), ("man", "woman"))
     words = tuple(f"word {at}" for at in range(WORDS))
-    asked = CounterfactualWords(swap, words, ("x",) * WORDS, ("The {g} is [MASK]",))
+    asked = CounterfactualQuery(swap, words, ("x",) * WORDS, ("The {g} is [MASK]",))
 
     def measured(source: str, at: int) -> MaskedScores:
         moved = np.concatenate([half[at] for half in halves])[:, None]

@@ -15,7 +15,7 @@ from tests.command_line import tiltmeter
 from tests.probes.counterfactual_sources.test_sources import GENDER, photographs
 from tiltmeter.datasets import load_data
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.probes.counterfactual.measuring import CounterfactualWords, _instances
+from tiltmeter.probes.counterfactual.measuring import CounterfactualQuery, _instances
 from tiltmeter.probes.counterfactual.probe import fewer
 from tiltmeter.probes.counterfactual.rows import means, statistics_of
 from tiltmeter.probes.counterfactual.sources import Swap
@@ -149,7 +149,7 @@ def test_a_scene_has_one_number_for_all_sources(tmp_path):
     alone = data.select(
         [r for r, name in enumerate(data.ids) if "scene0" not in name or "_man" in name]
     )
-    asked = CounterfactualWords(GENDER, ("cooking",), ("x",), ("The {g} is [MASK]",))
+    asked = CounterfactualQuery(GENDER, ("cooking",), ("x",), ("The {g} is [MASK]",))
     attacked = _instances(alone, asked, GENDER.rows(alone))[1]
     rows = ParallelImages().pairs(alone, GENDER)[0]
     true = _instances(alone, asked, rows)[1]

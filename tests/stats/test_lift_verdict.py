@@ -28,7 +28,7 @@ from tiltmeter.stats.lift_verdict import (
     share_below,
     word_verdicts,
 )
-from tiltmeter.stats.visible_splits import visible_splits
+from tiltmeter.stats.random_visible_splits import random_visible_splits
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
 
@@ -57,7 +57,7 @@ def test_a_biased_world_and_its_fair_twin(attribute: str) -> None:
     assert verdicts.flagged[large].mean() > 0.93
     # the random-split control: words move by the attribute as by no other visible difference
     cells = made.crossed
-    splits = visible_splits(made.images, cells, found.shape[1], 40, np.random.default_rng(1))
+    splits = random_visible_splits(made.images, cells, found.shape[1], 40, np.random.default_rng(1))
     scores = made.texts @ made.images.T / 0.02
     placebo = np.array([concept.placebo for concept in World.plant(1.0).concepts])
     sizes = [
@@ -205,16 +205,16 @@ def test_splits_do_not_follow_the_annotated_cells() -> None:
     cells = np.arange(1200) % 4
     embeddings = rng.normal(size=(1200, 16)) + 5 * np.eye(16)[cells]
     for groups in (2, 5):
-        for codes in visible_splits(embeddings, cells, groups, 5, rng):
+        for codes in random_visible_splits(embeddings, cells, groups, 5, rng):
             table = np.histogram2d(codes, cells, bins=(groups, 4))[0]
             assert table.min() > 0.6 * 1200 / groups / 4
     # what a split follows is visible: images of one side lie together
-    codes = visible_splits(embeddings, cells, 2, 1, rng)[0]
+    codes = random_visible_splits(embeddings, cells, 2, 1, rng)[0]
     sides = embeddings[codes == 1].mean(axis=0) - embeddings[codes == 0].mean(axis=0)
     chance = [np.linalg.norm(embeddings[order[:600]].mean(0) - embeddings[order[600:]].mean(0))
               for order in (rng.permutation(1200) for _ in range(50))]  # fmt: skip
     assert np.linalg.norm(sides) > max(chance)
     with pytest.raises(InputError, match="0 or more; got -3"):
-        visible_splits(embeddings, cells, 2, -3, rng)
+        random_visible_splits(embeddings, cells, 2, -3, rng)
     with pytest.raises(InputError, match="a cell for each embedding"):
-        visible_splits(embeddings, cells[:5], 2, 1, rng)
+        random_visible_splits(embeddings, cells[:5], 2, 1, rng)

@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import Scenes
 from tiltmeter.probes.counterfactual.measuring import (
-    CounterfactualWords,
+    CounterfactualQuery,
     MaskedScores,
     bias_only,
     measure,
@@ -91,7 +91,7 @@ def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes
     from tiltmeter.probes.counterfactual.sources.adversarial import AdversarialAttack, Attack
 
     some = few(pairs, 2)
-    asked = CounterfactualWords(
+    asked = CounterfactualQuery(
         SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",)
     )
     source = AdversarialAttack(Attack(steps=5, quantise=True), batch=8)
@@ -107,7 +107,7 @@ def test_an_attack_flips_photographs_and_noise_does_not(fuse: Any, pairs: Scenes
 @pytest.mark.slow
 def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
     """Of 136 pictures read right the parallel one flips 52.9%; the log-odds move by 1.37."""
-    asked = CounterfactualWords(
+    asked = CounterfactualQuery(
         SWAP, tuple(PARALLEL), ("x",) * len(PARALLEL), ("the {g} is a [MASK]",)
     )
     before, after = bias_only(fuse, pairs, asked, ParallelImages())
@@ -129,7 +129,7 @@ def test_parallel_photographs(fuse: Any, pairs: Scenes) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, CounterfactualWords]:
+def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, CounterfactualQuery]:
     """All 200 pictures, attacked as the README says; minutes on a CPU.
 
     It does not say where its random start is. From `corners`, every pixel up or down by epsilon as
@@ -142,7 +142,7 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, Coun
     def corners(*given: Any) -> Any:
         return (uniform(*given) >= 0.5).float()
 
-    asked = CounterfactualWords(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
+    asked = CounterfactualQuery(SWAP, WORDS, ("Occupation",) * len(WORDS), ("the {g} is a [MASK]",))
     settings = adversarial.Attack(loss="pair", random_start=True, confidence=2.0, starts=1)
     source = adversarial.AdversarialAttack(settings, batch=8)
     with pytest.MonkeyPatch.context() as patch:
@@ -153,7 +153,7 @@ def measured(fuse: Any, pairs: Scenes) -> tuple[MaskedScores, MaskedScores, Coun
 
 @pytest.mark.slow
 def test_attacked_photographs(
-    measured: tuple[MaskedScores, MaskedScores, CounterfactualWords],
+    measured: tuple[MaskedScores, MaskedScores, CounterfactualQuery],
 ) -> None:
     attacked, parallel, _ = measured
     rate = {
@@ -175,7 +175,7 @@ def test_attacked_photographs(
 
 @pytest.mark.slow
 def test_words_move_alike_without_shared_pictures(
-    measured: tuple[MaskedScores, MaskedScores, CounterfactualWords], pairs: Scenes
+    measured: tuple[MaskedScores, MaskedScores, CounterfactualQuery], pairs: Scenes
 ) -> None:
     """README, "the {g} is a [MASK]": r .93, Spearman .94, noise .14, ceiling .87, slope 4.8."""
     attacked, parallel, asked = measured

@@ -26,7 +26,7 @@ READINGS = ("vocabulary", "candidates")
 
 
 @dataclass(frozen=True)
-class CounterfactualWords:
+class CounterfactualQuery:
     """Texts of the probe: the pair of words to swap, the target words, and the templates."""
 
     swap: Swap
@@ -91,7 +91,7 @@ class MaskedScores:
         return np.where(self.asked > 0, moved, np.nan)
 
     def biases(
-        self, query: CounterfactualWords, reading: str, least_change: float
+        self, query: CounterfactualQuery, reading: str, least_change: float
     ) -> dict[str, Floats]:
         """bias_VL, bias_V and bias_L: instances x templates x targets, NaN where undefined."""
         p, own_word = self._probabilities(query, reading)
@@ -111,7 +111,7 @@ class MaskedScores:
             biases[kind] = np.where(self.asked[:, None] > 0, flat.reshape(p[0].shape), np.nan)
         return biases
 
-    def _probabilities(self, query: CounterfactualWords, reading: str) -> tuple[Floats, Floats]:
+    def _probabilities(self, query: CounterfactualQuery, reading: str) -> tuple[Floats, Floats]:
         """P(target), 4 x instances x templates x targets, and P(own bias word), 2 x instances."""
         if reading not in READINGS:
             raise UnknownNameError("softmax reading", reading, READINGS)
@@ -127,7 +127,7 @@ class MaskedScores:
 def measure(
     model: MaskedPredictor,
     data: Faces,
-    query: CounterfactualWords,
+    query: CounterfactualQuery,
     source: Source,
     *,
     noise: float = 0.0,
@@ -170,7 +170,7 @@ def measure(
 def _read_block(
     model: MaskedPredictor,
     data: Faces,
-    query: CounterfactualWords,
+    query: CounterfactualQuery,
     block: ImagePairBlock,
     noise: float,
     seed: int,
@@ -199,7 +199,7 @@ def _read_block(
     return np.stack(by_template, axis=2).astype(np.float64), np.stack(swapped)
 
 
-def _instances(data: Faces, query: CounterfactualWords, rows: Ints) -> tuple[Floats, Ints]:
+def _instances(data: Faces, query: CounterfactualQuery, rows: Ints) -> tuple[Floats, Ints]:
     """Targets measured on each instance, and the cluster of each instance."""
     target_of = targets_shown(data, query.targets)
     asked = np.ones((len(rows), len(query.targets)))
@@ -220,7 +220,7 @@ def targets_shown(data: Faces, targets: Sequence[str]) -> Ints | None:
 
 
 def text_bias(
-    model: MaskedPredictor, query: CounterfactualWords, images: Any | None = None
+    model: MaskedPredictor, query: CounterfactualQuery, images: Any | None = None
 ) -> tuple[Floats, str]:
     """log P(T | first word) - log P(T | second word) without an image, templates x targets.
 
@@ -248,7 +248,7 @@ def text_bias(
 
 
 def bias_only(
-    model: MaskedPredictor, data: Faces, query: CounterfactualWords, source: Source
+    model: MaskedPredictor, data: Faces, query: CounterfactualQuery, source: Source
 ) -> tuple[Floats, Floats]:
     """Log-odds of the own bias word before and after, one per instance."""
     before: list[Floats] = []

@@ -25,7 +25,7 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
 from tiltmeter.probes.counterfactual.measuring import (
     READINGS,
-    CounterfactualWords,
+    CounterfactualQuery,
     bias_only,
     measure,
     targets_shown,
@@ -82,7 +82,7 @@ def counterfactual(
     model: MaskedPredictor,
     data: Faces | None,
     *,
-    query: CounterfactualWords,
+    query: CounterfactualQuery,
     convention: Convention,
     sources: CounterfactualSources = CounterfactualSources(),  # noqa: B008
     reading: ProbabilityReading = ProbabilityReading(),  # noqa: B008
@@ -97,7 +97,7 @@ def counterfactual(
         The model to audit.
     data : Faces or None
         Images of the two groups; None measures texts alone.
-    query : CounterfactualWords
+    query : CounterfactualQuery
         The bias concept, target words and templates.
     convention : Convention
         Recorded only.
@@ -311,7 +311,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         raise
     except InputError as error:
         raise CannotRunError(str(error)) from error
-    query = CounterfactualWords(
+    query = CounterfactualQuery(
         Swap(words["attribute"], words["groups"], words["words"], words["prompt"]),
         tuple(words["targets"]),
         tuple(words["targets"].values()),

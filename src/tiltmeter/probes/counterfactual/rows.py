@@ -20,7 +20,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Ints
 
 if TYPE_CHECKING:
-    from tiltmeter.probes.counterfactual.measuring import CounterfactualWords, MaskedScores
+    from tiltmeter.probes.counterfactual.measuring import CounterfactualQuery, MaskedScores
     from tiltmeter.stats.resampling import Resampling
 
 METHOD = "bootstrap over clusters of images"
@@ -95,7 +95,7 @@ def statistics_of(means: Means, side: str) -> dict[str, Any]:
 
 def bias_tables(
     scores: MaskedScores,
-    query: CounterfactualWords,
+    query: CounterfactualQuery,
     biases: dict[str, Floats],
     reading: str,
     resampling: Resampling,
@@ -153,7 +153,7 @@ def bias_tables(
 
 
 def _lists(
-    kind: str, by_template: Means, query: CounterfactualWords, constants: dict[str, Any]
+    kind: str, by_template: Means, query: CounterfactualQuery, constants: dict[str, Any]
 ) -> list[pa.Table]:
     """The paper's Table 2: mean absolute value over the words of a list, by template and over all.
 
@@ -197,7 +197,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _spread(
-    kind: str, values: Floats, query: CounterfactualWords, constants: dict[str, Any]
+    kind: str, values: Floats, query: CounterfactualQuery, constants: dict[str, Any]
 ) -> pa.Table:
     """Standard deviation over the instances of a target (the paper's Figure 2)."""
     by_instance = _mean(np.moveaxis(values, 1, -1))  # mean over templates: instances x targets
@@ -215,7 +215,7 @@ def _spread(
 
 
 def _agreement(
-    kind: str, mean_bias: Floats, query: CounterfactualWords, constants: dict[str, Any]
+    kind: str, mean_bias: Floats, query: CounterfactualQuery, constants: dict[str, Any]
 ) -> pa.Table:
     """Share of targets with a human label whose bias has the same sign."""
     from scipy.stats import binomtest
@@ -243,7 +243,7 @@ def _agreement(
 
 
 def _quadrants(
-    v: Floats, lang: Floats, query: CounterfactualWords, constants: dict[str, Any]
+    v: Floats, lang: Floats, query: CounterfactualQuery, constants: dict[str, Any]
 ) -> pa.Table:
     """Number of targets by sign of the image's and the word's bias (the paper's Figure 7)."""
     first, second = query.swap.words
@@ -270,7 +270,7 @@ def _quadrants(
 
 
 def instances(
-    scores: MaskedScores, data: Faces, query: CounterfactualWords, biases: dict[str, Floats],
+    scores: MaskedScores, data: Faces, query: CounterfactualQuery, biases: dict[str, Floats],
     reading: str, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """bias_VL, bias_V and bias_L of every image and target, means over templates."""

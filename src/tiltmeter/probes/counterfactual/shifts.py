@@ -18,7 +18,7 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats
 
 if TYPE_CHECKING:
-    from tiltmeter.probes.counterfactual.measuring import CounterfactualWords, MaskedScores
+    from tiltmeter.probes.counterfactual.measuring import CounterfactualQuery, MaskedScores
     from tiltmeter.stats.resampling import Resampling
 
 #: Interval methods of the comparison with true counterfactuals.
@@ -66,7 +66,7 @@ def flips(scores: MaskedScores, constants: dict[str, Any]) -> pa.Table:
 
 
 def shift_table(
-    scores: MaskedScores, query: CounterfactualWords, resampling: Resampling,
+    scores: MaskedScores, query: CounterfactualQuery, resampling: Resampling,
     rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Mean change of log P(target) due to the image, towards the first group; and its size."""
@@ -96,7 +96,7 @@ def shift_table(
 
 
 def halves(
-    scores: MaskedScores, data: Faces, query: CounterfactualWords
+    scores: MaskedScores, data: Faces, query: CounterfactualQuery
 ) -> tuple[Floats, Floats, tuple[str, str]]:
     """Split the images in two: by another attribute with two groups, otherwise alternately.
 
@@ -113,7 +113,7 @@ def halves(
 
 
 def comparison(
-    attacked: MaskedScores, true: MaskedScores, data: Faces, query: CounterfactualWords,
+    attacked: MaskedScores, true: MaskedScores, data: Faces, query: CounterfactualQuery,
     resampling: Resampling, rng: np.random.Generator, constants: dict[str, Any],
 ) -> pa.Table:  # fmt: skip
     """Compare the shifts of words under attack with those of true counterfactuals.
@@ -238,7 +238,7 @@ def _correlation(correlation: Any, a: Floats, b: Floats) -> float:
 def text_table(
     text_biases: Floats,
     image: str,
-    query: CounterfactualWords,
+    query: CounterfactualQuery,
     resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.engine.engines import Engine
-from tiltmeter.engine.group_moments import MomentsTask, group_moments
 from tiltmeter.engine.ranking.job import scaled
+from tiltmeter.engine.score_moments import MomentsTask, score_moments
 from tiltmeter.engine.vectors import Vectors, sample
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.probes.embeddings import text_embeddings
@@ -63,7 +63,7 @@ def score_embeddings(
     if not known:
         return [one.scored for one in classes]
     task = MomentsTask(np.concatenate([one.vectors for one in known]), len(cells.names), scaling)
-    scores, failed = group_moments(task, images, cells.codes, engine, progress)
+    scores, failed = score_moments(task, images, cells.codes, engine, progress)
     rows, some = sample(images, SAMPLE)
     features = np.asarray(scaled(some, scaling), np.float32)
     note = f"{len(failed)} unreadable parts are left out" if failed else None

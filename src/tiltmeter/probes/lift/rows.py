@@ -26,9 +26,9 @@ from tiltmeter.stats.lift_verdict import (
     attribute_verdict,
     bias_size,
     category_p,
-    fewest_found,
     neutral_spread,
     share_below,
+    smallest_detectable_count,
     word_verdicts,
 )
 from tiltmeter.stats.size_interval import size_interval
@@ -216,7 +216,7 @@ def _summary_rows(
     """The class of words: how many stand out, their size, and the verdict of the attribute."""
     count = len(scored.words)
     beyond = int((verdicts.p_word < 0.05).sum())
-    fewest = fewest_found(count, len(scored.neutral))
+    fewest = smallest_detectable_count(count, len(scored.neutral))
     by_split = {}
     if len(splits):
         by_split = {

@@ -7,7 +7,7 @@ import numpy as np
 from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.probes.lift.scored import ImageSample, ScoredClass
 from tiltmeter.stats.lift_verdict import bias_size
-from tiltmeter.stats.visible_splits import visible_splits
+from tiltmeter.stats.random_visible_splits import random_visible_splits
 from tiltmeter.types import Floats, Ints
 
 
@@ -30,7 +30,7 @@ def mean_features(
 ) -> Floats:
     """Mean features of the groups of each split, splits x groups x dimensions."""
     found = np.empty((splits, groups, sample.features.shape[1]))
-    all_codes = visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
+    all_codes = random_visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
     for split, codes in enumerate(all_codes):
         members = np.eye(groups, dtype=sample.features.dtype)[codes]
         found[split] = members.T @ sample.features / members.sum(axis=0)[:, None]

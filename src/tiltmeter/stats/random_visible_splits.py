@@ -14,7 +14,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.types import Floats, Ints
 
 
-def visible_splits(
+def random_visible_splits(
     embeddings: Floats, cells: Ints, groups: int, splits: int, rng: np.random.Generator
 ) -> Ints:
     """Split images at random directions of their embeddings.
@@ -41,7 +41,7 @@ def visible_splits(
     Examples
     --------
     >>> rng = np.random.default_rng(0)
-    >>> found = visible_splits(rng.normal(size=(100, 8)), np.arange(100) % 4, 2, 3, rng)
+    >>> found = random_visible_splits(rng.normal(size=(100, 8)), np.arange(100) % 4, 2, 3, rng)
     >>> found.shape, found.sum(axis=1)
     ((3, 100), array([50, 50, 50]))
     """

@@ -35,7 +35,7 @@ class MomentsTask:
         return GroupScores.of(matched(self.texts, images) @ images.T, groups)
 
 
-def group_moments(
+def score_moments(
     task: MomentsTask, images: Vectors, codes: Ints, engine: Engine, progress: Progress
 ) -> tuple[GroupScores, dict[int, str]]:
     """Summarise all scores by text and group.
