@@ -150,8 +150,8 @@ def test_another_head_has_no_ceiling_of_this_one(planted: tuple[Path, dict[str, 
 @pytest.fixture(scope="module")
 def testbed_captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     world, rng, n = World.plant(), np.random.default_rng(0), 25_000
-    neutral = [at for at in world.targets if world.concepts[at].placebo]
-    concept = rng.choice(sorted({*world.targets.tolist()} - {*neutral[40:]}), n)
+    neutral = np.setdiff1d(world.targets, world.planted_targets)
+    concept = rng.choice(np.concatenate([world.planted_targets, neutral[:40]]), n)
     group = world.draw_groups(concept, rng)
     tokens = CaptionWriter(world).say(concept, world.draw_words(concept, group, rng), rng).tokens
     words = {number: text for text, number in vocabulary().items()}

@@ -56,16 +56,13 @@ def test_a_planted_tilt_stands_out_and_a_neutral_word_does_not(scene: ExplorerDa
     known = scene.models[0].neutral
     assert known is not None
     assert len(known) == MOST_WORDS
-    leaning = [
-        known.compare(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
-        for text in ("a photo of a nurse", "a photo of a doctor", "a photo of a homemaker")
-    ]
-    assert min(leaning) <= 0.1 * MOST_WORDS
-    neutral_ones = [
-        known.compare(asker.ask(text, by="shape", k=100), groups, HOUSE)["c_asc_as_far"][0]
-        for text in ("a photo of a chair", "a photo of a table", "a photo of a lamp")
-    ]
-    assert max(neutral_ones) > 0.1 * MOST_WORDS
+
+    def beyond(word: str) -> bool:
+        told = known.compare(asker.ask(f"a photo of a {word}", by="shape", k=100), groups, HOUSE)
+        return any(not one["low"] <= one["ratio"] <= one["high"] for one in told["lift"])
+
+    assert all(beyond(word) for word in ("nurse", "doctor", "homemaker"))
+    assert not any(beyond(word) for word in ("chair", "table", "lamp"))
 
 
 def test_words_are_taken_evenly_and_once() -> None:

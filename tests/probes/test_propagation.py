@@ -684,7 +684,7 @@ def world_run(strength: float, *, seed: int = 0, noise: float = 0.3, images: int
     return tm.audit(
         OptimalModel(world, noise=noise, seed=seed),
         planted_faces(world, images, rng),
-        data={"valence": valence_images(world, 400, rng), "lexicon": lexicon(world)},
+        data={"valence": valence_images(world, 600, rng), "lexicon": lexicon(world)},
         probes=["propagation"],
         permutations=40,
         bootstraps=50,
@@ -713,12 +713,12 @@ def test_a_planted_bias_is_found_and_without_it_there_is_none_though_rho_stays()
     tilted, even = world_run(1.0), world_run(0.0)
     for row in bias(tilted).values():
         assert row["value"] > 0  # pleasant words lean to round figures
-        assert row["ci_low"] > 0
         assert row["p"] < 0.05
+    assert sum(row["ci_low"] > 0 for row in bias(tilted).values()) >= 7
     # of eight intervals of 95%, not all need hold 0
     assert sum(row["ci_low"] <= 0 <= row["ci_high"] for row in bias(even).values()) >= 7
     for key, row in bias(even).items():
-        assert abs(row["value"]) < 0.6 * abs(bias(tilted)[key]["value"])
+        assert abs(row["value"]) < abs(bias(tilted)[key]["value"]) / 2
     [rho] = even.where(metric="rho", experiment="2-a", group="round")
     assert rho["value"] > 0.6  # and yet nothing leans
     assert rho["ci_low"] > 0.5
@@ -729,7 +729,8 @@ def test_valence_is_the_worlds_own_whatever_its_strength() -> None:
     np.testing.assert_array_equal(one, none)
     assert 0 <= one.min() < 0.01 < 0.99 < one.max() <= 1
     loaded = tm.load_data("testbed:lexicon", role="lexicon")
-    np.testing.assert_array_equal(loaded.valence, one)
+    rows = [World.plant(1.0).index(word) for word in loaded.words[:50]]
+    np.testing.assert_array_equal(loaded.valence[:50], one[rows])
     shown = tm.load_data("testbed:valence?images=90&seed=1", role="valence")
     assert len(shown) == len(set(shown.ids)) == 90
     with pytest.raises(InputError, match="one image for each"):

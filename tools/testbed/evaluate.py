@@ -146,7 +146,7 @@ def masked(
         }
     scenes = even_groups(world, n, rng)
     other, shape = scenes.redrawn(shape=1 - scenes.shape), rng.integers(0, 2, n)
-    planted = np.array([not world.concepts[at].placebo for at in targets])
+    planted = np.isin(targets, world.planted_targets)
     measured = (
         guess(other, shape, TARGET_TEMPLATES[0])[0] - guess(scenes, shape, TARGET_TEMPLATES[0])[0]
     )[:, planted]

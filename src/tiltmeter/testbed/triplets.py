@@ -103,8 +103,8 @@ def triplets(
         len(SHAPE_NOUNS) + rng.integers(0, len(PHRASES), images),
     )
     against = rng.permutation(np.arange(images) // 2 % 2).astype(bool)
-    order = world.targets[
-        np.argsort(_associations(stereotypes)[world.targets], axis=0)
+    order = world.planted_targets[
+        np.argsort(_associations(stereotypes)[world.planted_targets], axis=0)
     ]  # concepts x targets
     middle = len(order) // 2 - EXTREME // 2
 

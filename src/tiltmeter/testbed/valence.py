@@ -31,7 +31,7 @@ from tiltmeter.testbed.language import (
 from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
 from tiltmeter.testbed.render import GRAINS, Scenes
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
-from tiltmeter.types import Floats
+from tiltmeter.types import Floats, Ints
 
 #: How much of a concept's valence follows its association with round figures.
 ASSOCIATION_SHARE = 0.8
@@ -93,8 +93,14 @@ def _own(world: World) -> Floats:
     return np.array(numbers)
 
 
+def _with_valence(world: World) -> Ints:
+    """Concepts whose valence matters: all but neutral activities, which would outnumber words."""
+    neutral = set(world.targets.tolist()) - set(world.planted_targets.tolist())
+    return np.array([at for at in range(len(world.concepts)) if at not in neutral])
+
+
 def lexicon(world: World) -> PlantedLexicon:
-    """All concepts with their valence.
+    """Concepts with their valence, without neutral activities.
 
     Parameters
     ----------
@@ -106,9 +112,10 @@ def lexicon(world: World) -> PlantedLexicon:
     PlantedLexicon
         One word per concept.
     """
+    rows = _with_valence(world)
     return PlantedLexicon(
-        tuple(concept.name for concept in world.concepts),
-        valences(world),
+        tuple(world.concepts[at].name for at in rows),
+        valences(world)[rows],
         name="testbed",
         provenance={"seed": world.seed},
         world=world,
@@ -137,12 +144,13 @@ def valence_images(world: World, images: int, rng: np.random.Generator) -> Plant
     InputError
         There are fewer concepts than images.
     """
-    if not 2 <= images <= len(world.concepts):
+    known = _with_valence(world)
+    if not 2 <= images <= len(known):
         raise InputError(
-            f"testbed:valence has one image for each of {len(world.concepts)} concepts: images "
-            f"must be from 2 to {len(world.concepts)}; got {images}"
+            f"testbed:valence has one image for each of {len(known)} concepts: images must be from "
+            f"2 to {len(known)}; got {images}"
         )
-    concept = np.sort(rng.choice(len(world.concepts), images, replace=False))
+    concept = np.sort(rng.choice(known, images, replace=False))
     return PlantedValence(
         ids=tuple(world.concepts[at].name for at in concept),
         valence=valences(world)[concept],

@@ -141,6 +141,11 @@ class World:
         return np.array([at for at, concept in enumerate(self.concepts) if concept.name in names])
 
     @cached_property
+    def planted_targets(self) -> Ints:
+        """Targets that are no neutral words; ascending."""
+        return np.array([at for at in self.targets if not self.concepts[at].placebo])
+
+    @cached_property
     def prior(self) -> Floats:
         """P(concept)."""
         weight = np.array(
