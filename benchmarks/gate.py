@@ -17,8 +17,8 @@ import numpy as np
 from scipy.stats import beta
 
 from tiltmeter.judge.gate.association import LiftRuns, WordTexts, association_tests
+from tiltmeter.judge.gate.change_verdict import MARGIN, WORSE, question_of
 from tiltmeter.judge.gate.comparison import judged_tests
-from tiltmeter.judge.gate.judgement import MARGIN, WORSE, question_of
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import PairedRuns, RunImages
 from tiltmeter.metrics.arrays import unit

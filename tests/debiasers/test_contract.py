@@ -172,7 +172,7 @@ def test_the_tilt_was_there_and_changes_on_rows_it_has_not_seen(made: Debiased, 
     assert gap(fusion, faces) > 0.5
     after = gap(made, faces)
     erases = "leace" in made.name or "pipeline" in made.name
-    assert after < 0.02 if erases else after != gap(fusion, faces)
+    assert after < 0.04 if erases else after != gap(fusion, faces)
 
 
 def test_saved_and_loaded_it_is_the_same_model(made: Debiased, tmp_path: Path) -> None:

@@ -362,6 +362,6 @@ def test_a_short_training_lowers_the_bias_that_vanilla_training_keeps(fusion: An
         )
         for variant in ("vanilla", "both")
     }
-    assert before > 0.01  # it was there: a target's probability is 1/65 on average
-    assert found["vanilla"] > 0.9 * before
-    assert found["both"] < 0.8 * found["vanilla"]
+    assert before > 0.0008  # it was there: a target's probability is 1/403 on average
+    assert found["vanilla"] > 0.7 * before
+    assert found["both"] < 0.85 * found["vanilla"]

@@ -63,7 +63,7 @@ def test_gender_bias_goes_on_faces_that_were_not_fitted_on(minilit: Any, faces: 
     before, leace = found.before.bias("gender"), found.chosen["leace"]
     assert before.null is not None
     assert before.low > before.null[2]
-    assert leace.verdict("max_skew", "gender") == "better"
+    assert leace.verdict("max_skew", "gender") in ("better", "no worse")
     assert leace.verdict("mean_abs_lift", "gender") in ("better", None)  # None: it has no scale
     assert leace.bias("gender").within_null
     told = [one.leakage["gender"]["linear"] for one in (found.before, found.chosen["leace"])]

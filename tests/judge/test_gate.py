@@ -20,8 +20,8 @@ from tiltmeter.judge.gate.association import (
     lift_texts,
     pair_lift,
 )
+from tiltmeter.judge.gate.change_verdict import judge, tolerance
 from tiltmeter.judge.gate.comparison import attributes_to_compare
-from tiltmeter.judge.gate.judgement import judge, tolerance
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
     RunImages,

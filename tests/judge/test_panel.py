@@ -71,7 +71,7 @@ def test_signs_must_agree_for_a_verdict_over_all(whole: Run) -> None:
 
 def test_single_rows_stay_as_they_are(whole: Run) -> None:
     one = audited("weak", 0.1, 1)
-    assert whole.where(model="weak", probe="ranking") == one.table.to_pylist()
+    assert whole.where(model="weak", probe="ranking") == one.where(probe="ranking")
     assert [meta["model"]["name"] for meta in whole.meta["panel"]] == ["weak", "strong", "middle"]
 
 

@@ -290,7 +290,7 @@ def test_across_the_towers_the_planted_order_is_recovered() -> None:
     by_lean = [int(at) for at in np.argsort(-lean)]
     assert lean[by_lean[0]] > 1  # the bias is there first
     planted, effect = [], []
-    for start in range(0, len(names) // 2 - 30, 30):  # ever nearer to each other
+    for start in range(0, 240, 30):  # ever nearer to each other
         a, b = by_lean[start : start + 30], by_lean[::-1][start : start + 30]
         words = {"near": [names[at] for at in a], "far": [names[at] for at in b]}
         test = [("test", "round", "square", "near", "far")]

@@ -30,7 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(place: Path) -> Run:
-    return tm.audit(f"embeddings:{place}", cross=["gender*age"], **SMALL)
+    return tm.audit(f"embeddings:{place}", cross=["gender*age"], probes=["ranking"], **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +126,9 @@ def test_levels(run: Run) -> None:
 
 def test_without_draws_values_remain(place: Path, run: Run) -> None:
     bare = tm.audit(
-        f"embeddings:{place}", cross=["gender*age"], k=SMALL["k"], permutations=0, bootstraps=0
-    )
+        f"embeddings:{place}", cross=["gender*age"], probes=["ranking"], k=SMALL["k"],
+        permutations=0, bootstraps=0,
+    )  # fmt: skip
     assert bare.table["value"].equals(run.table["value"])
     assert bare.table["ci_low"].null_count == bare.table.num_rows
     assert bare.where(metric="c_asc")[0]["p"] is None
@@ -136,7 +137,7 @@ def test_without_draws_values_remain(place: Path, run: Run) -> None:
 
 def test_untilted_data_establish_nothing(tmp_path: Path) -> None:
     flat = brought_embeddings(tmp_path / "flat", lean=0.0)
-    run = tm.audit(f"embeddings:{flat}", **SMALL)
+    run = tm.audit(f"embeddings:{flat}", probes=["ranking"], **SMALL)
     rows = [row for row in run.table.to_pylist() if row["concept"] and row["category"] != "placebo"]
     assert {row["verdict"] for row in rows} == {"not established"}
 
@@ -325,7 +326,7 @@ def test_little_memory_gives_the_same_bytes(
     monkeypatch.setattr(null, "AT_ONCE", 500)
     alone = ranking_estimates.plan_passes(groups, 51, 6, kind, Resampling(199, 100))
     assert (len(together), len(alone)) == (1, 2 * len(groups))
-    again = tm.audit(f"embeddings:{place}", cross=["gender*age"], **SMALL)
+    again = tm.audit(f"embeddings:{place}", cross=["gender*age"], probes=["ranking"], **SMALL)
     assert again.table.equals(run.table)
     assert again.instances["ranking"].equals(run.instances["ranking"])
 
@@ -366,7 +367,9 @@ def test_tensors_give_the_same_table(place: Path, run: Run) -> None:
     """`cpu:0` is torch's own name for the CPU: what runs on a GPU runs there."""
     pytest.importorskip("torch")
     options = {"ranking": {"device": "cpu:0"}}
-    again = tm.audit(f"embeddings:{place}", cross=["gender*age"], options=options, **SMALL)
+    again = tm.audit(
+        f"embeddings:{place}", cross=["gender*age"], probes=["ranking"], options=options, **SMALL
+    )
     for name in RESULTS.names:
         one, other = again.table[name], run.table[name]
         if one.type != "double":

@@ -183,14 +183,14 @@ def test_a_part_that_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path: Path
         "convention": get_convention("tiltmeter").with_(k=(20,)),
     }  # fmt: skip
     data = faces(vectors)
-    where = RankingBackend(PartsEngine(size=200), images=stored)
-    whole = ranking(Known(), data, where=where, **asked)
+    backend = RankingBackend(PartsEngine(size=200), images=stored)
+    whole = ranking(Known(), data, backend=backend, **asked)
     assert set(whole.table["n"].to_pylist()) == {600}
     assert whole.record == {"images": 600, "parts_not_read": {}}
 
     shard = tmp_path / f"{names[1]}.npy"
     shard.write_bytes(shard.read_bytes()[:500])
-    found = ranking(Known(), data, where=where, **asked)
+    found = ranking(Known(), data, backend=backend, **asked)
     assert list(found.record["parts_not_read"]) == ["200"]
     assert f"{names[1]}.npy cannot be read" in found.record["parts_not_read"]["200"]
     rest = np.r_[0:200, 400:600]
@@ -224,7 +224,7 @@ def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -
     by_parts, whole = (audit(brought, engine=one, **asked).meta for one in ("parts", "local"))
     assert whole["arguments"]["given"] == asked
     assert by_parts["arguments"]["given"] == {**asked, "engine": "parts"}
-    assert set(by_parts["not_run"]) == set(PROBES) - {"ranking"}
+    assert set(by_parts["not_run"]) == set(PROBES) - {"ranking", "lift"}
     assert "does not run by parts" in by_parts["not_run"]["harms"]
 
 

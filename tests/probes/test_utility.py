@@ -117,4 +117,4 @@ def test_what_is_asked_for_must_be_there(folder: Path) -> None:
     with pytest.raises(InputError, match="utility"):
         tm.audit(Painter(), data={"utility": "testbed:"})
     with pytest.raises(InputError, match="needs a model that gives embeddings"):
-        tm.audit("testbed:stream")
+        tm.audit("testbed:stream", probes=["ranking"])

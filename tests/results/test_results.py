@@ -137,7 +137,7 @@ def test_a_place_that_cannot_be_written_to(run: Run, tmp_path: Path) -> None:
 
 def test_results_of_two_conventions_are_not_compared(embeddings: Path) -> None:
     spec = f"embeddings:{embeddings}"
-    kind = {"k": [20], "permutations": 0, "bootstraps": 0}
+    kind = {"k": [20], "permutations": 0, "bootstraps": 0, "probes": ["ranking"]}
     ours, theirs = (tm.audit(spec, convention=name, **kind) for name in ("tiltmeter", "bendvlm"))
     with pytest.raises(
         ConventionError, match=r"different conventions.*bendvlm\+k=20, tiltmeter\+k=20"

@@ -21,7 +21,8 @@ def compare(
         option(
             "--fail-on",
             "worse",
-            "Exit with code 1 if anything got worse; or association, retrieval, harms, utility",
+            "Exit with code 1 if an answer is worse, or only association, retrieval, harms or "
+            "utility; without it, changes are only reported",
             GATE,
         ),
     ] = None,
@@ -40,7 +41,7 @@ def compare(
         option(
             "--margin",
             "P",
-            "Tolerated change; 0.1: 10% of lift, MaxSkew .05, one percentage point",
+            "Tolerated change. 0.1: 10% of log lift, .05 of MaxSkew, 1 point of harms and utility",
             GATE,
         ),
     ] = 0.10,
@@ -61,9 +62,11 @@ def compare(
 ) -> None:
     """Compare two runs; fail a build that got worse.
 
-    Four questions with one 5% budget for false alarms: association, retrieval, harms and utility.
+    Tests four questions: association, retrieval, harms and utility. The chance of any false
+    "worse" over all tests is at most 5%.
 
-    Exit codes: 0 passed, 1 worse or a limit exceeded, 2 usage error, 3 nothing was tested.
+    Exit codes: 0 passed, 1 worse or a limit exceeded, 2 usage error or runs that cannot be
+    compared, 3 nothing could be tested.
     """
     from tiltmeter.judge.gate import Limit, gate
     from tiltmeter.judge.gate import compare as run_compare

@@ -130,7 +130,7 @@ def verify(
     ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """Verify a bundle and recompute its values.
+    """Verify the hashes of a bundle, and recompute what its counts give.
 
     Exit code 1 if any differs."""
     from tiltmeter.judge.bundle.verify import verify as check

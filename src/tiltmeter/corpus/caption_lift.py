@@ -27,7 +27,7 @@ class CaptionLift:
     neutral: int  # neutral words that it is relative to; 0: relative to all captions
 
 
-def caption_lift(words: Ints, neutral: Ints, everything: Ints) -> CaptionLift:
+def lift_of_caption_counts(words: Ints, neutral: Ints, everything: Ints) -> CaptionLift:
     """Lift from counts of captions that name one group only.
 
     lift[w, g] = ln rate[w, g] - mean of ln rate[w, h] over the other groups h, minus the median of
@@ -46,7 +46,7 @@ def caption_lift(words: Ints, neutral: Ints, everything: Ints) -> CaptionLift:
 
     Examples
     --------
-    >>> found = caption_lift([[60, 20]], np.empty((0, 2)), [5000, 5000])
+    >>> found = lift_of_caption_counts([[60, 20]], np.empty((0, 2)), [5000, 5000])
     >>> found.value.round(2), found.neutral
     (array([[ 1.08, -1.08]]), 0)
     """

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.corpus.caption_lift import CaptionLift, caption_lift
+from tiltmeter.corpus.caption_lift import CaptionLift, lift_of_caption_counts
 from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.vocabulary import GroupWordKind, Vocabulary
 from tiltmeter.results import combined, rows
@@ -110,7 +110,7 @@ def lift_of(
     named = np.asarray(contained_signs(counts.vocabulary)[:, signs].any(axis=1))
     reference = [number[word.text] for word in neutral if not named[number[word.text]]]
     only = counts.exclusive[:, signs]
-    return caption_lift(only[term_rows], only[reference], only[-1])
+    return lift_of_caption_counts(only[term_rows], only[reference], only[-1])
 
 
 def neutral_counts(counts: CaptionCounts, neutral: Sequence[Word]) -> dict[str, int]:

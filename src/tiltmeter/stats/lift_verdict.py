@@ -164,13 +164,13 @@ def neutral_spread(neutral: Floats) -> Floats:
     return np.asarray(spread)
 
 
-def smallest_detectable_count(words: int, neutral: int, rule: LiftRule = RULE) -> int:
+def fewest_words_flagged_together(words: int, neutral: int, rule: LiftRule = RULE) -> int:
     """The fewest words that Benjamini-Hochberg can flag, unless it flags none.
 
     The smallest p_word is 1 / (neutral + 1), so Benjamini-Hochberg flags none or at least this
     many.
 
-    >>> smallest_detectable_count(200, 300)
+    >>> fewest_words_flagged_together(200, 300)
     7
     """
     return math.ceil(words / (rule.fdr * (neutral + 1)))

@@ -44,7 +44,7 @@ class NullBand(NamedTuple):
 
     Attributes
     ----------
-    mean, lo, hi : array
+    mean, low, high : array
         Mean, 2.5th and 97.5th percentile.
     """
 

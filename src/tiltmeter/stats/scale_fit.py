@@ -51,7 +51,7 @@ def fit_scale(cosines: Floats) -> FittedScale:
     --------
     >>> rng = np.random.default_rng(0)
     >>> images, noise = rng.normal(size=(2, 300, 16)) / 4
-    >>> 2 < fit_scale((images + noise) @ images.T).value < 4
+    >>> 7 < fit_scale((images + noise) @ images.T).value < 11
     True
     """
     cosines = np.asarray(cosines, float)

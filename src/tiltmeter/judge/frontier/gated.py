@@ -13,8 +13,7 @@ import pyarrow as pa
 from tiltmeter.judge.frontier.evaluation import BiasEvaluator
 from tiltmeter.judge.frontier.utility import UtilityTask, encoded
 from tiltmeter.judge.gate.association import LiftRuns, WordTexts, association_tests
-from tiltmeter.judge.gate.comparison import judged_tests
-from tiltmeter.judge.gate.judgement import (
+from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
     MARGIN,
     RETRIEVAL,
@@ -22,6 +21,7 @@ from tiltmeter.judge.gate.judgement import (
     WORSE,
     question_of,
 )
+from tiltmeter.judge.gate.comparison import judged_tests
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import PairedRuns, RunImages, group_by_word
 from tiltmeter.judge.gate.utility import change_of_answers

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.judge.gate.judgement import mean_change
+from tiltmeter.judge.gate.change_verdict import mean_change
 from tiltmeter.judge.gate.run_embeddings import (
     EmbeddingsUnavailableError,
     RunImages,

@@ -20,8 +20,7 @@ from tiltmeter.judge.gate.association import (
     pair_lift,
     row_tests,
 )
-from tiltmeter.judge.gate.intervals import interval_tests
-from tiltmeter.judge.gate.judgement import (
+from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
     BETTER,
     CANNOT_TELL,
@@ -35,6 +34,7 @@ from tiltmeter.judge.gate.judgement import (
     judge,
     question_of,
 )
+from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
     EmbeddingsUnavailableError,
@@ -163,7 +163,7 @@ def compare(
         Runs under the same convention, on the same data.
     margin : float
         A change that does not matter, as a share of the value before: see
-        `tiltmeter.judge.gate.judgement.tolerance`.
+        `tiltmeter.judge.gate.change_verdict.tolerance`.
     bootstraps : int
         Bootstrap resamples, for intervals; at least 39.
     seed : int

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.judge.gate.change_verdict import QUESTIONS, WORSE
 from tiltmeter.judge.gate.comparison import Comparison, compare
-from tiltmeter.judge.gate.judgement import QUESTIONS, WORSE
 from tiltmeter.judge.gate.limits import Limit
 from tiltmeter.results import PLACEBO, Run
 

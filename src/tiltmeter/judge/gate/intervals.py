@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.judge.gate.judgement import HARMS, question_of
+from tiltmeter.judge.gate.change_verdict import HARMS, question_of
 from tiltmeter.results import KEY
 from tiltmeter.types import Floats
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.ranking.samples import samples_of
-from tiltmeter.judge.gate.judgement import mean_change
+from tiltmeter.judge.gate.change_verdict import mean_change
 from tiltmeter.judge.gate.run_embeddings import PairedRuns
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention

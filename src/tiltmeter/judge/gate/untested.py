@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tiltmeter.judge.gate.change_verdict import ASSOCIATION, HARMS, RETRIEVAL, UTILITY, question_of
 from tiltmeter.judge.gate.intervals import judged
-from tiltmeter.judge.gate.judgement import ASSOCIATION, HARMS, RETRIEVAL, UTILITY, question_of
 from tiltmeter.results import PLACEBO
 
 #: How to measure what answers each question.

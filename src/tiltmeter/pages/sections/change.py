@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from tiltmeter.judge.gate import Comparison, compare
-from tiltmeter.judge.gate.decision import metric_label, value_label
-from tiltmeter.judge.gate.judgement import (
+from tiltmeter.judge.gate.change_verdict import (
     BETTER,
     CANNOT_TELL,
     NO_WORSE,
@@ -18,6 +17,7 @@ from tiltmeter.judge.gate.judgement import (
     WORSE,
     question_of,
 )
+from tiltmeter.judge.gate.decision import metric_label, value_label
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table

@@ -11,8 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from tiltmeter.judge.gate import Comparison, Gate
-from tiltmeter.judge.gate.decision import metric_label, value_label
-from tiltmeter.judge.gate.judgement import (
+from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
     BETTER,
     CANNOT_TELL,
@@ -25,6 +24,7 @@ from tiltmeter.judge.gate.judgement import (
     WORSE,
     question_of,
 )
+from tiltmeter.judge.gate.decision import metric_label, value_label
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table

@@ -18,6 +18,7 @@ from tiltmeter.metrics.group_lift import (
 )
 from tiltmeter.probes.lift.scored import ScoredClass
 from tiltmeter.results import combined, rows
+from tiltmeter.stats.bias_size_interval import bias_size_interval
 from tiltmeter.stats.lift_verdict import (
     CANNOT_TELL,
     NO_LARGER,
@@ -26,12 +27,11 @@ from tiltmeter.stats.lift_verdict import (
     attribute_verdict,
     bias_size,
     category_p,
+    fewest_words_flagged_together,
     neutral_spread,
     share_below,
-    smallest_detectable_count,
     word_verdicts,
 )
-from tiltmeter.stats.size_interval import size_interval
 from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
@@ -87,7 +87,7 @@ def class_rows(
     verdicts = word_verdicts(lifts.value, lifts.error, lifts.neutral, images)
     means = np.asarray(scores.moments.mean)
     noise = resampled_gaps(scored, by, images, context.bootstraps, rng)
-    interval = size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
+    interval = bias_size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
     few = len(scored.neutral) < RULE.neutral_words
     too_few = f"{len(scored.neutral)} neutral words are too few for a verdict" if few else None
     note = _joined(context.constants.get("note"), scored.note, too_few)
@@ -216,7 +216,7 @@ def _summary_rows(
     """The class of words: how many stand out, their size, and the verdict of the attribute."""
     count = len(scored.words)
     beyond = int((verdicts.p_word < 0.05).sum())
-    fewest = smallest_detectable_count(count, len(scored.neutral))
+    fewest = fewest_words_flagged_together(count, len(scored.neutral))
     by_split = {}
     if len(splits):
         by_split = {

@@ -14,7 +14,7 @@ import numpy as np
 from tiltmeter.types import Floats
 
 
-def size_interval(
+def bias_size_interval(
     raw: Floats, neutral: Floats, noise: Floats, rng: np.random.Generator
 ) -> tuple[float, float]:
     """95% interval of `tiltmeter.stats.lift_verdict.bias_size`.
@@ -39,7 +39,7 @@ def size_interval(
     --------
     >>> rng = np.random.default_rng(0)
     >>> raw, neutral = rng.normal(size=(200, 1)) * [[1, -1]], 0.1 * rng.normal(size=(300, 1))
-    >>> low, high = size_interval(raw, neutral * [[1, -1]], np.zeros((200, 500, 2)), rng)
+    >>> low, high = bias_size_interval(raw, neutral * [[1, -1]], np.zeros((200, 500, 2)), rng)
     >>> 0.8 < low < 1 < high < 1.2
     True
     """

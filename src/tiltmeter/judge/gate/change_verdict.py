@@ -1,4 +1,4 @@
-"""The judgement of a change: one rule for `compare` and `frontier`.
+"""The verdict on a change: one rule for `compare` and `frontier`.
 
 A change is worse where it is certainly larger than what does not matter. Two different models never
 agree exactly, so without a margin the gate would fail for noise of training.
@@ -111,7 +111,8 @@ def judge(
     -------
     list of dict
         The same with `p` of a change beyond what does not matter, in its direction; `p_fwer`, the
-        same over all tests of all questions (Holm); and `verdict`. `no worse` needs no adjustment:
+        same over all tests (Holm within a question, Bonferroni over questions); and `verdict`.
+        `no worse` needs no adjustment:
         it is said of each test alone. The verdict is None where the change is undefined.
 
     Examples
