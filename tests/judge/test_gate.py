@@ -13,6 +13,7 @@ import tiltmeter as tm
 from benchmarks import gate as worlds
 from tests.judge.making import audited
 from tests.refusing import refused
+from tiltmeter.errors import InputError
 from tiltmeter.judge.gate import Gate, compare, gate
 from tiltmeter.judge.gate.association import (
     LiftRuns,
@@ -20,7 +21,7 @@ from tiltmeter.judge.gate.association import (
     lift_texts,
     pair_lift,
 )
-from tiltmeter.judge.gate.change_verdict import judge, tolerance
+from tiltmeter.judge.gate.change_verdict import judge, mean_change, tolerance
 from tiltmeter.judge.gate.comparison import attributes_to_compare
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
@@ -64,6 +65,21 @@ def test_a_change_counts_where_it_is_certainly_larger_than_the_margin() -> None:
     assert said([change(0.033, half)], margin=0.0) == ["worse"]
     assert said([change(0.0, 0.0)]) == ["no worse"]  # the same model twice
     assert said([change(np.nan, 0.1)]) == [None]
+
+
+def test_a_mean_change_adds_the_choice_of_words_to_its_error() -> None:
+    rng = np.random.default_rng(0)
+    before = rng.normal(scale=0.5, size=(400, 1)) * [1, -1]
+    after = before + rng.normal(scale=0.05, size=before.shape)
+    for factor, half in ((1.25, 0.002), (0.5, 0.002), (1.1, 0.05)):
+        found = mean_change(before, factor * before, half)
+        assert found["excess"] == pytest.approx((factor - 1) * found["before"])
+    by_word = (np.abs(after) - np.abs(before)).mean(axis=1)
+    found = mean_change(before, after, 0.002)
+    error = np.hypot(by_word.std(ddof=1) / 20, 0.002)
+    assert (found["ci_high"] - found["ci_low"]) / 2 == pytest.approx(1.96 * error, rel=1e-3)
+    with pytest.raises(InputError, match="same words and groups"):
+        mean_change(before, after[:3], 0.1)
 
 
 def test_all_questions_share_one_budget() -> None:

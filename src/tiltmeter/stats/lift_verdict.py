@@ -259,58 +259,6 @@ def attribute_verdict(verdicts: WordVerdicts, share_of_splits: float) -> str:
     return NONE_FOUND if enough else CANNOT_TELL
 
 
-@dataclass(frozen=True)
-class LiftChange:
-    """How the mean size of lift changed between two models on the same images and words."""
-
-    before: float
-    change: float
-    error: float
-    verdict: str  # worse, no worse, cannot tell
-
-
-def lift_change(
-    before: Floats, after: Floats, image_error: float, margin: float = 0.10
-) -> LiftChange:
-    """Judge the change of mean absolute lift over words and groups.
-
-    Worse where the change, less its error, exceeds `margin` of what was there before: two
-    different models never agree exactly, so a margin of 0 would raise alarms for noise.
-
-    Parameters
-    ----------
-    before, after
-        Words x groups: lift of both models, on one scale.
-    image_error
-        Standard error of the mean change through the sample of images, paired.
-
-    Examples
-    --------
-    >>> before = np.full((100, 2), 0.4)
-    >>> lift_change(before, 1.3 * before, 0.005).verdict
-    'worse'
-    >>> lift_change(before, before, 0.005).verdict
-    'no worse'
-    """
-    before, after = np.asarray(before, float), np.asarray(after, float)
-    if before.shape != after.shape or not before.size:
-        raise InputError(
-            f"lift before and after must be of the same words and groups; got shapes "
-            f"{before.shape} and {after.shape}"
-        )
-    by_word = (np.abs(after) - np.abs(before)).mean(axis=1)
-    level, change = float(np.abs(before).mean()), float(by_word.mean())
-    of_words = float(by_word.std(ddof=1)) / math.sqrt(len(by_word)) if len(by_word) > 1 else 0.0
-    error = math.hypot(of_words, image_error)
-    allowed = margin * level
-    verdict = CANNOT_TELL
-    if change - _ONE_SIDED * error > allowed:
-        verdict = "worse"
-    elif change + _ONE_SIDED * error < allowed:
-        verdict = "no worse"
-    return LiftChange(level, change, error, verdict)
-
-
 def _check(lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule) -> None:
     k = len(counts)
     if lift.shape != error.shape or lift.shape[1] != k or neutral.shape[1] != k:

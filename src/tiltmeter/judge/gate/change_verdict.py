@@ -6,14 +6,16 @@ agree exactly, so without a margin the gate would fail for noise of training.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
+from tiltmeter.errors import InputError
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.lift_verdict import RULE, lift_change
+from tiltmeter.stats.lift_verdict import RULE
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.types import Floats
 
@@ -80,13 +82,18 @@ def mean_change(before: Floats, after: Floats, image_error: float) -> dict[str, 
     >>> {name: round(value, 2) for name, value in change.items()}
     {'before': 0.5, 'after': 0.6, 'excess': 0.1, 'ci_low': 0.08, 'ci_high': 0.12}
     """
-    change = lift_change(
-        before.reshape(len(before), -1), after.reshape(len(after), -1), image_error
-    )
-    half = Z * change.error
+    if before.shape != after.shape or not before.size:
+        raise InputError(
+            "a change is of the same words and groups before and after; got shapes "
+            f"{before.shape} and {after.shape}"
+        )
+    by_word = (np.abs(after) - np.abs(before)).reshape(len(before), -1).mean(axis=1)
+    level, change = float(np.abs(before).mean()), float(by_word.mean())
+    of_words = float(by_word.std(ddof=1)) / math.sqrt(len(by_word)) if len(by_word) > 1 else 0.0
+    half = Z * math.hypot(of_words, image_error)
     return {
-        "before": change.before, "after": change.before + change.change, "excess": change.change,
-        "ci_low": change.change - half, "ci_high": change.change + half,
+        "before": level, "after": level + change, "excess": change,
+        "ci_low": change - half, "ci_high": change + half,
     }  # fmt: skip
 
 
@@ -112,8 +119,8 @@ def judge(
     list of dict
         The same with `p` of a change beyond what does not matter, in its direction; `p_fwer`, the
         same over all tests (Holm within a question, Bonferroni over questions); and `verdict`.
-        `no worse` needs no adjustment:
-        it is said of each test alone. The verdict is None where the change is undefined.
+        `no worse` is said of each test alone and needs no adjustment. The verdict is None where
+        the change is undefined.
 
     Examples
     --------
