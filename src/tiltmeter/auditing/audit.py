@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
+from tiltmeter.auditing.unseen import fitted_rows, without_fitted_rows
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debiasers.debiased import Debiased
@@ -60,11 +61,11 @@ def audit(
     progress : callable, optional
         Called as `progress(what, share)`; `share` is the fraction done, from 0 to 1.
     **options
-        Keyword options, by topic: `data`, `attributes`, `cross`, `strict` (`DataOptions`); `words`,
-        `placebo`, `templates`, `classes` (`WordOptions`); `probes`, `options`, `convention`, `k`
-        (`ProbeOptions`); `permutations`, `bootstraps`, `seed` (`Resampling`); `engine`, `store`,
-        `device`, `precision`, `trust_remote_code` (`ComputeOptions`); `keep_vectors`
-        (`OutputOptions`). See `tiltmeter.auditing.options`.
+        Keyword options, by topic: `data`, `attributes`, `cross`, `strict`, `unseen`
+        (`DataOptions`); `words`, `placebo`, `templates`, `classes` (`WordOptions`); `probes`,
+        `options`, `convention`, `k` (`ProbeOptions`); `permutations`, `bootstraps`, `seed`
+        (`Resampling`); `engine`, `store`, `device`, `precision`, `trust_remote_code`
+        (`ComputeOptions`); `keep_vectors` (`OutputOptions`). See `tiltmeter.auditing.options`.
 
     Returns
     -------
@@ -180,7 +181,7 @@ class _Audit:
     def _load_data(
         self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
     ) -> dict[str, Any]:
-        """Load the data that the probes use; refuse rows that a debiaser was fitted on."""
+        """Load the data that the probes use, without rows that a debiaser was fitted on."""
         used = {role for probe in probes.values() for role in (*probe.needs, *probe.takes)}
         options, labels = self.options.data, self.options.probes.chosen.labels
         load = partial(
@@ -191,10 +192,14 @@ class _Audit:
             for role, source in data_by_role.items()
             if source is not None and role in used
         }
-        if isinstance(self.model, Debiased):
-            refuse_fitted_rows(self.model, data)
-            if "faces" in data and self.engine.name == "local":
-                data["faces"] = self.model.corrected(data["faces"])
+        debiased = [self.model] * isinstance(self.model, Debiased)
+        fitted = fitted_rows([*debiased, *options.unseen])
+        data = {
+            role: without_fitted_rows(loaded, fitted, role=role, requested=bool(options.unseen))
+            for role, loaded in data.items()
+        }
+        if debiased and "faces" in data and self.engine.name == "local":
+            data["faces"] = self.model.corrected(data["faces"])
         return data
 
     def _context(self, data: Mapping[str, Any]) -> AuditContext:
@@ -321,16 +326,6 @@ def _images(
         record["unreadable"] = {"count": len(unreadable), "first": unreadable[:SHOWN]}
     count = len(getattr(data, "ids", ())) - len(unreadable or ())
     return {"images": count, **data.provenance, **record}
-
-
-def refuse_fitted_rows(model: Debiased, data: Mapping[str, Any]) -> None:
-    """Raise `InputError` if `data` has rows that the debiaser of `model` was fitted on."""
-    for role, dataset in data.items():
-        if hasattr(dataset, "ids") and (rows := model.fitted_on(dataset)):
-            raise InputError(
-                f"{len(rows):,} of the {len(dataset.ids):,} rows of {role} are among those "
-                "that the debiaser was fitted on: audit on other rows"
-            )
 
 
 def default_images(spec: str | None, model: Any) -> str | None:

@@ -25,6 +25,7 @@ class DataOptions:
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()  # intersections, such as race*gender
     strict: bool = False  # fail on an unreadable image instead of skipping it
+    unseen: Sequence[Any] = ()  # debiased models: leave out the rows they were fitted on
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,7 @@ class AuditKeywords(TypedDict, total=False):
     attributes: Sequence[str] | None
     cross: Sequence[str]
     strict: bool
+    unseen: Sequence[Any]
     words: str | None
     placebo: str | None
     templates: Sequence[str] | None

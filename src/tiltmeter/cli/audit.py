@@ -51,6 +51,15 @@ def audit(
     attribute: common.Attributes = None,
     cross: common.Cross = None,
     strict: common.Strict = False,
+    unseen: Annotated[
+        list[Path] | None,
+        option(
+            "--unseen",
+            "DIR",
+            "Leave out images this debiased model was fitted on; repeatable",
+            DATA,
+        ),
+    ] = None,
     words: common.WordList = None,
     placebo: Annotated[
         str | None,
@@ -123,6 +132,7 @@ def audit(
         "attributes": attribute,
         "cross": cross or (),
         "strict": strict,
+        "unseen": [str(place) for place in unseen or ()],
         "words": words,
         "placebo": placebo,
         "templates": template,

@@ -109,4 +109,4 @@ def _show(name: str, record: dict[str, Any], out: Path) -> None:
             f"change {cost['change']:+.3f} [{cost['change_low']:+.3f}, {cost['change_high']:+.3f}]"
             f"  n = {cost['n']:,}"
         )
-    print(f"Audit it on other rows:  tiltmeter audit {out} --images SPEC")
+    print(f"Audit it on other rows:  tiltmeter audit {out} --images SPEC --unseen {out}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -75,6 +75,20 @@ def short(text: Any, most: int = IN_PLOT) -> str:
         ):
             return cleaned[:at].rstrip() + "…"
     return cleaned
+
+
+def left_out(unseen: Mapping[str, Any]) -> str:
+    """What was left out because a debiaser was fitted on it.
+
+    >>> left_out({"left_out": 3, "duplicates": 1, "first_duplicates": ["b (the same as a)"]})
+    '3 that the correction was fitted on are left out, 1 of them under another name: \
+b (the same as a)'
+    """
+    said = f"{unseen['left_out']:,} that the correction was fitted on are left out"
+    if unseen["duplicates"]:
+        named = ", ".join(short(name, IN_TABLE) for name in unseen["first_duplicates"])
+        said += f", {unseen['duplicates']:,} of them under another name: {named}"
+    return said
 
 
 def shown(text: Any, most: int = IN_TABLE) -> Markup:

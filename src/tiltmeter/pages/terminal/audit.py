@@ -107,6 +107,8 @@ def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
                 f"{data['name']}: {missing:,} listed images are missing, "
                 f"{unreadable['count']:,} could not be read{named}; these are left out."
             )
+        if unseen := data.get("unseen"):
+            yield f"{data['name']}: {text.left_out(unseen)}."
 
 
 def _words(run: Run) -> Iterator[Part]:
