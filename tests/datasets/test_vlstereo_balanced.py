@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.datasets.making import photos
 from tests.refusing import refused
 from tiltmeter.datasets.vlstereo import balanced
 from tiltmeter.errors import Code
+from tiltmeter.io.tables import read_table
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("01")), max_size=60))
@@ -73,3 +75,19 @@ def test_among_the_images_that_are_there(shared: Callable[[str], Path], tmp_path
 def test_refused(options: str, code: Code, value: str, tmp_path: Path) -> None:
     with refused(code, value):
         tm.load_data(f"vlstereo:{tmp_path / 'none.csv'}?{options}")
+
+
+def test_what_the_label_means_shows_in_the_urls(shared: Callable[[str], Path]) -> None:
+    """Images of label 1 were found by words of the anti-stereotype: 29 of 32."""
+    rows = read_table(shared("data/vlstereoset/VLStereoSet.csv")).to_pylist()
+    found: Counter[str] = Counter()
+    for row in rows:
+        url, first, second = (
+            {*re.findall("[a-z]+", (row[name] or "").lower())}
+            for name in ("Imaeg URL", "stereotype", "anti-stereotype")
+        )
+        sides = [name for name, words in (("stereotype", first - second), ("anti", second - first))
+                 if words & url]  # fmt: skip
+        if len(sides) == 1 and row["label"] == "1":
+            found[sides[0]] += 1
+    assert found == {"anti": 29, "stereotype": 3}

@@ -20,7 +20,9 @@ transformers = pytest.importorskip("transformers")
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_fused  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.models.hf.regions import Regions, detect  # noqa: E402
+from tiltmeter.io.region_files import read_regions  # noqa: E402
+from tiltmeter.io.regions import Regions  # noqa: E402
+from tiltmeter.models.hf.regions import detect  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher  # noqa: E402
 
 CAPTIONS = ["a photo of a nurse", "the doctor", "a red ball is in the picture"]
@@ -360,7 +362,7 @@ def test_regions_are_read(tmp_path: Path) -> None:
     table = {"id": ids, "features": features.tolist(), "boxes": boxes.tolist()}
     pq.write_table(pa.table(table), tmp_path / "seen.parquet")
     plain, packed, rows = (
-        Regions.read(tmp_path / f"seen.{end}") for end in ("npy", "npz", "parquet")
+        read_regions(tmp_path / f"seen.{end}") for end in ("npy", "npz", "parquet")
     )
     for read in (plain, packed, rows):
         assert np.allclose(read.features, features)
@@ -379,15 +381,15 @@ def test_regions_are_read(tmp_path: Path) -> None:
         packed.of(["thre"])
     np.savez(tmp_path / "other.npz", boxes=boxes)
     with pytest.raises(InputError, match="boxes; expected features"):
-        Regions.read(tmp_path / "other.npz")
+        read_regions(tmp_path / "other.npz")
     ragged = {"id": ids, "features": [features[0].tolist(), *features[1:, :2].tolist()]}
     pq.write_table(pa.table(ragged), tmp_path / "ragged.parquet")
     with pytest.raises(InputError, match="the same number of regions"):
-        Regions.read(tmp_path / "ragged.parquet")
+        read_regions(tmp_path / "ragged.parquet")
     with pytest.raises(InputError, match="no such file"):
-        Regions.read(tmp_path / "none.npz")
-    with pytest.raises(InputError, match="expected .npz, .npy or .parquet"):
-        Regions.read(Path(__file__))
+        read_regions(tmp_path / "none.npz")
+    with pytest.raises(InputError, match="expected .tsv, .npz, .npy, .parquet"):
+        read_regions(Path(__file__))
 
 
 def test_regions_that_do_not_fit(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,11 +127,11 @@ def bridgetower(directory: Path, kind: str = "BridgeTowerForMaskedLM") -> Built:
     return pictured(getattr(transformers, kind)(config), directory, processor)
 
 
-def visual_bert(directory: Path) -> Built:
+def visual_bert(directory: Path, dimensions: int = DIMENSIONS) -> Built:
     tokenizer = tiny.bert_tokenizer(directory)
     config = transformers.VisualBertConfig(
         **SMALL, vocab_size=len(tokenizer), max_position_embeddings=24,
-        visual_embedding_dim=DIMENSIONS, pad_token_id=0,
+        visual_embedding_dim=dimensions, pad_token_id=0,
     )  # fmt: skip
 
     def inputs(texts: list[str], images: Any) -> Any:
@@ -145,12 +145,12 @@ def visual_bert(directory: Path) -> Built:
     return Built(saved(transformers.VisualBertForPreTraining(config), directory), inputs)
 
 
-def lxmert(directory: Path) -> Built:
+def lxmert(directory: Path, dimensions: int = DIMENSIONS) -> Built:
     tokenizer = tiny.bert_tokenizer(directory, "LxmertTokenizer")
     config = transformers.LxmertConfig(
         vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_attention_heads=2,
         l_layers=2, x_layers=2, r_layers=1, max_position_embeddings=24, num_qa_labels=3,
-        num_object_labels=3, num_attr_labels=3, visual_feat_dim=DIMENSIONS,
+        num_object_labels=3, num_attr_labels=3, visual_feat_dim=dimensions,
     )  # fmt: skip
 
     def inputs(texts: list[str], images: Any) -> Any:

@@ -230,10 +230,10 @@ def readable(image: Path | bytes) -> bool:
 def _faults(found: dict[str, Any]) -> list[str]:
     """What was left out, to print."""
     lines = []
-    for fault in ("missing", "unreadable", "malformed"):
+    for fault in ("missing", "unreadable", "malformed", "without_regions"):
         left_out = found.get(fault)
         if left_out and left_out["count"]:
             names = ", ".join(name or "(no name)" for name in left_out["first"])
             names += ", ..." if left_out["count"] > MAX_NAMES else ""
-            lines.append(f"{left_out['count']:,} {fault}: {names}")
+            lines.append(f"{left_out['count']:,} {fault.replace('_', ' ')}: {names}")
     return lines

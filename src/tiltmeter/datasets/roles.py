@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.io.regions import Regions
 from tiltmeter.types import Faces, Floats, Groups, Ints
 
 
@@ -96,7 +97,8 @@ class Lexicon:
 class Triplets:
     """Triplets of captions: stereotypical, anti-stereotypical and irrelevant.
 
-    `against` is whether the image shows the anti-stereotype; None without images.
+    `against` is whether the image shows the anti-stereotype; None without images. `regions` are for
+    models that take regions instead of pixels.
     """
 
     ids: tuple[str, ...]
@@ -109,6 +111,7 @@ class Triplets:
     against: Ints | None = None
     images: Any = None
     name: str = "triplets"
+    regions: Regions | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:

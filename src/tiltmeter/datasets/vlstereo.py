@@ -2,14 +2,15 @@
 
 The table is read as released, with its byte-order mark, its misspelt `Imaeg URL` and its empty
 last column. The images must be downloaded from their URLs and named by their row, counted from 1,
-or by the SHA-256, SHA-1 or MD5 of their URL.
+or by the SHA-256, SHA-1 or MD5 of their URL; so must the images of a file of regions.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from tiltmeter.datasets.found_images import (
 from tiltmeter.datasets.options import choice, file, flag, folder
 from tiltmeter.datasets.roles import Triplets
 from tiltmeter.errors import InputError
+from tiltmeter.io.region_files import read_regions
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, read_table
 from tiltmeter.results import file_hash
@@ -35,14 +37,17 @@ URLS = ("Imaeg URL", "Image URL")
 def load(spec: Spec, columns: Columns) -> Triplets:
     """Triplets: VLStereoSet's captions and URLs (github.com/K-Square-00/VLStereo; no terms stated).
 
-    `?images=DIR` is the directory of downloaded images; with `?first=0` their rows are counted
-    from 0. Without it all rows are used, without images. Label 1 means an anti-stereotypical image:
-    the release does not say so, but its counts allow no other reading. `?balanced=yes` keeps, in
-    each category, equally many stereotypical and anti-stereotypical images, drawn at random with
-    `seed` (0); this is how the paper selected 1,028 of 1,958.
+    `?images=DIR` is the directory of downloaded images, `?regions=FILE` what a detector found in
+    them, for models that take regions (io/region_files.py has the layouts); with `?first=0` rows
+    are counted from 0. Only rows that have what was given are used; without either, all rows.
+    Label 1 means an anti-stereotypical image. The release does not say so, and its counts do not
+    tell (both labels are balanced alike); its URLs do: of the 32 with label 1 that have a word of
+    only one of the two captions, 29 have one of the anti-stereotype. `?balanced=yes` keeps, in each
+    category, equally many stereotypical and anti-stereotypical images, drawn at random with `seed`
+    (0); this is how the paper selected 1,028 of 1,958.
     """
     del columns  # the groups are those of the table
-    spec.check_options("images", "first", "balanced", "seed", *OPTIONS)
+    spec.check_options("images", "regions", "first", "balanced", "seed", *OPTIONS)
     balance, seed = flag(spec, "balanced"), _seed(spec)
     first = int(choice(spec, "first", ("1", "0")))
     path = file(spec)
@@ -60,20 +65,31 @@ def load(spec: Spec, columns: Columns) -> Triplets:
         raise InputError(
             f"{path}: labels must be 0 or 1; got {', '.join(odd)}", code="bad-labels", value=odd[0]
         )
-    images, rows = None, list(range(table.num_rows))
+    images, rows, urls = None, list(range(table.num_rows)), table[url].to_pylist()
     place = folder(spec, "images")
     if place is None:
         found = count_rows(spec, table.num_rows)
     else:
-        present = find_images(spec, place, _files(place, table[url].to_pylist(), first))
+        files = {Path(name).stem.lower(): name for name in list_images(place)}
+        keys = _keys(files, urls, first, place)
+        names = [files.get(key, f"{row}.jpg") for row, key in enumerate(keys, start=first)]
+        present = find_images(spec, place, names)
         found, images, rows = present.found, present.images, present.rows
-
+    regions = None
+    if "regions" in spec.options:
+        regions = read_regions(spec.options["regions"])
+        keys = _keys(regions.ids, urls, first, spec.options["regions"])
+        kept = [at for at, row in enumerate(rows) if keys[row]]
+        without = [str(row + 1) for row in rows if not keys[row]]
+        found = {**found, **count_rows(spec, len(kept), without_regions=without)}
+        rows, images = [rows[at] for at in kept], _rows_of(images, kept)
+        regions = regions.of([keys[row] for row in rows])
     if balance:
         kept = balanced(
             [read["bias_type"][row] for row in rows], [read["label"][row] for row in rows], seed
         )
         rows = [rows[at] for at in kept]
-        images = None if images is None else images[np.array(kept)]  # type: ignore[call-overload]
+        images, regions = _rows_of(images, kept), _rows_of(regions, kept)
         found = {**found, "balanced": {"rows": len(rows), "seed": seed}}
 
     def of(name: str) -> tuple[str, ...]:
@@ -90,6 +106,7 @@ def load(spec: Spec, columns: Columns) -> Triplets:
         contexts=of("context"),
         against=np.array([label == "1" for label in of("label")]),
         images=images,
+        regions=regions,
         name="vlstereo",
         provenance={
             "captions": file_hash(path),
@@ -143,24 +160,27 @@ def _seed(spec: Spec) -> int:
     return int(given)
 
 
-def _files(place: Path, urls: list[str | None], first: int) -> list[str]:
-    """The file of each row: by the hash of its URL, else by its number."""
-    files = {Path(name).stem.lower(): name for name in list_images(place)}
-    numbers = [int(stem) for stem in files if stem.isdecimal() and len(stem) < 8]
-    if numbers and (min(numbers) < first or max(numbers) >= first + len(urls)):
+def _rows_of(images: Any, rows: list[int]) -> Any:
+    return None if images is None else images[np.array(rows, dtype=np.int64)]
+
+
+def _keys(names: Iterable[str], urls: Sequence[str | None], first: int, place: object) -> list[str]:
+    """The name of each row's image: the hash of its URL or its number; empty if it has none."""
+    known = set(names)
+    by_number = {int(name): name for name in known if name.isdecimal() and len(name) < 8}
+    if by_number and (min(by_number) < first or max(by_number) >= first + len(urls)):
         raise InputError(
-            f"vlstereo: {place} has images {min(numbers)} to {max(numbers)}, but the rows are "
+            f"vlstereo: {place} has images {min(by_number)} to {max(by_number)}, but the rows are "
             f"{first} to {first + len(urls) - 1}: pass ?first={1 - first} or rename the images",
             code="bad-option",
             value=str(first),
         )
-    by_number = {int(s): name for s, name in files.items() if s.isdecimal() and len(s) < 8}
-    named = []
+    keys = []
     for row, url in enumerate(urls, start=first):
         hashes = [
             hashlib.new(kind, (url or "").strip().encode(), usedforsecurity=False).hexdigest()
             for kind in ("sha256", "sha1", "md5")
         ]
-        hashed = next((files[digest] for digest in hashes if digest in files), None)
-        named.append(hashed or by_number.get(row) or f"{row}.jpg")
-    return named
+        hashed = next((digest for digest in hashes if digest in known), None)
+        keys.append(hashed or by_number.get(row, ""))
+    return keys

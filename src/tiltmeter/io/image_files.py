@@ -174,8 +174,16 @@ def resolve_within(root: Path, name: str) -> Path:
     bad = bool(plain.anchor) or ".." in plain.parts or "\0" in name
     real = os.path.realpath(root)
     path = real if bad else os.path.realpath(os.path.join(real, name))  # noqa: PTH118
-    if bad or not Path(path).is_relative_to(real):
+    if bad:
         raise outside_root(name, root)
+    if not Path(path).is_relative_to(real):
+        raise InputError(
+            f"{name!r} in {root} is a link to {path}: links out of a directory are not followed, "
+            "so that data from elsewhere cannot read your files. Copy the images (cp -L), or pass "
+            "the directory that they are in",
+            code="unsafe-path",
+            value=name,
+        )
     return Path(path)
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from tiltmeter.errors import InputError
+from tiltmeter.io.regions import Regions
 from tiltmeter.models.hf.checkpoint import Checkpoint
-from tiltmeter.models.hf.regions import Regions
 from tiltmeter.models.hf.text import TextCheckpoint, TokenizerMasks, served
 from tiltmeter.types import Array
 
@@ -22,6 +22,7 @@ from tiltmeter.types import Array
 class RegionModel(TokenizerMasks, TextCheckpoint):
     """What both share: regions instead of pixels, and a matching head with two logits."""
 
+    takes_regions = True
     width: str  # name of the dimensions of a region in the config
     matched = 1  # which of the two logits means "match"
 
@@ -29,9 +30,10 @@ class RegionModel(TokenizerMasks, TextCheckpoint):
         """Logits of pieces at every position, and the two logits of matching."""
         raise NotImplementedError
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array:
-        def work(seen: Any, tokens: Any) -> Tensor:
-            logits = self.see(self._checked(seen), tokens)[1]
+    def match(self, images: Any | None, texts: Sequence[str]) -> Array:
+        def work(*inputs: Any) -> Tensor:
+            *regions, tokens = inputs  # none: the text alone
+            logits = self.see(self._checked(regions[0]) if regions else None, tokens)[1]
             return logits[:, self.matched] - logits[:, 1 - self.matched]
 
         return self.run(work, images, texts)

@@ -1,7 +1,8 @@
 """Scores of the three captions of an image, and reference models with a known choice.
 
 A matcher scores a pair of image and caption by a logit, a dual encoder by a cosine. The image may
-be the true one, a white one, another one of the data (wrong), or none.
+be the true one, a white one, another one of the data (wrong), or none. For a model that takes
+regions, an image is what a detector found in it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.io.regions import Regions
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.types import Array, DualEncoder, Floats, Groups, Ints, Matcher
 
@@ -92,6 +94,16 @@ class CaptionCases:
             images=None if self.images is None else some_of(self.images, indices),
             best=None if self.best is None else self.best[indices],
         )
+
+    @property
+    def white_note(self) -> str | None:
+        """What stands for the white image, where it is not an image."""
+        if not isinstance(self.images, Regions):
+            return None
+        return "white image: " + (
+            "what the detector found in one" if self.images.white is not None else
+            "features of 0, for the file of regions has no image `white`"
+        )  # fmt: skip
 
     @cached_property
     def sets(self) -> Ints:
@@ -190,9 +202,14 @@ class _Matching:
         logits = []
         for row, texts in enumerate(captions):
             images = self._load_images(np.full(len(texts), row)) if image_kind == "true" else None
-            white_images = [white_image()] * len(texts)
+            white_images = [self._white] * len(texts)
             logits.append(self._match(white_images if images is None else images, list(texts)))
         return np.stack(logits)
+
+    @property
+    def _white(self) -> Any:
+        images = self.cases.images
+        return images.white_image() if isinstance(images, Regions) else white_image()
 
     def _load_images(self, rows: Ints) -> Any:
         """The images of the given rows; files are decoded once for all captions."""
@@ -205,8 +222,7 @@ class _Matching:
         if image_kind == "none" and not self._works_without_image(texts[0]):
             return None
         blocks = [texts[start : start + BLOCK] for start in range(0, len(texts), BLOCK)]
-        white = white_image()
-        logits = [self._match([white] * len(block) if image_kind == "white" else None, block)
+        logits = [self._match([self._white] * len(block) if image_kind == "white" else None, block)
                  for block in blocks]  # fmt: skip
         return np.asarray(np.concatenate(logits)[index])
 

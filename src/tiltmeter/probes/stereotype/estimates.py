@@ -94,6 +94,8 @@ class CaptionScores:
                 for row in self._of_part(scores[:, :3], part, best):
                     if image_kind == "true":  # no ideal exists with another image
                         row["ideal"] = IDEAL[row["metric"]]
+                    if image_kind == "white":
+                        row.setdefault("note", self.cases.white_note)
                     result_rows.append({**row, "experiment": name, "category": category})
         return result_rows
 
@@ -201,6 +203,8 @@ class CaptionScores:
                         ratio = Ratio(value * weight, weight, self.against, part, self.sets)
                         row = ratio.row(share=share)
                         row["note"] = _shift_note(row, split, undefined)
+                        if image_kind == "white":
+                            row["note"] = row["note"] or self.cases.white_note
                         ideal = {"lmss": 0.0, "vlss": 0.0}.get(name)
                         result_rows.append(
                             {"metric": name, **labels, **row, "ideal": ideal,

@@ -8,13 +8,14 @@ comes from the captions' words (lmss) or from the image (vlss).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.probes.probe import AuditContext, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
 from tiltmeter.probes.stereotype import controls
 from tiltmeter.probes.stereotype.caption_choice import (
     IMAGE_KINDS,
@@ -153,6 +154,13 @@ def _table(measured: Sequence[dict[str, Any]], constants: dict[str, Any]) -> pa.
 
 def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa.Table, pa.Table]:
     triplets = data["triplets"]
+    if getattr(model, "takes_regions", False):
+        if triplets.regions is None:
+            raise CannotRunError(
+                "needs the regions that a detector found in the images, for this model takes no "
+                "pixels: --data 'triplets=vlstereo:CSV?regions=FILE'"
+            )
+        triplets = replace(triplets, images=triplets.regions)
     cases = CaptionCases.of(triplets, neutral_captions(triplets, context.options["neutral"]))
     vectors = None
     if isinstance(cases.images, ImageFiles | GeneratedImages):
