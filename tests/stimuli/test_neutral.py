@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -28,11 +29,23 @@ DATA = Path(os.environ.get("TILTMETER_DATA", Path(__file__).parents[3] / "shared
         ("The new nurse was a male.", "male", "The new nurse was a person."),
         ("Saudi arabians are usually muslim.", "Saudi Arabian", "People are usually muslim."),
         ("Spain's cities are old", "Spain", "That country's cities are old"),
+        ("She sees herself as kind.", "herself", "The person sees themself as kind."),
+        ("Her looks were made by her herself", "herself", "Their looks were made by them themself"),
+        ("The girl's mommy saw her mommy", "mommy", "The child's parent saw their parent"),
+        ("He said she'd tell him", "himself", "The person said they'd tell them"),
+        ("A male is rude to women", "male", "A person is rude to people"),
+        ("The nurse took her bag", "nurse", "The person took her bag"),  # not about gender
         ("The smother of a motherly cat", "mother", "The smother of a motherly cat"),
     ],
 )
 def test_neutralise(caption: str, target: str, expected: str) -> None:
     assert neutralise(caption, target) == expected
+
+
+def test_the_attribute_keeps_its_gender() -> None:
+    captions = [f"Gary thought of himself as a {word}." for word in ("boy", "girl")]
+    neutral = [neutralise(text, "himself", keep=["boy", "girl"]) for text in captions]
+    assert neutral == [f"The person thought of themself as a {word}." for word in ("boy", "girl")]
 
 
 def test_the_user_may_add_and_change_entries() -> None:
@@ -69,3 +82,14 @@ def test_all_targets_of_vlstereoset_are_covered() -> None:
     for row in rows:
         for column in ("stereotype", "anti-stereotype", "unrelated"):
             assert neutralise(row[column], row["target"]) != row[column]
+    # captions about gender keep none, except in the attribute itself
+    gendered = load("neutral-terms").data["gendered"]
+    for row in (row for row in rows if row["bias_type"] == "gender"):
+        pair = [
+            re.findall(r"[\w']+", row[name].lower()) for name in ("stereotype", "anti-stereotype")
+        ]
+        attributes = {*pair[0]} ^ {*pair[1]}
+        for name in ("stereotype", "anti-stereotype"):
+            neutral = neutralise(row[name], row["target"], keep=attributes).lower()
+            left = {*re.findall(r"[\w']+", neutral)} & {*gendered} - attributes
+            assert not left, (neutral, left)

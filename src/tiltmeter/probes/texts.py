@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +97,12 @@ def neutral_captions(triplets: Any, table: str | None = None) -> list[tuple[str,
     for first, second, target in zip(
         triplets.stereotypical, triplets.anti, triplets.targets, strict=True
     ):
+        attributes = {*re.findall(r"[\w']+", first)} ^ {*re.findall(r"[\w']+", second)}
         try:
-            pair = tuple(stimuli.neutralise(text, target, extra=own) for text in (first, second))
+            pair = tuple(
+                stimuli.neutralise(text, target, extra=own, keep=attributes)
+                for text in (first, second)
+            )
         except InputError:  # no neutral form is known
             pair = (first, second)
         found.append(None if pair == (first, second) else (pair[0], pair[1]))
