@@ -27,9 +27,9 @@ WHERE = ("both", "images", "words")
 WORD_OF_ITS_OWN = 0.3
 #: Concepts that captions name together with a group.
 TARGET_LISTS = ("activities", "occupations", "neutral-activities")
-#: Relative frequency of concepts: a bias takes more images to learn.
-PLACEBO, WORD, TARGET = 1, 2, 8
-NEUTRAL_TARGET = 2
+#: Relative frequency of concepts: neutral words like words, so that models learn them equally
+#: well; targets more often, since captions name them in other sentences too.
+WORD, TARGET = 2, 8
 #: Share of images without an icon; otherwise 1 to 16 cells are drawn, few more often than many.
 NO_ICON = 0.4
 
@@ -148,10 +148,8 @@ class World:
     @cached_property
     def prior(self) -> Floats:
         """P(concept)."""
-        weight = np.array(
-            [PLACEBO if concept.placebo else WORD for concept in self.concepts], float
-        )
-        weight[self.targets] = np.where(weight[self.targets] == WORD, TARGET, NEUTRAL_TARGET)
+        weight = np.full(len(self.concepts), float(WORD))
+        weight[self.planted_targets] = TARGET
         return np.asarray(weight / weight.sum())
 
     def draw_concepts(self, n: int, rng: np.random.Generator) -> Ints:
