@@ -14,6 +14,7 @@ KINDS = {
     "berg-train": "words",
     "caption-groups": "table",
     "counterbias": "templates",
+    "default": "words",
     "group-nouns": "table",
     "harms": "classes",
     "iat": "pairs",
@@ -58,6 +59,7 @@ def test_every_list_says_what_it_is(name: str) -> None:
     stimuli = load(name)
     assert stimuli.name == name
     assert stimuli.title
+    assert stimuli.version
     assert len(stimuli.source) > 40
     assert stimuli.licence or "Written for this package" in stimuli.source
 
@@ -130,6 +132,26 @@ def test_berg() -> None:
     assert len(set(test.templates["adjective"])) == 8
     assert set(train.templates["adjective"]) <= set(test.templates["adjective"])
     assert len(prompts(test)) == 33 * 8
+
+
+def test_the_default_list_is_berg_and_the_occupations_that_two_lists_have() -> None:
+    """WinoBias (Zhao et al. 2018), and VL-Bias, as far as So-B-IT has them."""
+    default, sobit = load("default"), {w.text: w for w in load("sobit").words}
+    by_category = {
+        c: [w.text for w in default.words if w.category == c] for c in default.categories
+    }
+    assert by_category["Trait"] == texts(load("berg"))
+    winobias = (
+        "driver supervisor janitor cook mover laborer chief developer carpenter manager lawyer "
+        "farmer salesperson physician guard analyst mechanic sheriff CEO attendant cashier teacher "
+        "nurse assistant secretary auditor cleaner receptionist clerk counselor designer "
+        "hairdresser writer housekeeper baker accountant editor librarian tailor"
+    )
+    either = {*winobias.split(), "construction worker", *texts(load("occupations"))}
+    known = {w for w in either if w in sobit and sobit[w].category == "Occupation"}
+    assert by_category["Occupation"] == sorted(known)
+    shown = {t.lower() for t in load("berg").templates["adjective"]}
+    assert shown > set(default.templates["adjective"])
 
 
 def test_pairs_use_each_word_of_berg_once() -> None:

@@ -171,6 +171,37 @@ def test_templates_that_cannot_be_used(templates: list[str]) -> None:
         prompts([Word("kind", "adjective")], templates=templates)
 
 
+def test_typed_words_are_a_list() -> None:
+    """With the part of speech and template of the built-in lists, or the one that is typed."""
+    listed = load("doctor, nurse,brave, police,zookeeper:noun,")
+    assert [p.text for p in prompts(listed)] == [
+        "a photo of a doctor", "a photo of a nurse", "a photo of a brave person",
+        "a photo of a police officer", "a photo of a zookeeper",
+    ]  # fmt: skip
+    assert [word.pos for word in listed.words] == ["noun", "noun", "adjective", "noun", "noun"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "value", "instead"),
+    [
+        ("nurse,zookeeper", "zookeeper", "zookeeper:noun"),
+        ("nurse,nice:adverb", None, "adverb"),
+        ("nurse,lamp", "lamp", "lamp:noun"),  # a neutral word is none to test
+        (",", None, "no words"),
+    ],
+)
+def test_typed_words_that_cannot_be_used(typed: str, value: str | None, instead: str) -> None:
+    with pytest.raises(InputError, match=instead) as caught:
+        load(typed)
+    assert caught.value.value == value
+
+
+def test_one_typed_word_needs_its_comma() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        load("nurse")
+    assert caught.value.suggestions == ["nurse,"]
+
+
 def test_no_words_no_prompts() -> None:
     with pytest.raises(InputError, match="no words"):
         prompts([])

@@ -36,7 +36,7 @@ from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
-from tiltmeter.probes.texts import audit_prompts
+from tiltmeter.probes.texts import audit_lists, audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
 from tiltmeter.store import Store, StoredEmbeddings
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, planted_world
@@ -130,8 +130,7 @@ class _Audit:
 
     @cached_property
     def prompts(self) -> list[Prompt]:
-        words = self.options.words
-        return audit_prompts(self.model, words.words, words.placebo, words.templates)
+        return audit_prompts(self.model, *self.options.words.texts)
 
     def run(self) -> Run:
         self._check()
@@ -272,7 +271,8 @@ class _Audit:
         context: AuditContext,
         not_run: dict[str, str],
     ) -> Run:
-        options, prompts = self.options, self.__dict__.get("prompts", [])
+        options, prompts = self.options, self.__dict__.get("prompts", [])  # if a probe used them
+        lists = audit_lists(self.model, *options.words.texts) if prompts else ()
         data_record = {
             role: {
                 "name": loaded.name,
@@ -292,7 +292,7 @@ class _Audit:
             data=data_record,
             seed=options.resampling.seed,
             convention=context.convention.as_dict(),
-            prompts=prompt_record(prompts),
+            prompts=prompt_record(prompts, *lists),
             environment={
                 "device": str(getattr(self.model, "device", "cpu")),
                 **({} if store is None else {"store": str(Path(store).resolve())}),

@@ -32,10 +32,15 @@ class DataOptions:
 class WordOptions:
     """Word lists: built-in ones by name, or files."""
 
-    words: str | None = None  # None: the texts that come with the embeddings, otherwise `berg`
+    words: str | None = None  # None: the texts that come with the embeddings, or `default`
     placebo: str | None = None  # neutral words; None: built-in, of the same part of speech
     templates: Sequence[str] | None = None  # None: those of the word list
     classes: str | None = None  # of the `harms` probe; None: `harms`
+
+    @property
+    def texts(self) -> tuple[str | None, str | None, Sequence[str] | None]:
+        """What decides which prompts are shown: words, neutral words and templates."""
+        return self.words, self.placebo, self.templates
 
 
 @dataclass(frozen=True)

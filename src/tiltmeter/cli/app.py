@@ -62,7 +62,7 @@ COMMANDS = (
     (SHARE, card, ("card tiltmeter-runs/001 --out README.md",)),
     (SHARE, bundle, ("bundle tiltmeter-runs/001 --out 001.tiltmeter.zip",)),
     (SHARE, verify, ("verify 001.tiltmeter.zip",)),
-    (SET_UP, list_, ("list", "list conventions")),
+    (SET_UP, list_, ("list", "list conventions", "list stimuli default")),
     (SET_UP, doctor, ("doctor",)),
     (SET_UP, calibrate, ("calibrate --metric c_asc --metric max_skew --out calibration",)),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from tiltmeter.metrics.convention import CONVENTIONS
 from tiltmeter.models import MODELS
 from tiltmeter.probes import PROBES
 from tiltmeter.registry import Registry
-from tiltmeter.stimuli import STIMULI, load
+from tiltmeter.stimuli import DEFAULT, STIMULI, load
 
 #: Names by kind; reading them imports no component.
 KINDS: dict[str, Mapping[str, Any]] = {
@@ -38,6 +38,33 @@ def entries(kind: str) -> dict[str, str]:
     return {f"{name}{colon}": _summary(kind, name) for name in KINDS[kind]}
 
 
+def stimuli_contents(name: str) -> dict[str, str]:
+    """What a word list contains: its version and source, templates, and words by category.
+
+    Parameters
+    ----------
+    name
+        A name of `STIMULI`.
+    """
+    stimuli = load(name)
+    found = {"version": stimuli.version, "source": stimuli.source.strip()}
+    found |= {f"templates: {use}": " | ".join(texts) for use, texts in stimuli.templates.items()}
+    if stimuli.pairs:
+        found["pairs"] = ", ".join("/".join(pair) for pair in stimuli.pairs)
+    else:
+        for category in stimuli.categories:
+            words = [word.text for word in stimuli.words if word.category == category]
+            found[f"{category} ({len(words)})"] = ", ".join(words)
+    for test in stimuli.tests:
+        x, y, a, b = test.X, test.Y, test.A, test.B
+        found[test.name] = f"{x.name}, {y.name} with {a.name}, {b.name}"
+        found |= {one.name: ", ".join(one.words) for one in (x, y, a, b)}
+    return found | {
+        key: ", ".join(map(str, entry)) if isinstance(entry, list | dict) else str(entry)
+        for key, entry in stimuli.table.items()
+    }
+
+
 def _summary(kind: str, name: str) -> str:
     if kind == "probes":
         return str(PROBES[name].about)
@@ -49,7 +76,12 @@ def _summary(kind: str, name: str) -> str:
         )
     if kind == "stimuli":
         stimuli = load(name)
-        return f"{stimuli.title} ({stimuli.kind})"
+        sizes = {"words": stimuli.words, "classes": stimuli.words, "pairs": stimuli.pairs,
+                 "weat": stimuli.tests, "templates": stimuli.templates.values(),
+                 "table": stimuli.table}  # fmt: skip
+        unit = {"weat": "tests", "table": "entries", "templates": "kinds of template"}
+        size = f"{len(sizes[stimuli.kind])} {unit.get(stimuli.kind, stimuli.kind)}"
+        return f"{stimuli.title} ({size}{'; the default of an audit' * (name == DEFAULT)})"
     registry = KINDS[kind]
     assert isinstance(registry, Registry)
     return registry.summary(name)

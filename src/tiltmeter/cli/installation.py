@@ -9,7 +9,7 @@ import typer
 
 from tiltmeter.cli import options as common
 from tiltmeter.cli.completion import complete_kind
-from tiltmeter.errors import UnknownNameError
+from tiltmeter.errors import InputError, UnknownNameError
 
 
 def list_(
@@ -22,15 +22,29 @@ def list_(
             autocompletion=complete_kind,
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="A word list, to print its words", show_default=False),
+    ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """List models, datasets, probes, metrics and debiasers."""
-    from tiltmeter.cli.catalogue import KINDS, entries
+    """List models, datasets, probes, metrics, debiasers and word lists."""
+    from tiltmeter.cli.catalogue import KINDS, entries, stimuli_contents
     from tiltmeter.pages import terminal
 
     if kind is not None and kind not in KINDS:
         raise UnknownNameError("kind of component", kind, KINDS)
-    by_kind = {name: entries(name) for name in ([kind] if kind else KINDS)}
+    if name is not None:
+        if kind != "stimuli":
+            raise InputError(
+                f"only word lists can be printed by name: tiltmeter list {kind}, or tiltmeter list "
+                "stimuli NAME",
+                code="bad-option",
+                value=name,
+            )
+        by_kind = {name: stimuli_contents(name)}
+    else:
+        by_kind = {one: entries(one) for one in ([kind] if kind else KINDS)}
     if as_json:
         print(json.dumps(by_kind, indent=2))
     else:

@@ -44,6 +44,28 @@ def lists(words: str) -> list[stimuli.Stimuli]:
     return [stimuli.load(name) for name in words.split("+")]
 
 
+def neutral_lists(listed: Sequence[stimuli.Stimuli], placebo: str | None) -> list[stimuli.Stimuli]:
+    """The named list of neutral words, or the built-in ones of the words' parts of speech."""
+    if placebo is not None:
+        return [stimuli.load(placebo)]
+    kinds = {word.pos for one in listed for word in one.words}
+    return [stimuli.load(name) for pos, name in PLACEBOS.items() if pos in kinds]
+
+
+def audit_lists(
+    model: Any,
+    words: str | None = None,
+    placebo: str | None = None,
+    templates: Sequence[str] | None = None,
+) -> tuple[list[stimuli.Stimuli], list[stimuli.Stimuli]]:
+    """Lists of words and of neutral words; none if the model's own table of texts is shown."""
+    own = getattr(model, "prompts", None)
+    if own is not None and words is None and placebo is None and templates is None:
+        return [], []
+    listed = lists(words or stimuli.DEFAULT)
+    return listed, neutral_lists(listed, placebo)
+
+
 def audit_prompts(
     model: Any,
     words: str | None = None,
@@ -51,19 +73,14 @@ def audit_prompts(
     templates: Sequence[str] | None = None,
 ) -> list[Prompt]:
     """The texts to show: the model's own table, or words and neutral words in templates."""
-    own = getattr(model, "prompts", None)
-    if own is not None and words is None and placebo is None and templates is None:
-        return list(own)
+    listed, neutral = audit_lists(model, words, placebo, templates)
+    if not listed:
+        return list(model.prompts)
     prompts = [
         prompt
-        for listed in lists(words or "berg")
-        for prompt in stimuli.prompts(listed, templates=templates, role="word")
+        for one in listed
+        for prompt in stimuli.prompts(one, templates=templates, role="word")
     ]
-    if placebo is not None:
-        neutral = [stimuli.load(placebo)]
-    else:
-        kinds = {prompt.pos for prompt in prompts}
-        neutral = [stimuli.load(name) for pos, name in PLACEBOS.items() if pos in kinds]
     shown: dict[str, dict[str, None]] = {}  # templates by part of speech, in order
     for prompt in prompts:
         shown.setdefault(prompt.pos, {})[prompt.template] = None

@@ -67,18 +67,24 @@ def run_record(
     }
 
 
-def prompt_record(prompts: Sequence[Any]) -> dict[str, Any]:
-    """Count the prompts that a model was shown, and hash their texts.
+def prompt_record(
+    prompts: Sequence[Any], lists: Sequence[Any] = (), neutral: Sequence[Any] = ()
+) -> dict[str, Any]:
+    """Record the prompts that a model was shown: which words, of which lists.
 
     Parameters
     ----------
     prompts : sequence of Prompt
         Words and neutral words (role `placebo`).
+    lists, neutral : sequence of Stimuli
+        The lists that words and neutral words are from; none if the model has its own texts.
 
     Returns
     -------
     dict
-        `words`, `placebos` (prompts), `concepts` (distinct words) and `hash` (of the texts).
+        `words`, `placebos` (prompts), `concepts` (distinct words), `hash` (of the texts), `lists`
+        and `neutral_lists` (name, version and hash of the words), `templates`, and `by_category`
+        (the words).
 
     Examples
     --------
@@ -87,12 +93,25 @@ def prompt_record(prompts: Sequence[Any]) -> dict[str, Any]:
     >>> record["words"], record["placebos"], record["concepts"]
     (1, 0, 1)
     """
+    by_category: dict[str, dict[str, None]] = {}
+    for prompt in prompts:
+        if prompt.role == "word":
+            by_category.setdefault(prompt.category or "", {})[prompt.concept] = None
     return {
         "words": sum(prompt.role == "word" for prompt in prompts),
         "placebos": sum(prompt.role == "placebo" for prompt in prompts),
         "concepts": len({prompt.concept for prompt in prompts if prompt.role == "word"}),
         "hash": content_hash([prompt.text for prompt in prompts]),
+        "lists": [_list_record(one) for one in lists],
+        "neutral_lists": [_list_record(one) for one in neutral],
+        "templates": list(dict.fromkeys(p.template for p in prompts if p.role == "word")),
+        "by_category": {category: list(words) for category, words in by_category.items()},
     }
+
+
+def _list_record(listed: Any) -> dict[str, str]:
+    words = [[word.category, word.text] for word in listed.words]
+    return {"name": listed.name, "version": listed.version, "hash": content_hash(words)}
 
 
 def machine() -> dict[str, Any]:

@@ -7,13 +7,14 @@
 
 from tiltmeter.stimuli.articles import article, fill
 from tiltmeter.stimuli.captions import prompts
-from tiltmeter.stimuli.catalogue import STIMULI
+from tiltmeter.stimuli.catalogue import DEFAULT, STIMULI
 from tiltmeter.stimuli.groups import GroupPhrase, group_phrases
 from tiltmeter.stimuli.loader import load
 from tiltmeter.stimuli.neutral import neutralise
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
 
 __all__ = [
+    "DEFAULT",
     "STIMULI",
     "TEMPLATES",
     "GroupPhrase",

@@ -50,3 +50,5 @@ def _folder() -> Traversable:
 
 
 STIMULI = Catalogue()
+#: The list of an audit for which none is named.
+DEFAULT = "default"

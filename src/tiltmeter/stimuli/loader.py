@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli.catalogue import STIMULI
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
 
-_HEADER = ("name", "title", "kind", "source", "licence")
+_HEADER = ("name", "title", "kind", "source", "licence", "version")
 _KINDS = ("words", "classes", "pairs", "weat", "templates", "table")
 _COLUMNS = ("word", "category", "pos", "template", "role")
 
@@ -24,14 +24,16 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
     Parameters
     ----------
     name_or_path : str or path
-        The name of a built-in list (`STIMULI`), or a file of your own: a `.csv` with a column
-        `word` (and optionally `category`, `pos`, `template`, `role`), or a `.yaml` that maps
-        categories to words::
+        The name of a built-in list (`STIMULI`), words with commas between, such as `doctor,nurse`,
+        or a file of your own: a `.csv` with a column `word` (and optionally `category`, `pos`,
+        `template`, `role`), or a `.yaml` that maps categories to words::
 
             Instruments: [cello, oboe]
             Weather: {pos: adjective, words: [rainy, {text: under the weather, template: "{}"}]}
 
-        The built-in files have the same format with a header, and can serve as examples.
+        The built-in files have the same format with a header, and can serve as examples. A typed
+        word has the part of speech that it has in a built-in list, or the one behind its colon:
+        `doctor,zookeeper:noun`.
 
     Returns
     -------
@@ -56,18 +58,52 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
     tiltmeter.errors.UnknownNameError: unknown list of stimuli 'harm'; did you mean 'harms'?
     """
     path = Path(name_or_path)
+    if isinstance(name_or_path, str) and "," in name_or_path and not path.exists():
+        return _typed(name_or_path)
     suffix = path.suffix.lower()
     if suffix in (".yaml", ".yml"):
         return _from_yaml(_read(path), str(path), path.stem)
     if suffix == ".csv":
         return _from_csv(_read(path), str(path), path.stem)
     if isinstance(name_or_path, str) and len(path.parts) == 1 and not suffix:
+        if name_or_path not in STIMULI and name_or_path in _known_words():
+            typed = [f"{name_or_path},"]  # a comma makes it a list
+            raise UnknownNameError("list of stimuli", name_or_path, STIMULI, suggestions=typed)
         file = STIMULI[name_or_path]
         return _from_yaml(file.read_text(encoding="utf-8"), file.name, name_or_path)
     raise InputError(
         f"cannot read a list of stimuli from {str(path)!r}: expected a file that ends in .yaml, "
-        f".yml or .csv, or one of the names {', '.join(STIMULI)}"
+        f".yml or .csv, words with commas between, or one of the names {', '.join(STIMULI)}"
     )
+
+
+def _typed(text: str) -> Stimuli:
+    """Words that were typed with commas between."""
+    known = _known_words()
+    words = []
+    for typed in filter(None, map(str.strip, text.split(","))):
+        name, _, pos = map(str.strip, typed.partition(":"))
+        word = Word(name, pos, "Typed") if pos else known.get(name)
+        if word is None:
+            raise InputError(
+                f"no built-in list has the word {name!r}, so its part of speech is unknown: write "
+                f"{name}:noun, {name}:adjective or {name}:activity",
+                code="bad-option",
+                value=name,
+            )
+        words.append(word)
+    return Stimuli("typed", text, "words", text, words=_checked(words, "the list of words"))
+
+
+def _known_words() -> dict[str, Word]:
+    """Words of the built-in lists that are not neutral, each as its first list has it."""
+    listed = (load(name) for name in STIMULI)
+    return {
+        word.text: word
+        for found in reversed([one.words for one in listed if one.kind == "words"])
+        for word in reversed(found)
+        if word.role != "placebo"
+    }
 
 
 def _read(path: Path) -> str:

@@ -76,7 +76,7 @@ class Stimuli:
 
     Parameters
     ----------
-    name, title, kind, source, licence : str
+    name, title, kind, source, licence, version : str
         The header of the list.
     words : tuple of Word
         The words, in the order of the list.
@@ -103,6 +103,7 @@ class Stimuli:
     kind: str
     source: str
     licence: str = ""
+    version: str = ""
     words: tuple[Word, ...] = ()
     templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     pairs: tuple[tuple[str, str], ...] = ()
