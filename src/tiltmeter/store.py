@@ -403,8 +403,12 @@ class Store:
 
 
 def identity(model: Any) -> dict[str, Any]:
-    """The identity of a model: what determines its embeddings."""
-    known = getattr(model, "identity", None) or {"weights": weights_fingerprint(model)}
+    """The identity of a model: what determines its embeddings of images."""
+    known = (
+        getattr(model, "image_identity", None)
+        or getattr(model, "identity", None)
+        or {"weights": weights_fingerprint(model)}
+    )
     if not known["weights"]:
         raise InputError(
             f"{getattr(model, 'name', type(model).__name__)} does not say which weights it has, "

@@ -427,6 +427,52 @@ def stated_scale(model: object) -> float | None:
 
 
 @runtime_checkable
+class EmbeddingInput(TextEncoder, Protocol):
+    """A text encoder that also takes input embeddings, so that learned tokens can join its words.
+
+    Attributes
+    ----------
+    logit_scale : float
+        Cosines times this are logits.
+    max_length : int
+        Most tokens of a text, start and end tokens included.
+    tokenizer : tokenizer of transformers
+        Called with texts, it gives `input_ids` and `attention_mask`, and knows its special tokens.
+    """
+
+    logit_scale: float
+    max_length: int
+    tokenizer: Any
+
+    def word_embeddings(self) -> Any:
+        """The table of word embeddings.
+
+        Returns
+        -------
+        torch.nn.Embedding
+            As `get_input_embeddings()` of transformers returns it.
+        """
+        ...
+
+    def encode_embeddings(self, embeddings: Any, mask: Any) -> Any:
+        """Embed texts whose words are embedded already; gradients must reach `embeddings`.
+
+        Parameters
+        ----------
+        embeddings : torch.Tensor of shape (texts, tokens, width)
+            Word embeddings, without positions: `inputs_embeds` of transformers.
+        mask : torch.Tensor of shape (texts, tokens)
+            1 for a token, 0 for padding.
+
+        Returns
+        -------
+        torch.Tensor of shape (texts, dimensions)
+            In the space of `encode_texts`.
+        """
+        ...
+
+
+@runtime_checkable
 class Matcher(Protocol):
     """A model that scores how well an image and a text match: one logit per pair."""
 

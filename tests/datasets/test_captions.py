@@ -113,6 +113,23 @@ def test_flickr30k_splits(tmp_path: Path) -> None:
     assert (captions.name, captions.texts) == ("flickr30k-test", ("A man .",))
 
 
+def test_flickr8k_as_released(tmp_path: Path) -> None:
+    """One file of captions, a list of images per split; a caption of no file is in the original."""
+    lines = "1.jpg#0\tA man .\n2.jpg#0\tA dog .\n2.jpg.1#0\tA dog .\n"
+    (tmp_path / "Flickr8k.token.txt").write_text(lines)
+    (tmp_path / "Flickr_8k.devImages.txt").write_text("2.jpg\n")
+    photos(tmp_path / "images", "1.jpg", "2.jpg")
+    captions = tm.load_data(f"flickr30k:{tmp_path}?split=val")
+    assert (captions.name, captions.ids, captions.texts) == (
+        "flickr8k-val",
+        ("2.jpg",),
+        ("A dog .",),
+    )
+    assert tm.load_data(f"flickr30k:{tmp_path}?images=no").ids == ("1.jpg", "2.jpg", "2.jpg.1")
+    with refused("not-found", "Flickr_8k.testImages.txt"):
+        tm.load_data(f"flickr30k:{tmp_path}?split=test")
+
+
 def test_flickr30k_lines_without_a_text(tmp_path: Path) -> None:
     lines = ("image_name| comment_number| comment", "1.jpg| 0| A dog .", "2.jpg| 0 A man .")
     text(tmp_path / "results.csv", *lines)  # the release has such a line

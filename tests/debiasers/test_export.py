@@ -88,7 +88,16 @@ def test_a_projection_of_texts_alone(clip, tmp_path: Path) -> None:
     assert torch.allclose(images / images.norm(), before / before.norm(), atol=1e-6)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["append_after_eos", "add"])
+def test_places_that_a_tokenizer_cannot_fill_are_refused(place: str, clip, tmp_path: Path) -> None:
+    method = PromptArray(place=place, start="random", variant="adversarial", epochs=0).fit(clip)
+    made = Debiased(clip, method, spec=f"hf:{clip.name}")
+    with pytest.raises(InputError, match="Use after_sos, before_sos, appended"):
+        export(made, tmp_path / "fair")
+    assert not list((tmp_path / "fair").glob("*"))
+
+
+@pytest.mark.parametrize("place", PLACES[:3])
 def test_learned_tokens(place: str, clip, tmp_path: Path) -> None:
     tune = "text_projection" if place == "appended" else "tokens"
     method = PromptArray(

@@ -68,9 +68,10 @@ def by_hand(model, text: str, tokens: np.ndarray, place: str) -> np.ndarray:
     network, learned = model.network, torch.as_tensor(tokens)
     testbed = hasattr(network, "words")
     longest = network.words.place.shape[1] if testbed else 77
+    room = 0 if place == "add" else len(tokens)
     ids = numbers(model, text)
-    if len(ids) > longest - len(tokens):
-        ids = [*ids[: longest - len(tokens) - 1], ids[-1]]
+    if len(ids) > longest - room:
+        ids = [*ids[: longest - room - 1], ids[-1]]
     words = network.words.word if testbed else network.text_model.embeddings.token_embedding
     table = (
         network.words.place[0]
@@ -78,8 +79,12 @@ def by_hand(model, text: str, tokens: np.ndarray, place: str) -> np.ndarray:
         else network.text_model.embeddings.position_embedding.weight
     )
     row = [("word", words.weight[one]) for one in ids]
-    at = {"after_sos": 1, "before_sos": 0, "appended": len(ids) - 1}[place]
-    row[at:at] = [("learned", one) for one in learned]
+    at = {"before_sos": 0, "appended": len(ids) - 1, "append_after_eos": len(ids)}.get(place, 1)
+    if place == "add":
+        for near, one in enumerate(learned, start=1):
+            row[near] = ("word", row[near][1] + one)
+    else:
+        row[at:at] = [("learned", one) for one in learned]
     x, position = [], 0
     for kind, vector in row:
         if kind == "learned" and place == "before_sos":
@@ -121,7 +126,17 @@ def test_tokens_stand_where_they_should(name: str, place: str, request) -> None:
     assert len(tower_of(model, place, 2).tokenize(texts).ids[0]) <= (16 if name == "dual" else 77)
 
 
-@pytest.mark.parametrize("kind", ["clip", "metaclip", "siglip2"])
+def test_zeros_that_are_added_change_nothing(dual, clip) -> None:
+    for model in (dual, clip):
+        method = PromptArray(place="add", start="zeros", variant="adversarial", epochs=0)
+        same = method.fit(model).apply(model)
+        assert np.abs(same.encode_texts(TEXTS) - model.encode_texts(TEXTS)).max() < 1e-6
+
+
+KINDS = ["clip", "metaclip", "siglip2", "chinese_clip", "align", "altclip"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_token_that_is_a_word_is_that_word(kind: str, tmp_path: Path) -> None:
     """Written before a text, or put there behind the embedding layer: the same vector."""
     if kind == "clip":
@@ -131,6 +146,9 @@ def test_a_token_that_is_a_word_is_that_word(kind: str, tmp_path: Path) -> None:
         getattr(tiny_dual, kind)(made)
     model = tm.load_model(f"hf:{made}")
     word = "a" if kind == "siglip2" else " a"  # which has letters alone, and no first mark
+    if kind in ("chinese_clip", "align", "altclip"):
+        with pytest.raises(InputError, match="reads a text at its first token"):
+            tower_of(model, "before_sos", 2)
     for place, written in (
         ("after_sos", f"{2 * word}{word[:-1]}{{}}"),
         ("appended", f"{{}}{2 * word}"),

@@ -1,7 +1,8 @@
 """`flickr30k:DIR`: Flickr30k (or Flickr8k), in any of the usual layouts of its captions.
 
 results_20130124.token (image#0, tab, text), results.csv (image| number| text), captions.txt
-(image,text) or Karpathy's dataset_flickr30k.json, the only one with splits.
+(image,text), Karpathy's dataset_flickr30k.json, which has splits, or the release of Flickr8k:
+Flickr8k.token.txt with a list of images per split.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def load(spec: Spec, columns: Columns) -> Captions:
     """Captions: Flickr30k (shannon.cs.illinois.edu/DenotationGraph; non-commercial research).
 
     The images are in flickr30k-images or images; `?images=no` does not read them. `?split=test`
-    (or train, val) needs Karpathy's dataset_flickr30k.json.
+    (or train, val) needs Karpathy's dataset_flickr30k.json, or the lists of Flickr8k's release.
     """
     del columns  # no groups
     spec.check_options("split", "images", *OPTIONS)
@@ -37,9 +38,10 @@ def load(spec: Spec, columns: Columns) -> Captions:
     directory = spec.directory()
     known = {name: read for name, read in READERS.items() if (directory / name).is_file()}
     if split != "all":
-        known = {name: read for name, read in known.items() if name.endswith(".json")}
+        known = {name: read for name, read in known.items() if read in (_karpathy, _flickr8k)}
     if not known:
-        needed = "dataset_flickr30k.json, for splits" if split != "all" else ", ".join(READERS)
+        splits = "dataset_flickr30k.json or Flickr8k.token.txt, for splits"
+        needed = splits if split != "all" else ", ".join(READERS)
         raise InputError(
             f"flickr30k: {directory} has no captions: expected {needed}",
             code="not-found",
@@ -55,7 +57,9 @@ def load(spec: Spec, columns: Columns) -> Captions:
         pairs,
         place if wanted else None,
         malformed=malformed,
-        name="flickr30k" if split == "all" else f"flickr30k-{split}",
+        name="-".join(
+            ["flickr8k" if "8k" in name else "flickr30k"] + ([] if split == "all" else [split])
+        ),
     )
 
 
@@ -75,6 +79,21 @@ def _token(path: Path, split: str) -> Parsed:
     lines = _lines(path)
     parts = [line.partition("\t") for line in lines]
     return _separate([(name.partition("#")[0], text.strip()) for name, _, text in parts], lines)
+
+
+def _flickr8k(path: Path, split: str) -> Parsed:
+    pairs, malformed = _token(path, split)
+    if split == "all":
+        return pairs, malformed
+    listed = path.with_name(f"Flickr_8k.{'dev' if split == 'val' else split}Images.txt")
+    if not listed.is_file():
+        raise InputError(
+            f"flickr30k: split={split} needs {listed}, the list of its images",
+            code="not-found",
+            value=str(listed),
+        )
+    files = {line.strip() for line in _lines(listed)}
+    return [pair for pair in pairs if pair[0] in files], malformed
 
 
 def _bars(path: Path, split: str) -> Parsed:
@@ -114,4 +133,5 @@ READERS: dict[str, Callable[[Path, str], Parsed]] = {
     "captions.txt": _commas,
     "dataset_flickr30k.json": _karpathy,
     "dataset_flickr8k.json": _karpathy,
+    "Flickr8k.token.txt": _flickr8k,
 }

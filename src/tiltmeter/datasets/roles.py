@@ -128,6 +128,7 @@ class Captions:
     images: Any = None
     name: str = "captions"
     provenance: dict[str, Any] = field(default_factory=dict)
+    vectors: Floats | None = None  # embeddings of the images, where they are known
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -130,6 +130,13 @@ class Debiased:
         return {**identity, "debiaser": content_hash({**method, **hashes})}
 
     @property
+    def image_identity(self) -> dict[str, Any] | None:
+        """What determines its embeddings of images, where that is less than its identity."""
+        if isinstance(self.debiaser, VectorMap):
+            return None
+        return getattr(self.model, "image_identity", None)
+
+    @property
     def provenance(self) -> dict[str, Any]:
         rows = self.debiaser.rows_
         return {

@@ -253,11 +253,17 @@ def _rewrite_tokenizer(
              "normalized": False, "special": True}
         )  # fmt: skip
     begin, end = str(tokenizer.bos_token), str(tokenizer.eos_token)
-    row = {
+    rows = {
         "after_sos": [begin, *names, None, end],
         "before_sos": [*names, begin, None, end],
         "appended": [begin, None, *names, end],
-    }[where]
+    }
+    if where not in rows:
+        raise InputError(
+            f"learned tokens at place = {where} cannot be exported: a tokenizer can insert tokens, "
+            f"but the text would be read elsewhere. Use {', '.join(rows)}"
+        )
+    row = rows[where]
     single = [
         {"Sequence": {"id": "A", "type_id": 0}}
         if token is None

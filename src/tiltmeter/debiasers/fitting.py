@@ -136,7 +136,13 @@ def debias(
         groups, vectors = fitted_on.attribute(str(attribute)), _vectors(model, fitted_on)
     held_out = None
     if isinstance(debiaser, ModelEdit):
-        train, held_out = _split(_captions(captions, model, seed), seed)
+        captions = _captions(captions, model, seed)
+        if store is not None and "labels" in needs and isinstance(captions.images, ImageFiles):
+            report("embedding the captions' images", 0.0)
+            vectors_of = embed(model, captions.images, captions.ids, store=Store(Path(store)),
+                               strict=True, progress=report)  # fmt: skip
+            captions = changed(captions, vectors=vectors_of.vectors)
+        train, held_out = _split(captions, seed)
         debiaser.fit(
             model,
             train,
@@ -363,6 +369,7 @@ def _of_images(captions: Any, images: Any) -> Any:
         texts=tuple(captions.texts[row] for row in rows),
         of=np.array([index[int(captions.of[row])] for row in rows], dtype=np.int64),
         images=None if captions.images is None else captions.images[images],
+        vectors=None if captions.vectors is None else captions.vectors[images],
     )
 
 

@@ -34,17 +34,16 @@ from tiltmeter.debiasers.debiaser import (
 )
 from tiltmeter.debiasers.prompt_array_data import (
     Learner,
-    embed_rows,
+    caption_vectors,
     encode_each_time,
     lookup,
     mean_ndkl,
     one_caption_each,
     recall_judge,
 )
-from tiltmeter.debiasers.text_tower import in_image_tower, tower_of, tuned_parts
+from tiltmeter.debiasers.text_tower import frozen_copy, in_image_tower, tower_of, tuned_parts
 from tiltmeter.debiasers.training import TrainingConfig, train
 from tiltmeter.errors import InputError
-from tiltmeter.models.weights import weights_hash
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
@@ -54,6 +53,7 @@ KEEPS = ("best", "last")
 #: Captions held out of training, on which the early stop is judged: a share, and at most so many.
 WATCHED, MOST_WATCHED = 0.1, 500
 TUNED = "tuned.safetensors"
+BLOCK = 64  # texts at a time, for models that do not say
 
 
 @dataclass(eq=False)
@@ -65,7 +65,8 @@ class PromptArray(ModelEdit):
     tokens
         Number of learned tokens.
     place
-        Where they are put: `after_sos`, `before_sos` or `appended`.
+        Where they are put: `after_sos`, `before_sos`, `appended`, `append_after_eos`, or `add` (to
+        the first words).
     start
         What they start from: `token0`, `zeros`, `random` or a word.
     variant
@@ -150,14 +151,12 @@ class PromptArray(ModelEdit):
         """
         self._check(captions)
         tower_of(model, self.place, self.tokens)  # refuses models without a known text tower
-        network = copy.deepcopy(model.network).requires_grad_(False)
-        copied = copy.copy(model)
-        copied.network = network
+        copied = frozen_copy(model)
         tower = tower_of(copied, self.place, self.tokens)
-        device = next(network.parameters()).device
+        device = tower.device
         start = tower.start(self.start, torch.Generator().manual_seed(self.seed))
         tokens = nn.Parameter(start.to(device))
-        parts = tuned_parts(network, self.tune)
+        parts = tuned_parts(tower.network, self.tune)
         for weight in parts.values():
             weight.requires_grad_(True)
         learner = Learner(copied, tower, tokens, device, in_image_tower(tuple(parts)))
@@ -169,7 +168,7 @@ class PromptArray(ModelEdit):
             x, labels = check_labelled(vectors, groups)
             params = {k: v for k, v in self.get_params().items() if k != "checkpoint"}
             data = [content_hash(x), labels.codes.tolist(), list(getattr(captions, "texts", ()))]
-            key = content_hash([params, data, weights_hash(model.network)])
+            key = content_hash([params, data, model.identity["weights"]])
             if progress is not None and captions is not None:
                 progress("embedding the captions' images", 0.0)
             objective = self._objective(model, learner, learning, captions, x, labels, images)
@@ -190,7 +189,10 @@ class PromptArray(ModelEdit):
             changed.network = copy.deepcopy(model.network)
             weights = {name: torch.as_tensor(weight) for name, weight in self.tuned_.items()}
             changed.network.load_state_dict(weights, strict=False)
-        return PromptArrayModel(changed, self.tokens_, self.place) if len(self.tokens_) else changed
+        if not len(self.tokens_):
+            return changed
+        embeds = changed if in_image_tower(tuple(self.tuned_)) else model
+        return PromptArrayModel(changed, self.tokens_, self.place, embeds)
 
     def write(self, directory: Path, model: Any) -> dict[str, Any]:
         from safetensors.numpy import save_file
@@ -232,7 +234,7 @@ class PromptArray(ModelEdit):
                 caption_images = (
                     encode_each_time(learner, captions.images, of[used])
                     if learner.tunes_images
-                    else lookup(embed_rows(model, captions.images, of[used]), device)
+                    else lookup(caption_vectors(model, captions, used), device)
                 )
             judge, original = recall_judge(model, learner, captions, watched)
         texts = learner.text_encoder(prompts, [captions.texts[row] for row in used])
@@ -306,12 +308,15 @@ class PromptArrayModel:
         The learned tokens.
     place
         Where they are put.
+    embeds
+        The model that it embeds images as: the uncorrected one, unless the image tower was tuned.
     """
 
-    def __init__(self, model: Any, tokens: Floats, place: str) -> None:
+    def __init__(self, model: Any, tokens: Floats, place: str, embeds: Any) -> None:
         self.model = model
         self.tokens_learned = tokens
         self.place = place
+        self.embeds = embeds
 
     def __getattr__(self, name: str) -> Any:
         if name == "model":  # not set yet, as in a copy that is being made
@@ -324,15 +329,20 @@ class PromptArrayModel:
         weights = [identity["weights"], content_hash(self.tokens_learned), self.place]
         return {**identity, "weights": content_hash(weights)}
 
+    @property
+    def image_identity(self) -> dict[str, Any]:
+        """What determines its embeddings of images: learned tokens do not."""
+        return self.embeds.identity  # type: ignore[no-any-return]
+
     def to(self, device: str | torch.device) -> Self:
         self.model.to(device)
         return self
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
         tower = tower_of(self.model, self.place, len(self.tokens_learned))
-        device = next(self.model.network.parameters()).device
+        device = tower.device
         tokens = torch.as_tensor(self.tokens_learned, device=device)
-        block, vectors = self.model.block, []
+        block, vectors = getattr(self.model, "block", BLOCK), []
         with torch.inference_mode():
             for at in range(0, len(texts), block):
                 batch = tower.tokenize(texts[at : at + block]).to(device)

@@ -7,7 +7,7 @@ ids on the device, with room for the tokens; prompts and captions go through the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -86,12 +86,14 @@ def encode_each_time(learner: Learner, images: Any, of: Ints | None = None) -> R
     return encode
 
 
-def embed_rows(model: Any, images: Any, rows: Ints) -> Floats:
-    """Return embeddings of some images, each computed once."""
+def caption_vectors(model: Any, captions: Any, rows: Ints) -> Floats:
+    """Return embeddings of the images of some captions, as given or each computed once."""
     from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 
-    distinct, inverse = np.unique(rows, return_inverse=True)
-    chosen = images[distinct]
+    distinct, inverse = np.unique(np.asarray(captions.of)[rows], return_inverse=True)
+    if captions.vectors is not None:
+        return np.asarray(captions.vectors[distinct][inverse])
+    chosen = captions.images[distinct]
     if isinstance(chosen, ImageFiles | GeneratedImages):
         from tiltmeter.engine.embedding.embed import embed
 
@@ -110,9 +112,10 @@ def recall_judge(
     """
     if len(rows) <= RECALL_K:
         return None, 0.0
-    held_out, of = [captions.texts[row] for row in rows], np.asarray(captions.of)[rows]
+    held_out = [captions.texts[row] for row in rows]
     batch = learner.tower.tokenize(held_out).to(learner.device)
-    before = torch.as_tensor(embed_rows(model, captions.images, of), dtype=torch.float32)
+    before = torch.as_tensor(caption_vectors(model, captions, rows), dtype=torch.float32)
+    changing = replace(captions, vectors=None)
 
     def recall(texts: Tensor, images: Tensor) -> float:
         scores = texts @ images.T
@@ -121,8 +124,10 @@ def recall_judge(
 
     def measure() -> float:
         with torch.no_grad():
-            now = embed_rows(learner.model, captions.images, of) if learner.tunes_images else before
-            images = torch.as_tensor(now, dtype=torch.float32, device=learner.device)
+            now = before
+            if learner.tunes_images:
+                now = torch.as_tensor(caption_vectors(learner.model, changing, rows))
+            images = now.to(learner.device, torch.float32)
             return recall(learner.tower.vectors(batch, learner.tokens), images)
 
     original = torch.as_tensor(to_numpy(model.encode_texts(held_out)), dtype=torch.float32)

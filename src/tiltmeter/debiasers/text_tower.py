@@ -1,14 +1,21 @@
 """A text tower with learned tokens among its words, and the parts of a model that can be tuned.
 
-Tokens are inserted after the embedding layer, at one of three places. `after_sos` puts them after
-the start token of a text: they have positions like words, and the words move up. `before_sos` puts
-them before it, as the authors' code does: they have no position, and words keep theirs. `appended`
-puts them after the last word, before the end token. All of them count towards the tower's maximum
-length, so less of a long text is read.
+Tokens are inserted after the embedding layer, at one of these places:
+
+- `after_sos`: after the start token. They have positions like words, and the words move up.
+- `before_sos`: before the start token, as the authors' code does. They have no position, and words
+  keep theirs.
+- `appended`: after the last word, before the end token.
+- `append_after_eos`: after the end token. Towers that read a text at its end token (CLIP) read it
+  at the last learned token instead: the end token does not see what follows it.
+- `add`: none is inserted. They are added to the first words, one to each.
+
+Inserted tokens count towards the tower's maximum length, so less of a long text is read.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +25,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.types import Ints
+from tiltmeter.models.python import FromPython
+from tiltmeter.types import EmbeddingInput, Ints
 
-PLACES = ("after_sos", "before_sos", "appended")
+PLACES = ("after_sos", "before_sos", "appended", "append_after_eos", "add")
 #: What tokens start from, besides any word that the model knows.
 STARTS = ("token0", "zeros", "random")
 #: What can be tuned; `text:3` is the last three layers of that tower; joined by +.
@@ -45,7 +53,9 @@ class TokenBatch:
 
     ids: Tensor  # n x length; in place of a learned token, the text's first id
     mask: Tensor | None  # n x length: 1 for text, 0 for padding; None: padding counts as text
-    slot: Tensor  # n x length: which learned token is there, -1 for none
+    #: n x length: which learned token is there, -1 for none; the number after the last learned
+    #: token is the end token, where learned tokens follow it
+    slot: Tensor
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,20 +91,24 @@ def concatenate(parts: Sequence[TokenBatch]) -> TokenBatch:
     )
 
 
-def insert_slots(ids: Tensor, mask: Tensor | None, start: Tensor, count: int) -> TokenBatch:
-    """Insert `count` places into each text at its `start`."""
+def insert_slots(
+    ids: Tensor, mask: Tensor | None, start: Tensor, count: int, *, after_end: bool = False
+) -> TokenBatch:
+    """Insert `count` places into each text at its `start`.
+
+    With `after_end`, `start` is the place of the end token, which becomes the first slot, numbered
+    `count`: the id of the end token then stands at the last learned token, where CLIP reads a text.
+    """
     at = torch.arange(ids.shape[1] + count)
     after = at - start[:, None]
     inside = (after >= 0) & (after < count)
     source = torch.where(after < 0, at, at - count).masked_fill(inside, 0).clamp(min=0)
     wide = None if mask is None else mask.gather(1, source)
-    return TokenBatch(ids.gather(1, source), wide, torch.where(inside, after, -1))
-
-
-def insert_tokens(words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
-    """Return embedded words with the learned tokens in their slots."""
-    learned = tokens[slot.clamp(min=0)].to(words.dtype)
-    return torch.where(slot[..., None] >= 0, learned, words)
+    slot = torch.where(inside, after, -1)
+    if after_end and count:
+        behind = (after >= 0) & (after <= count)
+        slot = torch.where(behind, torch.where(after == 0, count, after - 1), -1)
+    return TokenBatch(ids.gather(1, source), wide, slot)
 
 
 class TextTower:
@@ -115,8 +129,12 @@ class TextTower:
     def __init__(self, model: Any, place: str, count: int) -> None:
         if place not in PLACES:
             raise UnknownNameError("place for learned tokens", place, PLACES)
-        self.model, self.network = model, model.network
+        self.model, self.network = model, vars(model).get("network")
         self.place, self.count = place, count
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.weight.device
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -147,16 +165,31 @@ class TextTower:
     def tokenize(self, texts: Sequence[str]) -> TokenBatch:
         """Return texts with room for the tokens; too long ones lose their last words."""
         ids, mask = self.token_ids(texts)
-        limit = self.max_length - self.count
+        limit = self.max_length - (0 if self.place == "add" else self.count)
         if ids.shape[1] > limit:
             ids, mask = ids[:, :limit].clone(), None if mask is None else mask[:, :limit]
             over = ids[:, -1] != self.pad if mask is None else mask[:, -1] > 0
             ids[over, -1] = self.end
-        if self.place == "appended":
+        if self.place in ("appended", "append_after_eos"):
             start = self.lengths_before_end(ids, mask)
         else:
-            start = self.has_start(ids) * (self.place == "after_sos")
-        return insert_slots(ids, mask, start, self.count)
+            start = self.has_start(ids) * (self.place != "before_sos")
+        if self.place == "add":
+            after = torch.arange(ids.shape[1]) - start[:, None]
+            inside = (after >= 0) & (after < self.count)
+            return TokenBatch(ids, mask, torch.where(inside, after, -1))
+        after_end = self.place == "append_after_eos"
+        return insert_slots(ids, mask, start, self.count, after_end=after_end)
+
+    def insert(self, words: Tensor, slot: Tensor, tokens: Tensor) -> Tensor:
+        """Return embedded words with the learned tokens in their slots."""
+        if not self.count:
+            return words
+        if self.place == "append_after_eos":
+            tokens = torch.cat([tokens, self.embedding.weight[self.end][None].to(tokens.dtype)])
+        learned = tokens[slot.clamp(min=0)].to(words.dtype)
+        learned = words + learned if self.place == "add" else learned
+        return torch.where(slot[..., None] >= 0, learned, words)
 
     def start(self, how: str, generator: torch.Generator) -> Tensor:
         """Return initial tokens: token 0 of the vocabulary, zeros, random ones, or a word."""
@@ -185,16 +218,17 @@ class TextTower:
         return pieces
 
 
-class TransformersTower(TextTower):
-    """CLIP and similar models of transformers: the library's own forward pass, with a hook."""
+class TokenizerTower(TextTower):
+    """A tower whose model has a `tokenizer` of transformers and a `max_length`."""
 
     def __init__(self, model: Any, place: str, count: int) -> None:
         super().__init__(model, place, count)
         self.pad = getattr(model.tokenizer, "pad_token_id", None) or 0
 
-    @property
-    def embedding(self) -> nn.Embedding:
-        return self.network.text_model.embeddings.token_embedding  # type: ignore[no-any-return]
+    def mark(self, *names: str) -> int:
+        """Return the id of a special token; BERT's have other names. -1: there is none."""
+        ids = (getattr(self.model.tokenizer, f"{name}_token_id", None) for name in names)
+        return next((int(found) for found in ids if found is not None), -1)
 
     @property
     def max_length(self) -> int:
@@ -202,15 +236,31 @@ class TransformersTower(TextTower):
 
     @property
     def end(self) -> int:
-        return int(self.model.tokenizer.eos_token_id)
+        return self.mark("eos", "sep")
+
+    def has_start(self, ids: Tensor) -> Tensor:
+        return (ids[:, 0] == self.mark("bos", "cls")).long()  # SigLIP has none
+
+
+class TransformersTower(TokenizerTower):
+    """CLIP and similar models of transformers: the library's own forward pass, with a hook."""
+
+    def __init__(self, model: Any, place: str, count: int) -> None:
+        super().__init__(model, place, count)
+        embeddings = getattr(self.network.text_model, "embeddings", None)
+        if place == "before_sos" and not hasattr(embeddings, "token_embedding"):
+            raise InputError(
+                f"{model.name} reads a text at its first token, so none can be put before it: "
+                "place = before_sos is for CLIP; use after_sos"
+            )
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        return self.network.text_model.get_input_embeddings()  # type: ignore[no-any-return]
 
     def token_ids(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
         encoded = self.model.tokens(texts)
         return encoded["input_ids"], encoded.get("attention_mask")
-
-    def has_start(self, ids: Tensor) -> Tensor:
-        first = self.model.tokenizer.bos_token_id  # SigLIP has none
-        return (ids[:, 0] == (-1 if first is None else first)).long()
 
     def vectors(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
         inputs: dict[str, Any] = {"input_ids": batch.ids}
@@ -223,7 +273,7 @@ class TransformersTower(TextTower):
             inputs["position_ids"] = (at - self.count).clamp(min=0)[None]
 
         def insert(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-            return insert_tokens(output, batch.slot, tokens) if self.count else output
+            return self.insert(output, batch.slot, tokens)
 
         hook = layer.register_forward_hook(insert)
         try:
@@ -260,17 +310,57 @@ class TestbedTower(TextTower):
         at = torch.arange(batch.ids.shape[1], device=batch.ids.device)
         places = words.place[0, (at - self.count).clamp(min=0) if before else at]
         x = words.word(batch.ids)
-        if not self.count:
-            x = x + places
-        elif before:
-            x = insert_tokens(x + places, batch.slot, tokens)
+        if before:
+            x = self.insert(x + places, batch.slot, tokens)
         else:
-            x = insert_tokens(x, batch.slot, tokens) + places
-        mask = (batch.slot >= 0) | (batch.ids != 0)
+            x = self.insert(x, batch.slot, tokens) + places
+        mask = batch.ids != 0
         for layer in self.network.text:
             x = layer(x, mask[:, None, None, :])
         first = self.count if before else 0
         return self.network.text_vector(self.network.text_norm(x)[:, first:].float())  # type: ignore[no-any-return]
+
+
+class EmbeddingsTower(TokenizerTower):
+    """A model of the user's own that takes input embeddings: see `EmbeddingInput`."""
+
+    def __init__(self, model: Any, place: str, count: int) -> None:
+        super().__init__(model, place, count)
+        if place == "before_sos":
+            raise InputError(
+                "place = before_sos puts tokens before the start token without a position, and "
+                "positions are added by the model's own encode_embeddings: use after_sos"
+            )
+
+    @property
+    def embedding(self) -> nn.Embedding:
+        return self.model.word_embeddings()  # type: ignore[no-any-return]
+
+    def token_ids(self, texts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        encoded = self.model.tokenizer(
+            list(texts), padding=True, truncation=True, max_length=self.max_length,
+            return_tensors="pt",
+        )  # fmt: skip
+        return encoded["input_ids"], encoded["attention_mask"]
+
+    def vectors(self, batch: TokenBatch, tokens: Tensor) -> Tensor:
+        words = self.insert(self.embedding(batch.ids), batch.slot, tokens)
+        return F.normalize(self.model.encode_embeddings(words, batch.mask).float(), dim=-1)
+
+
+def frozen_copy(model: Any) -> Any:
+    """Return a copy of a model whose weights do not learn; the model itself is left alone."""
+    copied = copy.copy(model)
+    if isinstance(model, FromPython):
+        copied = FromPython(copy.deepcopy(model.model), model.name, model.provenance)
+        parts = [copied.model, *getattr(copied.model, "__dict__", {}).values()]
+    else:
+        copied.network = copy.deepcopy(model.network)
+        parts = [copied.network]
+    for part in parts:
+        if isinstance(part, nn.Module):
+            part.requires_grad_(False)
+    return copied
 
 
 def tower_of(model: Any, place: str, count: int) -> TextTower:
@@ -289,26 +379,35 @@ def tower_of(model: Any, place: str, count: int) -> TextTower:
     network = vars(model).get("network")  # its own: a wrapper changes more than that
     if hasattr(getattr(network, "words", None), "place") and hasattr(network, "text_out"):
         return TestbedTower(model, place, count)
-    embeddings = getattr(getattr(network, "text_model", None), "embeddings", None)
-    if hasattr(embeddings, "token_embedding") and hasattr(network, "get_text_features"):
+    text_model = getattr(network, "text_model", None)
+    if hasattr(text_model, "get_input_embeddings") and hasattr(network, "get_text_features"):
         return TransformersTower(model, place, count)
+    if isinstance(model, EmbeddingInput):
+        return EmbeddingsTower(model, place, count)
     raise InputError(
         f"{getattr(model, 'name', type(model).__name__)} has no text tower that learned tokens "
-        "can be inserted into: expected CLIP or a similar model (MetaCLIP 2, SigLIP) of hf:, or "
-        "testbed:dual or testbed:fusion"
+        "can be inserted into: expected CLIP or a similar model of hf: (MetaCLIP 2, SigLIP, ALIGN, "
+        "Chinese-CLIP, AltCLIP), testbed:dual or testbed:fusion, or a model of python: with "
+        "word_embeddings and encode_embeddings (tiltmeter.types.EmbeddingInput)"
     )
 
 
-def tuned_parts(network: nn.Module, tune: str) -> dict[str, nn.Parameter]:
+def tuned_parts(network: nn.Module | None, tune: str) -> dict[str, nn.Parameter]:
     """Return the weights that `tune` names, besides the tokens.
 
     Parameters
     ----------
     network
-        The network of a model.
+        The network of a model; None: its layers are unknown, and only tokens can be tuned.
     tune
         Names of PARTS, such as 'text:3+projection'.
     """
+    if tune == "tokens":
+        return {}
+    if network is None:
+        raise InputError(
+            f"tune = {tune}: the layers of this model are unknown, so only tokens can be tuned"
+        )
     wanted: list[str] = []
     for part in tune.split("+"):
         name, colon, count = part.partition(":")

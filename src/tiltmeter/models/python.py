@@ -22,7 +22,10 @@ from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
 
 #: Methods of the protocols in `tiltmeter.types`.
-METHODS = ("encode_texts", "encode_images", "match", "mask_logprobs", "pieces", "losses")
+METHODS = (
+    "encode_texts", "encode_images", "word_embeddings", "encode_embeddings", "match",
+    "mask_logprobs", "pieces", "losses",
+)  # fmt: skip
 DEEPEST = 8  # nested lists and dictionaries that are searched for arrays
 
 
@@ -41,8 +44,12 @@ class FromPython:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """How it was made, and its weights: its `fingerprint`, or a hash of all its arrays."""
-        return {**self.provenance, "weights": weights_fingerprint(self.model)}
+        """How it was made, and its weights: its `fingerprint`, or a hash of all its arrays.
+
+        Where its file is does not matter: the file's contents do.
+        """
+        made = {key: value for key, value in self.provenance.items() if key != "spec"}
+        return {"name": self.name, **made, "weights": weights_fingerprint(self.model)}
 
     def _guarded(self, method: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
