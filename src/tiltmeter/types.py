@@ -404,6 +404,44 @@ class DualEncoder(TextEncoder, Protocol):
         ...
 
 
+@runtime_checkable
+class MultiVectorEncoder(Protocol):
+    """A model with several unit vectors per image: a text is compared with the closest one.
+
+    So is the contrastive head of BLIP-2, and what is called late interaction.
+    """
+
+    def image_vectors(self, images: Any) -> Array:
+        """Embed images.
+
+        Parameters
+        ----------
+        images : sequence
+            PIL images, or whatever else the model takes.
+
+        Returns
+        -------
+        array of shape (images, vectors, dimensions)
+            Unit vectors.
+        """
+        ...
+
+    def text_vectors(self, texts: Sequence[str]) -> Array:
+        """Embed texts.
+
+        Parameters
+        ----------
+        texts : sequence of str
+            The texts.
+
+        Returns
+        -------
+        array of shape (texts, dimensions)
+            Unit vectors in the space of `image_vectors`.
+        """
+        ...
+
+
 def stated_scale(model: object) -> float | None:
     """The scale that makes a model's cosines logits, as the model states it (`logit_scale`).
 

@@ -142,8 +142,8 @@ def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
 
     Parameters
     ----------
-    x : array of shape (rows, dimensions)
-        Embeddings.
+    x : array of shape (rows, dimensions) or (rows, vectors, dimensions)
+        Embeddings: one vector per row, or several.
     name : str
         What they are called in error messages.
     first : int
@@ -151,7 +151,7 @@ def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
 
     Returns
     -------
-    array of shape (rows, dimensions)
+    array of the same shape
         Unit vectors.
 
     Raises
@@ -164,6 +164,8 @@ def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
     >>> unit([[3.0, 4.0]])
     array([[0.6, 0.8]])
     """
+    if getattr(x, "ndim", 2) == 3:
+        return unit(x.reshape(-1, x.shape[-1]), name, first).reshape(x.shape)
     x = matrix(x, name, "rows", "dimensions", first)
     xp = namespace(x)
     length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
@@ -179,3 +181,37 @@ def unit(x: Array, name: str = "vectors", first: int = 0) -> Array:
         x = x / largest[:, None]
         length = xp.sqrt(xp.einsum("nd,nd->n", x, x))
     return x / length[:, None]
+
+
+def similarities(queries: Array, items: Array) -> Array:
+    """Cosines of unit vectors; of a side with several vectors per row, the closest one counts.
+
+    Parameters
+    ----------
+    queries, items : array of shape (rows, dimensions) or (rows, vectors, dimensions)
+        Unit vectors; only one of the two may have several per row.
+
+    Returns
+    -------
+    array of shape (queries, items)
+        Cosines, or the largest of several.
+
+    Raises
+    ------
+    InputError
+        Both have several vectors per row: no similarity of theirs is defined.
+
+    Examples
+    --------
+    >>> similarities(np.array([[1.0, 0.0]]), np.array([[[0.6, 0.8], [0.8, 0.6]]]))
+    array([[0.8]])
+    """
+    if queries.ndim == items.ndim == 3:
+        raise InputError("both sides have several vectors per row: no similarity is defined")
+    if items.ndim == 3:
+        flat_items = items.reshape(-1, items.shape[-1])
+        cosines = (queries @ flat_items.T).reshape(len(queries), *items.shape[:2])
+        return namespace(cosines).amax(cosines, -1)
+    if queries.ndim == 3:
+        return similarities(items, queries).T
+    return queries @ items.T

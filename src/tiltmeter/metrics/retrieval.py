@@ -8,7 +8,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.arrays import as_groups, is_torch, kernels, like, namespace, to_numpy, unit
+from tiltmeter.metrics.arrays import (
+    as_groups,
+    is_torch,
+    kernels,
+    like,
+    namespace,
+    similarities,
+    to_numpy,
+    unit,
+)
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.types import Array, Floats, Groups, Ints
 
@@ -43,7 +52,9 @@ def top_k(
     queries : array of shape (queries, dimensions)
         Embeddings; rows are scaled to length 1.
     items : array of shape (items, dimensions)
-        Embeddings of the same model; may be memory-mapped, since each block is read once.
+        Embeddings of the same model; may be memory-mapped, since each block is read once. Queries
+        or items may have several vectors per row (rows x vectors x dimensions): the closest one
+        counts.
     k : int
         Number of items, from 1 to all.
     item_block, query_block : int, optional
@@ -66,7 +77,9 @@ def top_k(
     """
     queries = unit(queries, "queries")
     check_k(k, len(items))
-    step = item_block or max(1, SCORES_HELD // min(len(queries), query_block))
+    vectors = max(x.shape[1] if x.ndim == 3 else 1 for x in (queries, items))
+    query_block = max(1, query_block // vectors)
+    step = item_block or max(1, SCORES_HELD // vectors // min(len(queries), query_block))
     if is_torch(queries):
         torch_best = _TorchBest(k)
         _sweep(torch_best, queries, items, step, query_block)
@@ -87,14 +100,14 @@ def _sweep(
     for start in range(0, len(items), step):
         block = unit(like(queries, items[start : start + step], None), "items", start)
         block = like(queries, block, str(queries.dtype).rpartition(".")[2])
-        if block.shape[1] != queries.shape[1]:
+        if block.shape[-1] != queries.shape[-1]:
             raise InputError(
-                f"queries have {queries.shape[1]} dimensions, items {block.shape[1]}: "
+                f"queries have {queries.shape[-1]} dimensions, items {block.shape[-1]}: "
                 "they must come from one model"
             )
         for row in range(0, len(queries), query_block):
             rows = slice(row, row + query_block)
-            best.update(rows, queries[rows] @ block.T, start)
+            best.update(rows, similarities(queries[rows], block), start)
 
 
 class _NumpyBest:
@@ -299,7 +312,9 @@ def _shared_places(
     step = max(1, SCORES_HELD // 8 // len(items))  # double precision, and copies
     for start in range(0, len(rows), step):
         part = rows[start : start + step]
-        scores = queries[like(queries, part, "int64")] @ unit(like(queries, items, None), "items").T
+        scores = similarities(
+            queries[like(queries, part, "int64")], unit(like(queries, items, None), "items")
+        )
         scores = like(scores, scores)
         ranked = namespace(scores).sort(scores, -1)
         edge = (ranked.values if is_torch(scores) else ranked)[:, -k, None]

@@ -189,6 +189,7 @@ class Probe:
 _METHODS = {
     "TextEncoder": "gives embeddings (encode_images, encode_texts)",
     "DualEncoder": "gives embeddings (encode_images, encode_texts)",
+    "MultiVectorEncoder": "compares texts with several vectors of an image (image_vectors)",
     "Matcher": "matches images and texts (match)",
     "MaskedPredictor": "predicts masked words (mask_logprobs)",
 }

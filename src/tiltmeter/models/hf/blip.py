@@ -73,7 +73,7 @@ class Blip2(BlipBase):
 
     It is no dual encoder: an image has one unit vector per query token (32 in the published
     checkpoints), and a text is compared with the closest one. No single vector of an image has
-    those similarities, so there is no `encode_images`.
+    those similarities, so there is no `encode_images`, but `image_vectors`.
     """
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -99,18 +99,33 @@ class Blip2(BlipBase):
         return odds(self.network.itm_head(states[:, : queries.shape[1]]).mean(dim=1))
 
     def contrasted(self, pixels: Tensor, tokens: Any) -> Tensor:
-        """Queries attend to the image, the text is read alone, and the closest query counts."""
+        """The cosine of the text and the closest query of the image."""
+        images, texts = self.projected_queries(pixels), self.projected_text(tokens)
+        return torch.einsum("nqd,nd->nq", images, texts).amax(dim=1)
+
+    def image_vectors(self, images: Any) -> Array:
+        """One unit vector per query token: images x queries x dimensions."""
+        return self.run(self.projected_queries, images, None)
+
+    def text_vectors(self, texts: Sequence[str]) -> Array:
+        """Unit vectors of texts, to compare with the closest of `image_vectors`."""
+        return self.run(self.projected_text, None, texts)
+
+    def projected_queries(self, pixels: Tensor) -> Tensor:
+        """Queries attend to the image; no text is there."""
         seen = self.network.qformer(
             query_embeds=self.queries(len(pixels)), encoder_hidden_states=self.see(pixels)
         ).last_hidden_state
+        return normalize(self.network.vision_projection(seen), dim=-1)
+
+    def projected_text(self, tokens: Any) -> Tensor:
+        """The text is read alone."""
         read = self.network.qformer(
             query_embeds=self.network.embeddings(tokens["input_ids"]),
             query_length=0,
             attention_mask=tokens["attention_mask"],
         ).last_hidden_state[:, 0]
-        images = normalize(self.network.vision_projection(seen), dim=-1)
-        texts = normalize(self.network.text_projection(read), dim=-1)
-        return torch.einsum("nqd,nd->nq", images, texts).amax(dim=1)
+        return normalize(self.network.text_projection(read), dim=-1)
 
     def queries(self, count: int) -> Tensor:
         return self.network.query_tokens.expand(count, -1, -1)  # type: ignore[no-any-return]

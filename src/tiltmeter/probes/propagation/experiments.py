@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.arrays import like, namespace, to_numpy, unit
+from tiltmeter.metrics.arrays import like, namespace, similarities, to_numpy, unit
 from tiltmeter.metrics.propagation import MIXED, group_effects, valence_effects
 from tiltmeter.metrics.retrieval import top_means
 from tiltmeter.probes.probe import CannotRunError
@@ -133,11 +133,15 @@ class PropagationConfig:
         if not self.k or min(self.k) < 1:
             raise InputError(f"k must be one or more integers of at least 1; got {self.k}")
 
+    def compares_own(self, name: str) -> bool:
+        """Whether an experiment takes its valence sets from the queries' own kind."""
+        return "1*" in name and self.valence_sets == "own"
+
     def label(self, name: str) -> str:
         """The experiment's name, with the choices that differ from the default."""
         content = EXPERIMENTS[name].content
         unusual = [
-            *([self.valence_sets] if "1*" in name and self.valence_sets != "cross" else []),
+            *([self.valence_sets] if self.compares_own(name) else []),
             *([self.mixed] if content == "group" and self.mixed != "all" else []),
             *([self.templates] if self.templates != "per_template" else []),
         ]
@@ -231,7 +235,7 @@ def measure(
     pairs = [(unit(q, ROLES[queries.role]), x) for q in queries.vectors for x in items.vectors]
     notes = [*queries.notes, *items.notes]
     by_valence = EXPERIMENTS[name].content == "valence"
-    own_sets = by_valence and "*" in name and choices.valence_sets == "own"
+    own_sets = choices.compares_own(name)
     if by_valence:
         values, sets = _permuted_valences(name, items, choices, permutations, rng)
         if own_sets:
@@ -334,13 +338,19 @@ def _by_valence(queries: Array, items: Array, sets: Ints) -> Floats:
     # permutations share most items: each cosine is computed once
     rows, columns = np.unique(sets, return_inverse=True)
     vectors, columns = _unit_rows(items, rows, queries), columns.reshape(sets.shape)
-    step = max(1, _MAX_COSINES // len(rows))
+    step = _block(queries, vectors)
     return np.concatenate(
         [
-            valence_effects(to_numpy(queries[start : start + step] @ vectors.T), columns)
+            valence_effects(to_numpy(similarities(queries[start : start + step], vectors)), columns)
             for start in range(0, len(queries), step)
         ]
     )
+
+
+def _block(queries: Array, items: Array) -> int:
+    """How many queries are compared with the items at a time."""
+    vectors = max(x.shape[1] if x.ndim == 3 else 1 for x in (queries, items))
+    return max(1, _MAX_COSINES // (len(items) * vectors))
 
 
 def _unit_rows(items: Array, rows: Ints, queries: Array) -> Array:
@@ -402,10 +412,11 @@ def _by_group(
     query_groups = query_groups or Groups(np.zeros(len(queries), np.int32), ("all",))
     effects_by_block, standing = [], np.zeros((len(query_groups.names), len(members)))
     count = np.zeros((len(query_groups.names), 1))
-    step = max(1, _MAX_COSINES // len(members))
     item_vectors = _unit_rows(items, members, queries)
+    step = _block(queries, item_vectors)
     for start in range(0, len(queries), step):
-        cosines = to_numpy(queries[start : start + step] @ item_vectors.T).astype(np.float64)
+        block = similarities(queries[start : start + step], item_vectors)
+        cosines = to_numpy(block).astype(np.float64)
         effects = group_effects(cosines, labels[:, members], groups=n_groups, mixed=mixed)
         effects_by_block.append(effects)
         known = ~np.isnan(effects[:, 0, 0])

@@ -33,7 +33,20 @@ from tiltmeter.probes.propagation.rows import tabulate
 from tiltmeter.probes.texts import Sentences, propagation_sentences
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.types import Array, Faces, Floats, Groups, Progress, TextEncoder, planted_world
+from tiltmeter.types import (
+    Array,
+    DualEncoder,
+    Faces,
+    Floats,
+    Groups,
+    MultiVectorEncoder,
+    Progress,
+    TextEncoder,
+    planted_world,
+)
+
+#: Models that can take part: with one vector per image, or with several.
+Encoder = TextEncoder | MultiVectorEncoder
 
 #: Labels that mean the same as those of the group phrases.
 SAME = {"woman": "female", "women": "female", "man": "male", "men": "male",
@@ -69,6 +82,8 @@ def propagation(
         progress(f"propagation {name}", done / len(EXPERIMENTS))
         constants = {**everything, "experiment": choices.label(name)}
         absent = [why[role] for role in (one.queries, one.items) if role not in sides]
+        if not absent and choices.compares_own(name) and sides[one.queries].vectors[0].ndim == 3:
+            absent = [f"{ROLES[one.queries]} have several vectors each: no similarity among them"]
         if absent:
             note = "not run: " + "; ".join(dict.fromkeys(absent))
             tables.append(rows(1, **constants, metric="rho", value=np.nan, note=note))
@@ -94,7 +109,7 @@ def propagation(
 
 
 def _run(
-    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
+    model: Encoder, data: Mapping[str, Any], context: AuditContext
 ) -> tuple[pa.Table, pa.Table]:
     options = dict(context.options)
     attribute, each = options.pop("attribute"), options.pop("each")
@@ -120,12 +135,13 @@ def _run(
         if len(_meant(faces.attribute(attribute), labels)) < 2:
             labels = {}
         try:
-            embedded = context.with_embeddings(faces)
-            shown, notes = _balanced(embedded, attribute, labels, each, context.seed)
+            several = _several_vectors(model)
+            usable = _readable(faces, context) if several else context.with_embeddings(faces)
+            shown, notes = _balanced(usable, attribute, labels, each, context.seed)
         except CannotRunError as error:
             lacking["faces"] = str(error)
         else:
-            vectors = image_embeddings(model, shown)
+            vectors = _seen(model, shown) if several else image_embeddings(model, shown)
             groups = shown.groups[attribute]
             labels = {row: name for row, name in labels.items() if name in groups.names}
             sides["faces"] = ExperimentInput(
@@ -216,18 +232,35 @@ def _plain(name: str) -> str:
     return " | ".join(SAME.get(part, part) for part in parts)
 
 
+def _several_vectors(model: Encoder) -> bool:
+    """Whether an image has several vectors: BLIP-2, whose similarity is the largest cosine."""
+    return isinstance(model, MultiVectorEncoder) and not isinstance(model, DualEncoder)
+
+
+def _readable(faces: Faces, context: AuditContext) -> Faces:
+    """Faces whose images the model can be given; a store keeps one vector per image only."""
+    if isinstance(faces.images, ImageFiles | GeneratedImages):
+        return faces.select(context.readable("faces", faces))
+    return faces
+
+
 def _seen(model: Any, data: Any) -> Floats:
-    if data.images is None or not hasattr(model, "encode_images"):
+    encode = model.image_vectors if _several_vectors(model) else model.encode_images
+    if data.images is None:
         raise CannotRunError(f"{data.name} has no images that the model can embed")
-    return to_numpy(model.encode_images(data.images))
+    return to_numpy(encode(data.images))
 
 
 def _valence_input(model: Any, valence: Any, context: AuditContext) -> ExperimentInput:
-    if isinstance(valence.images, ImageFiles | GeneratedImages):
+    kept = np.arange(len(valence))
+    if not isinstance(valence.images, ImageFiles | GeneratedImages):
+        vectors = _seen(model, valence)
+    elif _several_vectors(model):
+        kept = np.asarray(context.readable("valence", valence))
+        vectors = _seen(model, replace(valence, images=valence.images[kept]))
+    else:
         found = context.embed(valence)
         kept, vectors = np.asarray(found.rows), found.vectors
-    else:
-        kept, vectors = np.arange(len(valence)), _seen(model, valence)
     ids = tuple(valence.ids[row] for row in kept)
     return ExperimentInput(
         "valence", ids, [vectors], np.asarray(valence.valence)[kept], None, valence.name
@@ -235,7 +268,7 @@ def _valence_input(model: Any, valence: Any, context: AuditContext) -> Experimen
 
 
 def _lexicon_input(
-    model: TextEncoder, lexicon: Any, planted: bool, progress: Progress
+    model: Encoder, lexicon: Any, planted: bool, progress: Progress
 ) -> ExperimentInput:
     """Each word once: of a word that stands there again, the first valence is taken."""
     first = {word: row for row, word in reversed(list(enumerate(lexicon.words)))}
@@ -250,7 +283,7 @@ def _lexicon_input(
 
 
 def _phrases(
-    model: TextEncoder,
+    model: Encoder,
     phrases: Sentences,
     labels: Mapping[int, str],
     attribute: str,
@@ -264,13 +297,14 @@ def _phrases(
 
 
 def _encoded(
-    model: TextEncoder, texts: list[list[str]], role: str, progress: Progress
+    model: Encoder, texts: list[list[str]], role: str, progress: Progress
 ) -> list[Array]:
     """Vectors of sentences, template by template."""
+    encode = model.encode_texts if isinstance(model, TextEncoder) else model.text_vectors
     found = []
     for done, some in enumerate(texts):
         progress(f"propagation, {ROLES[role]}", done / len(texts))
-        found.append(to_numpy(model.encode_texts(some)))
+        found.append(to_numpy(encode(some)))
     return found
 
 
@@ -292,6 +326,7 @@ PROBE = Probe(
     _run,
     enabled_by=("valence", "lexicon"),
     takes=("faces", "valence", "lexicon"),
+    protocols=(TextEncoder, MultiVectorEncoder),
     options={
         "k": (500,),
         "k_as": "auto",
