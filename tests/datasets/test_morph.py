@@ -11,7 +11,7 @@ import numpy as np
 import tiltmeter as tm
 from tests.datasets.making import photo
 from tests.refusing import refused
-from tiltmeter.datasets.morph import morphs, save
+from tiltmeter.datasets.morph import morphs, parents_of, save
 from tiltmeter.types import Faces
 
 SHADES = {"black_man": 0, "black_woman": 60, "white_man": 120, "white_woman": 180}
@@ -104,3 +104,39 @@ def test_it_can_travel_to_another_process(tmp_path: Path) -> None:
     found = made(faces(tmp_path))
     again = pickle.loads(pickle.dumps(found.images))
     assert np.array_equal(again[3], found.images[3])
+
+
+def test_a_morph_is_named_after_its_parents_in_memory_and_on_disk(tmp_path: Path) -> None:
+    found = morphs(
+        faces(tmp_path / "faces"), "race*gender", each=4, rng=np.random.default_rng(0), share=0.5,
+        size=6,
+    )  # fmt: skip
+    save(found, "race*gender", tmp_path / "morphs")
+    again = tm.load_data(f"folder:{tmp_path / 'morphs'}?parts=race_gender")
+    assert sorted(parents_of(found.ids)) == sorted(parents_of(again.ids))
+    assert all(name.endswith("@0.50.png") for name in again.ids)
+    assert all(len(set(parents)) == 2 for parents in parents_of(again.ids))
+    assert parents_of(faces(tmp_path / "faces").ids) == ()
+    with refused("bad-option"):
+        made_at(tmp_path, share=1.0)
+
+
+def made_at(place: Path, share: float) -> Faces:
+    data = tm.load_data(f"folder:{place / 'faces'}?parts=race_gender")
+    return morphs(data, "race*gender", each=1, rng=np.random.default_rng(0), share=share)
+
+
+def test_the_command_writes_what_the_probe_reads(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from tiltmeter.cli.app import app
+
+    faces(tmp_path / "faces")
+    source = f"folder:{tmp_path / 'faces'}?parts=race_gender"
+    asked = ["morph", "--images", source, "--each", "3", "--share", "0.25", "--size", "8"]
+    result = CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert "12 morphs" in result.output
+    again = tm.load_data(f"folder:{tmp_path / 'out'}?parts=race_gender")
+    assert all(name.endswith("@0.25.png") for name in again.ids)
+    assert len(again) == 12

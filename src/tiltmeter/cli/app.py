@@ -21,6 +21,7 @@ from tiltmeter.cli.explore import explore
 from tiltmeter.cli.frontier import frontier
 from tiltmeter.cli.help import Command, Group, examples
 from tiltmeter.cli.installation import doctor, list_
+from tiltmeter.cli.morph import morph
 from tiltmeter.cli.plan import plan
 from tiltmeter.cli.report import report
 from tiltmeter.cli.sharing import bundle, card, verify
@@ -62,6 +63,9 @@ COMMANDS = (
     (SHARE, card, ("card tiltmeter-runs/001 --out README.md",)),
     (SHARE, bundle, ("bundle tiltmeter-runs/001 --out 001.tiltmeter.zip",)),
     (SHARE, verify, ("verify 001.tiltmeter.zip",)),
+    (SET_UP, morph, (
+        "morph --images 'cfd:DIR?expression=N&race=A,B,W' --share 0.5 --out morphs",
+    )),
     (SET_UP, list_, ("list", "list conventions", "list stimuli default")),
     (SET_UP, doctor, ("doctor",)),
     (SET_UP, calibrate, ("calibrate --metric c_asc --metric max_skew --out calibration",)),

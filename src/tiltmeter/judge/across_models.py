@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tiltmeter.errors import InputError
-from tiltmeter.probes.propagation.meta_analysis import by_size, meta_analysis
+from tiltmeter.probes.propagation.meta_analysis import by_size, meta_analysis, pooled_z
 from tiltmeter.probes.stereotype.across_models import compare_choices, relevance_and_bias
 from tiltmeter.results import Run, rows
 
@@ -54,9 +54,14 @@ def _propagation(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> I
         ci_low=[entry.ci_low for entry in pooled.values()],
         ci_high=[entry.ci_high for entry in pooled.values()],
         ci_method="Student's over analyses, Fisher's z",
+        null_mean=[entry.reference for entry in pooled.values()],
         n=[entry.analyses for entry in pooled.values()],
         note=[f"plain mean {entry.mean:.3f} ± {entry.sd:.3f}" for entry in pooled.values()],
     )
+    for table in pooled_z((run.table for run in runs), constants):
+        named = [f"propagation, {name}" for name in table["experiment"].to_pylist()]
+        at = table.schema.get_field_index("experiment")
+        yield table.set_column(at, table.schema.field(at), pa.array(named))
     try:
         trend = by_size(runs, seed=seed)
     except InputError:  # unknown size, or one model on several datasets

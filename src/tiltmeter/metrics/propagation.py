@@ -128,6 +128,61 @@ def spearman_resamples(x: Floats, y: Floats, weights: Floats) -> Floats:
     return np.asarray(np.divide(both, scale, out=np.full(len(scale), np.nan), where=scale > 0))
 
 
+def spearman_without_each(x: Floats, y: Floats) -> Floats:
+    """Spearman's rank correlation without each query in turn.
+
+    Parameters
+    ----------
+    x, y : array of shape (queries,)
+        Two values per query.
+
+    Returns
+    -------
+    array of shape (queries,)
+        NaN where the others do not vary.
+
+    Examples
+    --------
+    >>> spearman_without_each([1, 2, 3, 9], [1, 3, 2, 9]).round(3)
+    array([0.5, 1. , 1. , 0.5])
+    """
+    n = len(x)
+    blocks = []
+    for start in range(0, n, 256):
+        weights = np.ones((min(256, n - start), n))
+        weights[np.arange(len(weights)), start + np.arange(len(weights))] = 0
+        blocks.append(spearman_resamples(x, y, weights))
+    return np.concatenate(blocks)
+
+
+def spearman_p(rho: float, n: int) -> float:
+    """Two-sided p of a rank correlation if the two values of each query were unrelated.
+
+    Parameters
+    ----------
+    rho : float
+        Spearman's rank correlation.
+    n : int
+        Queries, taken as independent.
+
+    Returns
+    -------
+    float
+        By Student's t with n - 2 degrees of freedom; NaN below three queries.
+
+    Examples
+    --------
+    >>> round(spearman_p(0.5, 20), 4)
+    0.0248
+    """
+    from scipy.special import stdtr
+
+    if n < 3:
+        return float("nan")
+    t = abs(rho) * np.sqrt((n - 2) / max(1 - rho**2, 1e-300))
+    return float(2 * stdtr(n - 2, -t))
+
+
 def _drawn_ranks(x: Floats, weights: Floats) -> Floats:
     """Mean ranks of the queries in each resample: x is sorted once, and no resample is."""
     values, place = np.unique(x, return_inverse=True)

@@ -142,6 +142,7 @@ class Sentences:
     words: tuple[str, ...]
     texts: list[list[str]]
     labels: dict[str, list[str]]  # groups that the words name, by attribute
+    clusters: tuple[tuple[str, ...], ...] = ()  # the parts of phrases that others share
 
 
 def propagation_sentences(
@@ -158,15 +159,20 @@ def propagation_sentences(
         if words is not None:
             caption = concept_captions()
             return Sentences(tuple(words), [[caption.get(word, word) for word in words]], {})
-        named, texts, groups = figure_captions()
-        return Sentences(named, texts, groups)
+        pairs, texts, groups = figure_captions()
+        parts = tuple((hue or "no hue", activity)
+                      for hue, (_, activity) in zip(groups["hue"], pairs, strict=True))  # fmt: skip
+        return Sentences(tuple(" ".join(pair) for pair in pairs), texts, groups, parts)
     templates = stimuli.load("propagation").templates["sentence"]
     labels: dict[str, list[str]] = {}
+    parts: tuple[tuple[str, ...], ...] = ()
     if words is None:
         phrases = stimuli.group_phrases()
         words = [phrase.text for phrase in phrases]
         labels = {"race": [one.race for one in phrases], "gender": [one.gender for one in phrases]}
-    return Sentences(tuple(words), [[t.replace("{}", w) for w in words] for t in templates], labels)
+        parts = tuple(tuple(word.rsplit(" ", 1)) for word in words)
+    texts = [[template.replace("{}", word) for word in words] for template in templates]
+    return Sentences(tuple(words), texts, labels, parts)
 
 
 def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def valence_images(world: World, images: int, rng: np.random.Generator) -> Plant
     )
 
 
-def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[str]]]:
+def figure_captions() -> tuple[tuple[tuple[str, str], ...], list[list[str]], dict[str, list[str]]]:
     """Captions of figures at activities.
 
     As a phrase of the study joins a word for a race and one for a gender, these join a name of a
@@ -170,7 +170,7 @@ def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[
 
     Returns
     -------
-    phrases : tuple of str
+    phrases : tuple of pairs of str
         Name and activity.
     captions : list of list of str
         By template.
@@ -188,7 +188,7 @@ def figure_captions() -> tuple[tuple[str, ...], list[list[str]], dict[str, list[
         "shape": [shape[name.split()[-1]] for name, _ in pairs],
         "hue": [name.split()[0] if " " in name else "" for name, _ in pairs],
     }
-    return tuple(f"{name} {activity}" for name, activity in pairs), texts, groups
+    return tuple(pairs), texts, groups
 
 
 @cache

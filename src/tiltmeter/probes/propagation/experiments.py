@@ -30,7 +30,10 @@ ROLES = {
 #: Their numbers in the paper (sentences: in each template).
 PUBLISHED_SIZE = {"faces": 6000, "valence": 900, "lexicon": 20_000, "groups": 864}
 VALENCE_SETS = ("cross", "own")
-TEMPLATES = ("per_template", "pooled")
+TEMPLATES = ("per_template", "pooled", "rho_per_template")
+#: Valence that separates pleasant from unpleasant queries (Figure 7).
+MIDDLE = 0.5
+BANDS = ("pleasant", "unpleasant")
 K_AS = ("auto", "count", "share")
 _MAX_COSINES = 2**24  # cosines in memory at a time
 _MAX_PERMUTED = 2**25  # scores under permuted labels in memory at a time
@@ -72,6 +75,8 @@ class ExperimentInput:
     groups: Groups | None = None
     dataset: str = ""
     notes: tuple[str, ...] = ()
+    #: What each one shares with others: the parents of a morph, the words of a phrase.
+    clusters: tuple[tuple[str, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if any(len(matrix) != len(self.ids) for matrix in self.vectors):
@@ -103,6 +108,8 @@ class ExperimentInput:
         return replace(
             self,
             ids=self.ids * times,
+            # sentences of one phrase share it
+            clusters=(self.clusters or tuple((name,) for name in self.ids)) * times,
             vectors=[xp.concatenate(self.vectors)],
             valence=None if self.valence is None else np.tile(self.valence, times),
             groups=groups and replace(groups, codes=np.tile(groups.codes, times)),
@@ -182,9 +189,19 @@ class ExperimentResult:
     members: Ints | None  # the rows of these items
     notes: tuple[str, ...]
 
+    #: 2 bands x items, of pleasant and unpleasant queries: `reach` at the last k, and `pull`.
+    by_band: tuple[Floats, Floats] | None = None
+    #: Scores by template, if rho is computed within each.
+    by_template: tuple[tuple[Floats, Floats], ...] = ()
+
     @property
     def experiment(self) -> Experiment:
         return EXPERIMENTS[self.name]
+
+    @property
+    def rho_scores(self) -> tuple[tuple[Floats, Floats], ...]:
+        """Pairs of intrinsic and extrinsic scores whose rhos are averaged."""
+        return self.by_template or ((self.intrinsic, self.extrinsic),)
 
     @property
     def groups(self) -> Groups | None:
@@ -249,7 +266,11 @@ def measure(
         labels = _permuted_groups(items.groups, members, permutations, rng)
         values = (labels.T[..., None] == np.arange(len(items.groups.names))).astype(float)
     flat, tied = values.reshape(len(items), -1), 0
+    # of queries without groups, pleasant and unpleasant ones are told apart
+    bands = None if by_valence else valence_bands(queries)
+    query_groups = queries.groups or bands
     total: list[Floats] = []
+    by_template: list[tuple[Floats, Floats]] = []
     for q, x in pairs:
         if by_valence:
             effects, pull = _by_valence(q, q if own_sets else x, sets)[..., None], np.zeros(0)
@@ -257,18 +278,25 @@ def measure(
             assert members is not None
             assert items.groups is not None
             effects, pull = _by_group(
-                q, x, members, labels, items.groups, queries.groups, choices.mixed
+                q, x, members, labels, items.groups, query_groups, choices.mixed
             )
-        top = top_means(q, x, ks, like(q, flat), by=queries.groups, ties=choices.ties)
+        top = top_means(q, x, ks, like(q, flat), by=query_groups, ties=choices.ties)
         parts = [effects, pull, to_numpy(top.means), to_numpy(top.reach)]
         total = total or [np.zeros(part.shape) for part in parts]
         for total_part, part in zip(total, parts, strict=True):
             total_part += part
+        if choices.templates == "rho_per_template":
+            scores = parts[2].reshape(len(q), len(ks), *values.shape[1:])
+            by_template.append((effects, scores))
         tied += int(top.tied[-1])
     intrinsic, pull, extrinsic, reach = (total_part / len(pairs) for total_part in total)
     if tied > len(queries) * len(pairs) / 10:  # a few ties are due to rounding
         how = "shared equally" if choices.ties == "expected" else "given to the earlier rows"
         notes.append(f"{tied:,} retrievals tie for their last places; these are {how}")
+    by_band = None
+    if bands is not None:
+        by_band, share = (reach[-1], pull), bands.counts / len(bands)
+        reach, pull = np.einsum("b,kbi->ki", share, reach)[:, None], (share @ pull)[None]
     return ExperimentResult(
         name,
         queries,
@@ -280,7 +308,17 @@ def measure(
         None if by_valence else pull,
         members,
         tuple(dict.fromkeys(notes)),
+        by_band,
+        tuple(by_template),
     )
+
+
+def valence_bands(queries: ExperimentInput) -> Groups | None:
+    """Pleasant and unpleasant queries; None unless there are both."""
+    if queries.valence is None:
+        return None
+    low = np.asarray(queries.valence) < MIDDLE
+    return Groups(low.astype(np.int32), BANDS, "valence") if 0 < low.sum() < len(low) else None
 
 
 def permuted(
@@ -293,7 +331,7 @@ def permuted(
 
     Retrievals are repeated for each batch: keeping them takes more memory than the scores do.
     """
-    columns = measured.intrinsic.shape[-1] * max(1, len(measured.k))
+    columns = measured.intrinsic.shape[-1] * len(measured.k) * len(measured.rho_scores)
     step = max(1, _MAX_PERMUTED // (columns * max(len(measured.queries), len(measured.items))))
     for start in range(0, permutations, step):
         yield measure(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import permutations
 from math import factorial
 from typing import Any
@@ -12,10 +12,15 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.propagation import spearman
+from tiltmeter.metrics.propagation import spearman, z_scores
+from tiltmeter.probes.propagation.estimates import z_interval
+from tiltmeter.probes.propagation.experiments import BANDS
 from tiltmeter.results import Run, combined, rows
+from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.stats.significance import Interval, columns
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class PooledCorrelation:
     fisher: float  # tanh of the mean of Fisher's z
     ci_low: float  # of `fisher`, Student's over analyses
     ci_high: float
+    reference: float | None = None  # mean rho under permuted labels
 
 
 def pooled(rhos: Sequence[float]) -> PooledCorrelation:
@@ -55,7 +61,13 @@ def pooled(rhos: Sequence[float]) -> PooledCorrelation:
     return PooledCorrelation(len(x), float(x.mean()), sd, float(np.tanh(z.mean())), low, high)
 
 
-def analyses_of(runs: Iterable[Run], k: int | None = None) -> list[dict[str, Any]]:
+def reference(analyses: Sequence[Row]) -> float | None:
+    """The mean of the analyses' rhos under permuted labels; None if they have none."""
+    means = [row["null_mean"] for row in analyses if row["null_mean"] is not None]
+    return float(np.mean(means)) if means else None
+
+
+def analyses_of(runs: Iterable[Run], k: int | None = None) -> list[Row]:
     """Rows of every rho of the runs, at `k` or each experiment's largest k.
 
     For M models and G groups, with all data, there are 2 M + 6 M G: 114 for three models and six
@@ -99,10 +111,69 @@ def meta_analysis(runs: Iterable[Run], k: int | None = None) -> dict[str | None,
     analyses = analyses_of(runs, k)
     names = list(dict.fromkeys(row["experiment"] for row in analyses))
     by_name: dict[str | None, PooledCorrelation] = {
-        name: pooled([row["value"] for row in analyses if row["experiment"] == name])
-        for name in names
+        name: _pooled([row for row in analyses if row["experiment"] == name]) for name in names
     }
-    return {**by_name, None: pooled([row["value"] for row in analyses])}
+    return {**by_name, None: _pooled(analyses)}
+
+
+def _pooled(analyses: Sequence[Row]) -> PooledCorrelation:
+    return replace(pooled([row["value"] for row in analyses]), reference=reference(analyses))
+
+
+#: Figures 6 and 7: the experiments that each pools, and the metric of group means.
+FIGURES = (
+    (("1-a", "1-b"), "intrinsic", (None,)),
+    (("2-a", "2-b"), "intrinsic_by_valence", BANDS),
+)
+
+
+def pooled_z(tables: Iterable[pa.Table], constants: dict[str, Any]) -> Iterator[pa.Table]:
+    """Mean intrinsic effect of each group over experiments and models, as z-scores over groups.
+
+    Figure 6 of the paper pools 1-a and 1-b, Figure 7 pools 2-a and 2-b for pleasant and for
+    unpleasant queries. The interval has the errors of the single means, taken as independent.
+    """
+    rows_listed = [row for table in tables for row in table.to_pylist()]
+    for experiments, metric, bands in FIGURES:
+        for band in bands:
+            chosen = [
+                row
+                for row in rows_listed
+                if row["metric"] == metric and row["category"] == band and row["value"] is not None
+                and (row["experiment"] or "").partition(" ")[0] in experiments
+            ]  # fmt: skip
+            cells: dict[tuple[str, str], dict[str, Row]] = {}
+            for row in chosen:
+                cells.setdefault((row["model"], row["experiment"]), {})[row["group"]] = row
+            names = list(dict.fromkeys(row["group"] for row in chosen))
+            complete = [cell for cell in cells.values() if set(cell) == set(names)]
+            if len(names) < 3 or not complete:  # of two groups both are 1 and -1
+                continue
+            means = np.mean([[cell[name]["value"] for name in names] for cell in complete], axis=0)
+            errors = np.array([[_error(cell[name]) for name in names] for cell in complete])
+            z, interval = z_scores(means), None
+            if np.isfinite(errors).all() and np.isfinite(z).all():
+                variance = (errors**2).sum(axis=0) / len(complete) ** 2
+                interval = Interval(edges=z_interval(means, np.diag(variance)),
+                                    method="normal errors of means")  # fmt: skip
+            yield rows(
+                len(names),
+                **constants,
+                metric="intrinsic_z",
+                experiment=" + ".join(experiments),
+                group=names,
+                category=band,
+                **columns(z, interval=interval),
+                n=len(complete),
+                note=f"mean of {len(complete)} experiments and models",
+            )
+
+
+def _error(row: Row) -> float:
+    """Standard error of a mean, from its interval."""
+    if row["ci_low"] is None:
+        return float("nan")
+    return float(row["ci_high"] - row["ci_low"]) / (2 * Z)
 
 
 @dataclass(frozen=True)
@@ -206,18 +277,18 @@ def pooled_rows(table: pa.Table, constants: dict[str, Any]) -> pa.Table:
     """One model's mean and standard deviation of rho, by experiment and k, and over all."""
     rhos = [row for row in table.to_pylist() if row["metric"] == "rho" and row["k"]]
     rhos = [row for row in rhos if row["value"] is not None]
-    units: dict[tuple[str | None, int | None], list[float]] = {}
+    units: dict[tuple[str | None, int | None], list[Row]] = {}
     for row in rhos:
-        units.setdefault((row["experiment"], row["k"]), []).append(row["value"])
+        units.setdefault((row["experiment"], row["k"]), []).append(row)
     last = {row["experiment"]: row["k"] for row in rhos}  # each experiment's largest k
     if len(last) > 1:
-        units[None, None] = [row["value"] for row in rhos if row["k"] == last[row["experiment"]]]
+        units[None, None] = [row for row in rhos if row["k"] == last[row["experiment"]]]
     tables = []
-    for (name, k), values in units.items():
-        row = pooled(values)
+    for (name, k), analyses in units.items():
+        row = _pooled(analyses)
         shared = {**constants, "experiment": name, "k": k, "n": row.analyses}
         tables.append(
-            rows(1, **shared, metric="rho_mean",
+            rows(1, **shared, metric="rho_mean", null_mean=row.reference,
                  **columns(row.mean, interval=Interval(edges=(row.ci_low, row.ci_high),
                                                        method="Fisher z over analyses")))
         )  # fmt: skip

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.datasets.morph import parents_of
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
-from tiltmeter.probes.propagation.estimates import instances, valence_rows
+from tiltmeter.probes.propagation.estimates import data_rows, instances, valence_rows
 from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
     ROLES,
@@ -28,14 +29,13 @@ from tiltmeter.probes.propagation.experiments import (
     PropagationConfig,
     measure,
 )
-from tiltmeter.probes.propagation.meta_analysis import pooled_rows
+from tiltmeter.probes.propagation.meta_analysis import pooled_rows, pooled_z
 from tiltmeter.probes.propagation.rows import tabulate
 from tiltmeter.probes.texts import Sentences, propagation_sentences
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import (
     Array,
-    DualEncoder,
     Faces,
     Floats,
     Groups,
@@ -102,6 +102,8 @@ def propagation(
         reasons = "; ".join(dict.fromkeys(why[role] for role in ROLES if role not in sides))
         raise CannotRunError(f"none of the eight experiments can run: {reasons}")
     tables.append(pooled_rows(combined(tables), everything))
+    tables += pooled_z([combined(tables)], everything)
+    tables += data_rows(sides, everything)
     if parameters:
         tables.append(rows(1, **everything, metric="parameters", value=float(parameters)))
     progress("propagation", 1.0)
@@ -135,18 +137,23 @@ def _run(
         if len(_meant(faces.attribute(attribute), labels)) < 2:
             labels = {}
         try:
-            several = _several_vectors(model)
-            usable = _readable(faces, context) if several else context.with_embeddings(faces)
+            one_vector = isinstance(model, TextEncoder)
+            usable = context.with_embeddings(faces) if one_vector else _readable(faces, context)
             shown, notes = _balanced(usable, attribute, labels, each, context.seed)
         except CannotRunError as error:
             lacking["faces"] = str(error)
         else:
-            vectors = _seen(model, shown) if several else image_embeddings(model, shown)
+            vectors = (
+                image_embeddings(model, shown)
+                if isinstance(model, TextEncoder)
+                else _seen(model, shown)
+            )
             groups = shown.groups[attribute]
             labels = {row: name for row, name in labels.items() if name in groups.names}
             sides["faces"] = ExperimentInput(
-                "faces", shown.ids, [vectors], None, groups, faces.name, notes
-            )
+                "faces", shown.ids, [vectors], None, groups, faces.name, notes,
+                parents_of(shown.ids),
+            )  # fmt: skip
     if valence is not None:
         sides["valence"] = _valence_input(model, valence, context)
     with check_vocabulary():
@@ -232,11 +239,6 @@ def _plain(name: str) -> str:
     return " | ".join(SAME.get(part, part) for part in parts)
 
 
-def _several_vectors(model: Encoder) -> bool:
-    """Whether an image has several vectors: BLIP-2, whose similarity is the largest cosine."""
-    return isinstance(model, MultiVectorEncoder) and not isinstance(model, DualEncoder)
-
-
 def _readable(faces: Faces, context: AuditContext) -> Faces:
     """Faces whose images the model can be given; a store keeps one vector per image only."""
     if isinstance(faces.images, ImageFiles | GeneratedImages):
@@ -245,22 +247,23 @@ def _readable(faces: Faces, context: AuditContext) -> Faces:
 
 
 def _seen(model: Any, data: Any) -> Floats:
-    encode = model.image_vectors if _several_vectors(model) else model.encode_images
-    if data.images is None:
+    encode = getattr(model, "encode_images", None) or getattr(model, "image_vectors", None)
+    if data.images is None or encode is None:
         raise CannotRunError(f"{data.name} has no images that the model can embed")
     return to_numpy(encode(data.images))
 
 
 def _valence_input(model: Any, valence: Any, context: AuditContext) -> ExperimentInput:
-    kept = np.arange(len(valence))
-    if not isinstance(valence.images, ImageFiles | GeneratedImages):
+    images, kept = valence.images, np.arange(len(valence))
+    if not isinstance(images, ImageFiles | GeneratedImages):
         vectors = _seen(model, valence)
-    elif _several_vectors(model):
-        kept = np.asarray(context.readable("valence", valence))
-        vectors = _seen(model, replace(valence, images=valence.images[kept]))
-    else:
+    elif isinstance(model, TextEncoder):
         found = context.embed(valence)
         kept, vectors = np.asarray(found.rows), found.vectors
+    else:
+        kept = np.asarray(context.readable("valence", valence))
+        some: Any = images
+        vectors = _seen(model, replace(valence, images=some[kept]))
     ids = tuple(valence.ids[row] for row in kept)
     return ExperimentInput(
         "valence", ids, [vectors], np.asarray(valence.valence)[kept], None, valence.name
@@ -293,12 +296,12 @@ def _phrases(
     groups = Groups(np.array([names.index(one) for one in labels.values()]), names, attribute)
     texts = [[some[row] for row in kept] for some in phrases.texts]
     ids = tuple(phrases.words[row] for row in kept)
-    return ExperimentInput("groups", ids, _encoded(model, texts, "groups", progress), None, groups)
+    vectors = _encoded(model, texts, "groups", progress)
+    clusters = tuple(phrases.clusters[row] for row in kept)
+    return ExperimentInput("groups", ids, vectors, None, groups, clusters=clusters)
 
 
-def _encoded(
-    model: Encoder, texts: list[list[str]], role: str, progress: Progress
-) -> list[Array]:
+def _encoded(model: Encoder, texts: list[list[str]], role: str, progress: Progress) -> list[Array]:
     """Vectors of sentences, template by template."""
     encode = model.encode_texts if isinstance(model, TextEncoder) else model.text_vectors
     found = []

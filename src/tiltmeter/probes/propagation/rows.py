@@ -14,11 +14,22 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.metrics.propagation import spearman, spearman_resamples, spearman_rows
-from tiltmeter.probes.propagation.experiments import ExperimentResult, PropagationConfig, permuted
+from tiltmeter.metrics.propagation import (
+    spearman,
+    spearman_resamples,
+    spearman_rows,
+    spearman_without_each,
+)
+from tiltmeter.probes.propagation.experiments import (
+    ExperimentInput,
+    ExperimentResult,
+    PropagationConfig,
+    permuted,
+)
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
+from tiltmeter.stats.clustered import Clusters, MeanError, group_covariance, mean_error
 from tiltmeter.stats.null import NullBand, band_of, p_of_draws
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
@@ -76,10 +87,17 @@ def references(
     for part in permuted(measured, choices, permutations, rng):
         drawn = slice(start, start := start + part.intrinsic.shape[1])
         for row, analysis in enumerate(planned):
-            x = part.intrinsic[analysis.rows, :, analysis.column].T
             for k_index in range(ks):
-                y = part.extrinsic[analysis.rows, k_index, :, analysis.column].T
-                under_null.rho[drawn, k_index, row] = spearman_rows(x, y)
+                under_null.rho[drawn, k_index, row] = np.mean(
+                    [
+                        spearman_rows(
+                            intrinsic[analysis.rows, :, analysis.column].T,
+                            extrinsic[analysis.rows, k_index, :, analysis.column].T,
+                        )
+                        for intrinsic, extrinsic in part.rho_scores
+                    ],
+                    axis=0,
+                )
         if groups:
             under_null.intrinsic[drawn] = _group_means(part, part.intrinsic)
             for k_index in range(ks):
@@ -131,63 +149,121 @@ def _rhos(
     planned = analyses(measured)
     value, low, high, p = (np.full(len(planned), np.nan) for _ in range(4))
     null, notes = np.full((3, len(planned)), np.nan), [note] * len(planned)
-    undefined, boots = np.zeros(len(planned), int), []
+    undefined, methods = np.zeros(len(planned), int), [""] * len(planned)
+    errors: list[RhoError] = []
     weights: dict[bytes, Floats] = {}  # groups that share queries share their resamples
     for row, analysis in enumerate(planned):
-        x = measured.intrinsic[analysis.rows, 0, analysis.column]
-        y = measured.extrinsic[analysis.rows, k_index, 0, analysis.column]
-        known = ~np.isnan(x)
+        pairs = [
+            (intrinsic[analysis.rows, 0, analysis.column],
+             extrinsic[analysis.rows, k_index, 0, analysis.column])
+            for intrinsic, extrinsic in measured.rho_scores
+        ]  # fmt: skip
+        known = ~np.isnan([x for x, _ in pairs]).any(axis=0)
         undefined[row] = (~known).sum()
-        x, y = x[known], y[known]
-        if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
-            reason = (
-                "fewer than two queries" if len(x) < 2 else "one of the two scores does not vary"
-            )
+        pairs = [(x[known], y[known]) for x, y in pairs]
+        if reason := _no_rho(pairs):
             notes[row] = "; ".join(filter(None, [f"no rho: {reason}", note]))
             continue
-        value[row] = spearman(x, y)[0]
+        value[row] = np.mean([spearman(x, y)[0] for x, y in pairs])
         if not np.isnan(null_rhos[:, row]).all():
             null[:, row] = band_of(null_rhos[:, row])
             p[row] = p_of_draws(value[row], null_rhos[:, row], "greater")
-        if resampling.bootstraps:
+        if not resampling.bootstraps:
+            continue
+        if measured.queries.clusters:
+            clusters = [measured.queries.clusters[query] for query in analysis.rows[known]]
+            error = clustered_rho_error(pairs, value[row], clusters)
+            low[row], high[row] = error.interval(value[row])
+            methods[row] = "jackknife over queries, clustered"
+        else:
             key = known.tobytes() + analysis.rows.tobytes()
             if key not in weights:
-                even = np.full(len(x), 1 / len(x))
-                weights[key] = rng.multinomial(len(x), even, resampling.bootstraps)
-            boot = spearman_resamples(x, y, weights[key])
+                n = len(pairs[0][0])
+                weights[key] = rng.multinomial(n, np.full(n, 1 / n), resampling.bootstraps)
+            boot = np.mean([spearman_resamples(x, y, weights[key]) for x, y in pairs], axis=0)
             low[row], high[row] = interval(boot, value[row])
-            boots.append(boot)
+            methods[row] = "bootstrap over queries"
+            error = RhoError(float(np.nanvar(_fisher(boot), ddof=1)), len(boot) - 1.0, boot)
+        errors.append(error)
+    statistics = columns(
+        value,
+        null=NullBand(*null),
+        p=p,
+        side="greater",
+        family="holm",
+        interval=Interval(edges=(low, high)),
+    )
     yield rows(
         len(planned),
         **constants,
         metric="rho",
         group=[analysis.group for analysis in planned],
-        **columns(
-            value,
-            null=NullBand(*null),
-            p=p,
-            side="greater",
-            family="holm",
-            interval=Interval(edges=(low, high), method="bootstrap over queries"),
-        ),
+        **{**statistics, "ci_method": [method or None for method in methods]},
         n=[len(analysis.rows) for analysis in planned],
         n_group=[len(analysis.rows) for analysis in planned],
         n_undefined=undefined,
         note=notes,
     )
-    if len(planned) > 1 and len(boots) == len(planned):
-        shared = len(weights) == 1
-        yield _do_rhos_differ(value, np.stack(boots), shared, constants, len(measured.queries))
+    if len(planned) > 1 and len(errors) == len(planned):
+        yield _do_rhos_differ(value, errors, len(weights) == 1, constants, len(measured.queries))
+
+
+def _no_rho(pairs: list[tuple[Floats, Floats]]) -> str | None:
+    """Why there is no rho, or None."""
+    if len(pairs[0][0]) < 2:
+        return "fewer than two queries"
+    if any(np.ptp(values) == 0 for pair in pairs for values in pair):
+        return "one of the two scores does not vary"
+    return None
+
+
+class RhoError(NamedTuple):
+    """The variance of Fisher's z of a rho, its degrees of freedom, and its resamples, if any."""
+
+    variance: float
+    freedom: float
+    resamples: Floats | None = None
+
+    def interval(self, rho: float) -> tuple[float, float]:
+        """Student's interval of Fisher's z, as correlations."""
+        from scipy.special import stdtrit
+
+        z, half = _fisher(rho), stdtrit(self.freedom, 0.975) * np.sqrt(self.variance)
+        return float(np.tanh(z - half)), float(np.tanh(z + half))
+
+
+def clustered_rho_error(
+    pairs: list[tuple[Floats, Floats]], rho: float, clusters: Clusters
+) -> RhoError:
+    """The error of a rho, or of a mean of rhos, over queries that share clusters.
+
+    Each query is left out in turn; the changes of rho are errors of a mean over queries.
+    """
+    without = np.mean([spearman_without_each(x, y) for x, y in pairs], axis=0)
+    changes = (len(without) - 1) * (rho - without)
+    usable = ~np.isnan(changes)
+    kept = [names for names, use in zip(clusters, usable, strict=True) if use]
+    error = mean_error(changes[usable], kept)
+    slope = 1 / (1 - min(rho**2, 1 - 1e-9))  # of Fisher's z
+    return RhoError(error.variance * slope**2, error.freedom)
+
+
+def _fisher(rho: Any) -> Any:
+    return np.arctanh(np.clip(rho, -1 + 1e-9, 1 - 1e-9))
 
 
 def _do_rhos_differ(
-    value: Floats, boots: Floats, shared: bool, constants: dict[str, Any], n: int
+    value: Floats, errors: list[RhoError], shared: bool, constants: dict[str, Any], n: int
 ) -> pa.Table:
     """Largest minus smallest rho; p of Wald's test on Fisher's z that all are equal."""
-    z, z_draws = (np.arctanh(np.clip(x, -1 + 1e-9, 1 - 1e-9)) for x in (value, boots))
-    usable = ~np.isnan(z_draws).any(axis=0)
-    cov = np.atleast_2d(np.cov(z_draws[:, usable]))
-    p = wald(z, cov if shared else np.diag(np.diag(cov)), int(usable.sum()) - 1)
+    cov = np.diag([error.variance for error in errors])
+    freedom = min(error.freedom for error in errors)
+    boots = [error.resamples for error in errors if error.resamples is not None]
+    if shared and len(boots) == len(errors):
+        z_draws = _fisher(np.stack(boots))
+        usable = ~np.isnan(z_draws).any(axis=0)
+        cov, freedom = np.atleast_2d(np.cov(z_draws[:, usable])), usable.sum() - 1.0
+    p = wald(_fisher(value), cov, freedom) if np.isfinite(cov).all() else float("nan")
     mirror = "the groups' rhos mirror each other, so there is no difference to test"
     return rows(
         1,
@@ -234,6 +310,7 @@ class ResamplingUnits:
     null_means: Floats
     other_cov: Floats
     freedom: float
+    clusters: tuple[tuple[str, ...], ...] = ()
 
 
 def by_code(numbers: Floats, groups: Groups) -> Floats:
@@ -269,20 +346,41 @@ def _units(
         # error from the choice of items: the spread of group means under permuted labels
         other = np.cov(null_means.T) if len(null_means) > 1 else np.zeros((len(queries.names),) * 2)
         return ResamplingUnits(
-            numbers[:, 0], queries, null_means, other, max(len(null_means) - 1.0, 1.0)
-        )
+            numbers[:, 0], queries, null_means, other, max(len(null_means) - 1.0, 1.0),
+            measured.queries.clusters,
+        )  # fmt: skip
     assert items is not None
-    of_items = items[rows]
+    of_items, shared = items[rows], clusters_of(measured.items, rows)
     if measured.experiment.grouped:
         assert queries is not None
         own_scores = numbers[np.arange(len(numbers)), queries.codes]
-        parts = [row[of_items.codes == code] for code, row in enumerate(item_standing)]
-        other = np.diag([part.var(ddof=1) / len(part) if len(part) > 1 else 0.0 for part in parts])
-        freedom = max(min(len(part) for part in parts) - 1.0, 1.0)
-        return ResamplingUnits(own_scores, queries, null_means, other, freedom)
+        errors = [
+            group_error(row, of_items, code, shared) for code, row in enumerate(item_standing)
+        ]
+        other = np.diag(np.nan_to_num([error.variance for error in errors]))
+        freedom = max(float(np.nanmin([error.freedom for error in errors])), 1.0)
+        return ResamplingUnits(
+            own_scores, queries, null_means, other, freedom, measured.queries.clusters
+        )
     complete = numbers[~np.isnan(numbers).any(axis=1)]
     other = np.atleast_2d(np.cov(complete.T)) / len(complete)
-    return ResamplingUnits(item_standing[0], of_items, null_means, other, len(complete) - 1.0)
+    return ResamplingUnits(
+        item_standing[0], of_items, null_means, other, len(complete) - 1.0, shared
+    )
+
+
+def clusters_of(side: ExperimentInput, rows: Ints | slice) -> tuple[tuple[str, ...], ...]:
+    """Clusters of the given rows; empty if the side has none."""
+    if not side.clusters:
+        return ()
+    at = np.arange(len(side))[rows]
+    return tuple(side.clusters[row] for row in at)
+
+
+def group_error(scores: Floats, groups: Groups, code: int, clusters: Clusters) -> MeanError:
+    """The error of the mean score of one group."""
+    rows = np.flatnonzero(groups.codes == code)
+    return mean_error(scores[rows], [clusters[row] for row in rows.tolist()] if clusters else ())
 
 
 def _intrinsic(measured: ExperimentResult, null_means: Floats) -> ResamplingUnits:
@@ -299,33 +397,43 @@ def _extrinsic(measured: ExperimentResult, k_index: int, null_means: Floats) -> 
 
 
 class GroupMeans(NamedTuple):
-    """Mean and squared standard error of each group, over its units."""
+    """Mean of each group and their covariance, over units."""
 
     mean: Floats
-    error: Floats
+    covariance: Floats  # of the means, from the units
+    freedom: Floats
     sizes: Ints
     undefined: int  # units without a value
+
+    @classmethod
+    def of(cls, units: ResamplingUnits) -> GroupMeans:
+        known = np.flatnonzero(~np.isnan(units.scores))
+        scores, groups = units.scores[known], units.groups[known]
+        clusters = [units.clusters[row] for row in known] if units.clusters else ()
+        codes = range(len(groups.names))
+        errors = [group_error(scores, groups, code, clusters) for code in codes]
+        return cls(
+            np.array([scores[groups.codes == code].mean() if (groups.codes == code).any()
+                      else np.nan for code in codes]),
+            group_covariance(scores, groups, clusters),
+            np.array([error.freedom for error in errors]),
+            groups.counts,
+            len(units.scores) - len(known),
+        )  # fmt: skip
 
 
 def _between(
     units: ResamplingUnits, metric: str, constants: dict[str, Any], note: str | None
 ) -> Iterator[pa.Table]:
     """Group means, the difference of each pair, and a test of any difference."""
-    known = ~np.isnan(units.scores)
-    scores, groups = units.scores[known], units.groups[known]
-    parts = [scores[groups.codes == code] for code in range(len(groups.names))]
-    means = GroupMeans(
-        np.array([part.mean() if len(part) else np.nan for part in parts]),
-        np.array([part.var(ddof=1) / len(part) if len(part) > 1 else np.nan for part in parts]),
-        groups.counts,
-        int((~known).sum()),
-    )
+    means, groups = GroupMeans.of(units), units.groups
+    n = int(means.sizes.sum())
     statistics = _student_columns(  # not tested: a group mean need not be 0
         units,
         means.mean,
-        means.error[:, None],
+        np.diag(means.covariance)[:, None],
         np.diag(units.other_cov),
-        (means.sizes - 1.0)[:, None],
+        means.freedom[:, None],
         units.null_means,
     )
     yield rows(
@@ -334,7 +442,7 @@ def _between(
         **statistics,
         metric=metric,
         group=list(groups.names),
-        n=len(scores),
+        n=n,
         n_group=means.sizes,
         n_undefined=means.undefined,
         note=[note if np.isfinite(m) else "no unit of this group has a value" for m in means.mean],
@@ -346,7 +454,7 @@ def _between(
         metric=f"{metric}_range",
         ideal=0.0,
         **columns(np.ptp(means.mean), p=_p_of_any_difference(units, means), side="greater"),
-        n=len(scores),
+        n=n,
         n_undefined=means.undefined,
         note=note if np.isfinite(means.mean).all() else "a group has no value",
     )
@@ -360,16 +468,22 @@ def _difference_rows(
     note: str | None,
 ) -> pa.Table:
     """The difference of each pair of groups."""
-    names, (mean, error, count, _) = units.groups.names, means
+    names, mean, count = units.groups.names, means.mean, means.sizes
+    covariance = means.covariance
     pairs = list(itertools.combinations(range(len(names)), 2))
     a, b = np.array(pairs).T
-    diagonal = np.diag(units.other_cov)
+    diagonal, variance = np.diag(units.other_cov), np.diag(covariance)
+    own = np.column_stack([variance[a], variance[b]])
+    freedom = np.column_stack([means.freedom[a], means.freedom[b]])
+    if units.clusters:  # one variance: groups may share clusters
+        own = (variance[a] + variance[b] - 2 * covariance[a, b])[:, None]
+        freedom = freedom.min(axis=1, keepdims=True)
     statistics = _student_columns(
         units,
         mean[a] - mean[b],
-        np.column_stack([error[a], error[b]]),
+        own,
         diagonal[a] + diagonal[b] - 2 * units.other_cov[a, b],
-        np.column_stack([count[a] - 1.0, count[b] - 1.0]),
+        freedom,
         units.null_means[:, a] - units.null_means[:, b],
         side="two",
         family="holm",
@@ -402,15 +516,16 @@ def _student_columns(
     limits = np.column_stack([freedom, np.full(len(value), units.freedom)])
     low, high, p = student(value, variances, limits)
     statistics = columns(value, null=null, p=p, **test, interval=Interval(edges=(low, high)))
-    return {**statistics, "ci_method": "Student, over queries and items"}
+    clustered = ", clustered" if units.clusters else ""
+    return {**statistics, "ci_method": f"Student, over queries and items{clustered}"}
 
 
 def _p_of_any_difference(units: ResamplingUnits, means: GroupMeans) -> float:
-    cov = np.diag(means.error) + units.other_cov
+    cov = means.covariance + units.other_cov
     if not np.isfinite(cov).all():
         return float("nan")
-    variances = np.append(means.error, np.trace(units.other_cov) / len(means.mean))
-    return wald(means.mean, cov, _freedom(variances, np.append(means.sizes - 1.0, units.freedom)))
+    variances = np.append(np.diag(means.covariance), np.trace(units.other_cov) / len(means.mean))
+    return wald(means.mean, cov, _freedom(variances, np.append(means.freedom, units.freedom)))
 
 
 def student(value: Floats, variances: Floats, freedom: Floats) -> tuple[Floats, Floats, Floats]:
