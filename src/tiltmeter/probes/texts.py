@@ -160,9 +160,11 @@ def propagation_sentences(
             caption = concept_captions()
             return Sentences(tuple(words), [[caption.get(word, word) for word in words]], {})
         pairs, texts, groups = figure_captions()
-        parts = tuple((hue or "no hue", activity)
-                      for hue, (_, activity) in zip(groups["hue"], pairs, strict=True))  # fmt: skip
-        return Sentences(tuple(" ".join(pair) for pair in pairs), texts, groups, parts)
+        shared = tuple(
+            (hue or "no hue", activity)
+            for hue, (_, activity) in zip(groups["hue"], pairs, strict=True)
+        )
+        return Sentences(tuple(" ".join(pair) for pair in pairs), texts, groups, shared)
     templates = stimuli.load("propagation").templates["sentence"]
     labels: dict[str, list[str]] = {}
     parts: tuple[tuple[str, ...], ...] = ()
