@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fairvlp import VARIANTS, FairVLP  # noqa: E402
 from tiltmeter.debiasers.utility_cost import masked_hits, recall, utility_changes  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
-from tiltmeter.models.trainable import masked_logprobs, network_of  # noqa: E402
+from tiltmeter.models.trainable import hard_match_loss, masked_logprobs, network_of  # noqa: E402
 from tiltmeter.models.weights import weights_hash  # noqa: E402
 from tiltmeter.testbed.captioned import PAIRS, draw_captioned_scenes, frame_words  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
@@ -185,7 +186,7 @@ def test_training_leaves_the_model_given_as_it_was_and_is_repeatable(fusion: Any
 
 
 def test_a_killed_training_reaches_the_same_weights(fusion: Any, tmp_path: Path) -> None:
-    settings = {"steps": 5, "batch": 8, "checkpoint": 2, **OWN, **WIDE}
+    settings = {"steps": 5, "batch": 8, "checkpoint": 2, "distillation": 0.4, **OWN, **WIDE}
     whole = FairVLP("both", **settings).fit(fusion, data())
 
     def killed(what: str, share: float) -> None:
@@ -204,6 +205,73 @@ def test_a_killed_training_reaches_the_same_weights(fusion: Any, tmp_path: Path)
         assert torch.equal(weight, again.weights_[name]), name
     with pytest.raises(InputError, match="another training"):
         FairVLP("vision", **settings).fit(fusion, data(), checkpoints=tmp_path)
+
+
+def test_the_paper_names_masked_words_and_matching_alone(fusion: Any) -> None:
+    few = {"steps": 1, "batch": 8, **OWN, **WIDE}
+    own, paper = (FairVLP(losses=which, **few).fit(fusion, data()) for which in ("own", "paper"))
+    assert set(own.log_[0]) - set(paper.log_[0]) == {"contrast"}
+    assert paper.log_[0]["match"] == own.log_[0]["match"]
+    tuned = FairVLP("retrieval", **few).fit(fusion, data())
+    assert set(tuned.log_[0]) == {"match", "contrast"}  # Table 5: no masked words
+
+
+def test_hard_negatives_are_similar_and_never_equal(fusion: Any) -> None:
+    """Of eight concepts, wrong captions are those of the icons that look alike."""
+    captions = data(24)
+    texts = [*captions.texts[:12], *captions.texts[:12]]  # every caption twice
+    pixels = fusion.pixels(captions.images)
+    asked: list[tuple[Any, list[str]]] = []
+
+    def match(images: Any, said: list[str]) -> Any:
+        asked.append((images, said))
+        return fusion.match(images, said)
+
+    heads = SimpleNamespace(
+        match=match,
+        encode_images=fusion.encode_images,
+        encode_texts=fusion.encode_texts,
+        logit_scale=fusion.logit_scale,
+    )
+    torch.manual_seed(0)
+    loss = hard_match_loss(heads, pixels, texts)
+    images, said = asked[0]
+    assert len(said) == 72
+    assert said[:24] == texts
+    assert all(wrong != right for wrong, right in zip(said[24:48], texts, strict=True))
+    assert said[48:] == texts  # with wrong images
+    own = [next(at for at in range(24) if torch.equal(pixels[at], one)) for one in images[48:]]
+    assert all(texts[at] != text for at, text in zip(own, texts, strict=True))
+    # by hand: log-odds of right and wrong pairs
+    logits = fusion.match(images, said).detach()
+    expected = torch.nn.functional.softplus(torch.cat([-logits[:24], logits[24:]])).mean()
+    assert float(loss.detach()) == pytest.approx(float(expected), rel=1e-5)
+    seen, read = fusion.encode_images(pixels).detach().numpy(), fusion.encode_texts(said)
+    similar = (seen @ read.T)[np.arange(24), np.arange(24, 48)].mean()
+    assert similar > (seen @ read[:24].T).mean()  # more than a random caption
+    assert hard_match_loss(heads, pixels[:2], [texts[0]] * 2) is None
+
+
+def test_a_slow_copy_gives_soft_targets(fusion: Any) -> None:
+    """At the first step the copy is the model: cross-entropy with itself is its entropy."""
+    method = FairVLP("vanilla", distillation=1.0, momentum=0.75, **OWN)
+    work = objective(fusion, method, data(16))
+    drawn = work.mask_rows(np.arange(16), np.random.default_rng(1))
+    loss = float(work.losses(drawn, slice(0, 16))["mask"].detach())
+    asked = [at for at in range(16) if drawn.answers[at]]
+    logprobs = masked_logprobs(
+        fusion, fusion.pixels(data(16).images)[asked], [drawn.masked[at] for at in asked]
+    ).detach()
+    entropy = -(logprobs.exp() * logprobs).sum() / drawn.masks
+    assert loss == pytest.approx(float(entropy), rel=1e-4)
+    model = copy.deepcopy(fusion)
+    work = objective(model, method, data(16))
+    before = next(model.network.parameters()).detach().clone()
+    with torch.no_grad():
+        next(model.network.parameters()).add_(1.0)
+    work.end_step(0, [])
+    slow = next(network_of(work.slow).parameters())
+    assert torch.allclose(slow, before + 0.25, atol=1e-6)  # a quarter of the way
 
 
 WORDS = ["a photo of the man", "the woman is smart", "a woman in the picture", "the man is a nurse",
@@ -251,7 +319,8 @@ def test_albef_is_trained_with_its_own_matching_and_contrast(tmp_path: Path) -> 
     torch.save({"model": test_albef.weights(vocabulary)}, tmp_path / "ALBEF.pth")
     spec = f"albef:{tmp_path / 'ALBEF.pth'}?tokenizer={tmp_path}"
     base = tm.load_model(spec)
-    method = FairVLP("both", mask=0.5, steps=2, batch=6, attack_steps=2, learning_rate=1e-3)
+    method = FairVLP("both", mask=0.5, steps=2, batch=6, attack_steps=2, learning_rate=1e-3,
+                     hard_negatives=True, distillation=0.4)  # fmt: skip
     made = Debiased(base, method.fit(base, photographs()), spec=spec)
     assert set(method.log_[0]) == {
         "mask", "mask, counterfactual", "divergence", "match", "contrast"
@@ -283,6 +352,10 @@ def test_what_it_refuses(fusion: Any) -> None:
         FairVLP(**few).fit(fusion, replace(captions, images=None))
     with pytest.raises(InputError, match="alpha and mask must be between 0 and 1"):
         FairVLP(alpha=1.5, **few).fit(fusion, captions)
+    with pytest.raises(InputError, match="hard negatives need embeddings"):
+        FairVLP(hard_negatives=True, **few).fit(tm.load_model("testbed:stream"), captions)
+    with pytest.raises(InputError, match="distillation and momentum"):
+        FairVLP(distillation=2.0, **few).fit(fusion, captions)
     with pytest.raises(InputError, match="an edited image for each of 16"):
         FairVLP("edited", **few).fit(fusion, captions)
     with pytest.raises(InputError, match="'woman' is not in the vocabulary"):

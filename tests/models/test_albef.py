@@ -7,6 +7,7 @@ original repositories give them, not taken from our own network.
 
 from __future__ import annotations
 
+import copy
 import pickle
 from pathlib import Path
 from typing import Any
@@ -343,9 +344,17 @@ def test_another_image_size_interpolates_the_places(place: Path, model: Any) -> 
         load(place, more="&image_size=50")
 
 
-def test_words_without_a_picture_are_refused(model: Any) -> None:
-    with pytest.raises(InputError, match="with an image only"):
-        model.mask_logprobs(None, MASKED)
+def test_words_without_an_image_attend_to_nothing(model: Any) -> None:
+    """As a network whose attention to the image carries no value, whatever the image."""
+    mute = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, weight in mute.network.named_parameters():
+            if "crossattention.self.value" in name:
+                weight.zero_()
+    alone = model.mask_logprobs(None, MASKED)
+    shown = mute.mask_logprobs(tiny.pictures(len(MASKED)), MASKED)
+    assert np.abs(alone - shown).max() < 1e-5
+    assert np.abs(alone - model.mask_logprobs(tiny.pictures(len(MASKED)), MASKED)).max() > 1e-3
 
 
 def test_a_mask_that_is_cut_off_is_said(model: Any) -> None:

@@ -48,9 +48,12 @@ VARIANTS = {
     "swapping": "gender swapping: every second caption with its bias words swapped",
     "dropout": "dropout regularisation: a higher rate of dropout",
     "edited": "swapped images: every second image from an editor (the paper's CycleGAN)",
+    "retrieval": "fine-tuning for retrieval: matching and contrast, no masked words (Table 5)",
 }
 COMPARED = {"both": (True, True), "vision": (True, False), "language": (False, True)}
 IMAGES = ("adversarial", "edited")
+#: Losses besides masked words: all that the model has, or matching alone, which the paper names.
+LOSSES = {"own": ("match", "contrast"), "paper": ("match",)}
 WEIGHTS = "model.safetensors"
 
 
@@ -78,6 +81,16 @@ class FairVLP(ModelEdit):
     images
         Where counterfactual images come from: the `adversarial` attack, or `edited`, an image
         editor whose images are passed to `fit`.
+    losses
+        What is trained besides masked words: the model's `own` losses (matching, contrast), or what
+        the `paper` names (matching).
+    hard_negatives
+        Whether matching is asked about similar captions and images of the batch, as ALBEF does.
+    distillation
+        Weight of a slow copy's predictions as soft targets of masked words and contrast; ALBEF has
+        0.4. 0: no slow copy.
+    momentum
+        Share of the slow copy's weights that a step keeps.
     epsilon, step, attack_steps
         Size, step size and steps of the attack.
     steps, batch, accumulate, learning_rate, weight_decay, precision, checkpoint, seed
@@ -103,6 +116,10 @@ class FairVLP(ModelEdit):
     hide_bias: bool = True
     prompt: str = "a [MASK] is in the picture"
     images: str = "adversarial"
+    losses: str = "own"
+    hard_negatives: bool = False
+    distillation: float = 0.0
+    momentum: float = 0.995
     epsilon: float = 8 / 255
     step: float = 2 / 255
     attack_steps: int = 20
@@ -192,7 +209,8 @@ class FairVLP(ModelEdit):
         ]
         if len(split) < 2:
             raise InputError(f"training needs two captions or more; got {len(split)}")
-        if not any(caption.side is not None for caption in split):
+        needs_sides = self.variant not in ("vanilla", "dropout", "retrieval")
+        if needs_sides and not any(caption.side is not None for caption in split):
             raise InputError(
                 f"no caption of {captions.name} names one side of the pairs alone, such as "
                 f"{' or '.join(pairs[0])}: there is nothing to swap. Use pairs of words that occur "
@@ -203,6 +221,7 @@ class FairVLP(ModelEdit):
     def _check(self, model: Any, captions: Any, edited: Any) -> None:
         check_choice("variant of FairVLP", self.variant, tuple(VARIANTS))
         check_choice("source of counterfactual images", self.images, IMAGES)
+        check_choice("losses of FairVLP", self.losses, tuple(LOSSES))
         with_masked_head(model)
         if not hasattr(model, "parameters"):
             raise InputError(f"{model.name} has no parameters(): it cannot be trained")
@@ -210,6 +229,20 @@ class FairVLP(ModelEdit):
             raise InputError(
                 f"alpha and mask must be between 0 and 1; got {self.alpha:g} and {self.mask:g}"
             )
+        if not 0 <= self.distillation <= 1 or not 0 <= self.momentum <= 1:
+            raise InputError(
+                "distillation and momentum must be from 0 to 1; got "
+                f"{self.distillation:g} and {self.momentum:g}"
+            )
+        if self.hard_negatives and not (hasattr(model, "match") and hasattr(model, "encode_texts")):
+            raise InputError(
+                f"hard negatives need embeddings and a matching head, as ALBEF, TCL and "
+                f"testbed:fusion have them; {model.name} does not: leave hard_negatives out"
+            )
+        if self.variant == "retrieval" and not (
+            hasattr(model, "match") or hasattr(model, "encode_texts")
+        ):
+            raise InputError(f"{model.name} has no head for matching: it cannot retrieve")
         if captions is None or getattr(captions, "images", None) is None:
             raise InputError(
                 "FairVLP needs captions with their images: --data captions=SPEC, such as "
@@ -260,6 +293,24 @@ class _MaskedObjective(Objective):
 
     def __post_init__(self) -> None:
         self.network = network_of(self.model)
+        self.slow = copy.deepcopy(self.model) if self.method.distillation else None
+        if self.slow is not None:
+            network_of(self.slow).requires_grad_(False).eval()
+
+    def end_step(self, step: int, log: list[dict[str, Any]]) -> bool:
+        """Let the slow copy follow."""
+        if self.slow is not None:
+            pairs = zip(network_of(self.slow).parameters(), self.network.parameters(), strict=True)
+            for old, new in pairs:
+                old.lerp_(new.detach(), 1 - self.method.momentum)
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {} if self.slow is None else network_of(self.slow).state_dict()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if self.slow is not None:
+            network_of(self.slow).load_state_dict(state)
 
     def draw(self, step: int, rng: np.random.Generator) -> _MaskedBatch:
         rows = rows_of_step(step, self.method.batch, len(self.captions), self.method.seed)
@@ -294,20 +345,25 @@ class _MaskedObjective(Objective):
         rows = batch.rows[part]
         pixels = self._pixels(self.data.images, rows, batch.edit[part])
         texts, masked, answers = batch.texts[part], batch.masked[part], batch.answers[part]
+        method = self.method
         asked = [at for at, answer in enumerate(answers) if answer]
+        if method.variant == "retrieval":
+            asked = []
         losses: dict[str, Tensor] = {}
         if asked:
-            factual = masked_logprobs(self.model, pixels[asked], [masked[at] for at in asked])
-            right = _right_logprobs(factual, [answers[at] for at in asked])
-            losses["mask"] = -right.sum() / batch.masks
+            factual, loss = self._masked(
+                pixels[asked], [masked[at] for at in asked], [answers[at] for at in asked]
+            )
+            losses["mask"] = loss / batch.masks
         others = batch.counterfactual[part]
         compared = [at for at in asked if others[at] is not None]
         if compared:
             sides = [int(batch.sides[part][at]) for at in compared]  # type: ignore[arg-type]
             shown = self._counterfactual(pixels[compared], sides, rows[compared])
-            other = masked_logprobs(self.model, shown, [str(others[at]) for at in compared])
-            right = _right_logprobs(other, [answers[at] for at in compared])
-            losses["mask, counterfactual"] = -right.sum() / batch.compared
+            other, loss = self._masked(
+                shown, [str(others[at]) for at in compared], [answers[at] for at in compared]
+            )
+            losses["mask, counterfactual"] = loss / batch.compared
             kept = set(compared)
             same = torch.cat(
                 [torch.full((len(answers[at]),), at in kept, device=factual.device) for at in asked]
@@ -315,9 +371,26 @@ class _MaskedObjective(Objective):
             divergence = (factual[same].exp() * (factual[same] - other)).sum()
             losses["divergence"] = divergence / batch.compared
         share = len(rows) / len(batch.rows)
-        for name, loss in auxiliary_losses(self.model, pixels, texts).items():
-            losses[name] = loss * share
+        auxiliary = auxiliary_losses(
+            self.model, pixels, texts, hard_negatives=method.hard_negatives, slow=self.slow,
+            distillation=method.distillation,
+        )  # fmt: skip
+        for name in LOSSES[method.losses]:
+            if name in auxiliary:
+                losses[name] = auxiliary[name] * share
         return losses
+
+    def _masked(
+        self, pixels: Tensor, texts: list[str], answers: list[list[int]]
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities at all masks, and the cross-entropy summed over them."""
+        logprobs = masked_logprobs(self.model, pixels, texts)
+        loss = -_right_logprobs(logprobs, answers).sum()
+        if self.slow is not None:
+            with torch.no_grad():
+                soft = masked_logprobs(self.slow, pixels, texts).exp()
+            loss = loss.lerp(-(soft * logprobs).sum(), self.method.distillation)
+        return logprobs, loss
 
     def total(self, losses: dict[str, Tensor]) -> Tensor:
         alpha = self.method.alpha if self.method.variant in COMPARED else 0.0

@@ -131,13 +131,12 @@ class AlbefWithWords(Albef, Masked):
         return tuple(self.tokenizer(plain, add_special_tokens=False)["input_ids"])
 
     def word_logits(self, pixels: Tensor | None, tokens: Any) -> tuple[Tensor, Tensor]:
-        if pixels is None:
-            raise InputError(
-                f"{self.name} predicts masked words with an image only: its fusion layers always "
-                "attend to one, and it was never trained without. Give one image per text"
-            )
-        logits = self.network.word_logits(self.normal(pixels), *_ids(tokens))
-        return logits, tokens["input_ids"]
+        """Without pixels the image has no tokens: attention over none adds nothing but its bias.
+
+        The model was never trained without an image.
+        """
+        seen = None if pixels is None else self.normal(pixels)
+        return self.network.word_logits(seen, *_ids(tokens)), tokens["input_ids"]
 
 
 def _ids(tokens: Any) -> tuple[Tensor, Tensor]:

@@ -203,18 +203,22 @@ class AlbefNetwork(nn.Module):
     def text_vector(self, ids: Tensor, real: Tensor) -> Tensor:
         return F.normalize(self.text_proj(self.bert.read(ids, real)[:, 0]), dim=-1)
 
-    def both(self, pixels: Tensor, ids: Tensor, real: Tensor) -> Tensor:
-        """States of the words of each text after attending to its image."""
-        states: Tensor = self.bert.fuse(
-            self.bert.read(ids, real), real, self.visual_encoder(pixels)
-        )
+    def both(self, pixels: Tensor | None, ids: Tensor, real: Tensor) -> Tensor:
+        """States of the words of each text after attending to its image.
+
+        Without pixels they attend to an empty set of image tokens, a sum of no terms.
+        """
+        words = self.bert.read(ids, real)
+        encoder = self.visual_encoder
+        seen = words.new_zeros(len(ids), 0, encoder.pos_embed.shape[-1])
+        states: Tensor = self.bert.fuse(words, real, seen if pixels is None else encoder(pixels))
         return states
 
     def match(self, pixels: Tensor, ids: Tensor, real: Tensor) -> Tensor:
         logits: Tensor = self.itm_head(self.both(pixels, ids, real)[:, 0])
         return logits[:, MATCH] - logits[:, NO_MATCH]
 
-    def word_logits(self, pixels: Tensor, ids: Tensor, real: Tensor) -> Tensor:
+    def word_logits(self, pixels: Tensor | None, ids: Tensor, real: Tensor) -> Tensor:
         head: Any = self.text_encoder["cls"]
         logits: Tensor = head["predictions"](self.both(pixels, ids, real))
         return logits
@@ -222,6 +226,8 @@ class AlbefNetwork(nn.Module):
 
 def attend(query: Tensor, key: Tensor, value: Tensor, real: Tensor | None = None) -> Tensor:
     """Attention with heads of size 64, as in every released model; files do not say it."""
+    if not key.shape[1]:
+        return torch.zeros_like(query)  # of nothing: kernels differ in what they return for it
     heads = max(query.shape[-1] // 64, 1)
     q, k, v = (torch.unflatten(x, -1, (heads, -1)).transpose(1, 2) for x in (query, key, value))
     return F.scaled_dot_product_attention(q, k, v, attn_mask=real).transpose(1, 2).flatten(2)

@@ -75,7 +75,7 @@ def draw_captioned_scenes(
     (3, 3)
     """
     concept = world.draw_concepts(n, rng)
-    of_target = rng.choice(world.targets, n)
+    of_target = rng.choice(world.planted_targets, n)
     concept = np.where(rng.uniform(size=n) < targets, of_target, concept)
     group = world.draw_groups(concept, rng)
     word = world.draw_words(concept, group, rng)

@@ -3,7 +3,8 @@
 Options: `images` (4000), `strength` of the world (1), `seed` (0). `testbed:valence` is images with
 a valence (`images`: 900), `testbed:lexicon` words with one. `testbed:triplets` is scenes with three
 captions each (`images`: 400): `cells` of the icons are drawn (1), and `where` says where the bias
-was planted (both, images, words).
+was planted (both, images, words). `testbed:concepts` is figures at an activity or in an occupation,
+as VL-Bias has them (`images`: 520; `cells` of the icon: 2, enough to guess by, too few to know).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tiltmeter.datasets.roles import Scenes
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -31,13 +33,14 @@ def load(spec: Spec, columns: Columns) -> Any:
     Parameters
     ----------
     spec : Spec
-        `testbed:`, `testbed:valence`, `testbed:lexicon` or `testbed:triplets`, with their options.
+        `testbed:`, `testbed:valence`, `testbed:lexicon`, `testbed:triplets` or `testbed:concepts`,
+        with their options.
     columns : Columns
         Not used: both attributes are known.
 
     Returns
     -------
-    Faces, PlantedValence, PlantedLexicon or PlantedTriplets
+    Faces, PlantedValence, PlantedLexicon, PlantedTriplets or Scenes
         The data of that role.
 
     Raises
@@ -49,6 +52,8 @@ def load(spec: Spec, columns: Columns) -> Any:
         return _load_valence(spec)
     if spec.rest == "triplets":
         return _load_triplets(spec)
+    if spec.rest == "concepts":
+        return _load_concepts(spec)
     del columns  # both attributes are known
     spec.check_options("images", "strength", "seed")
     images = _number(spec, "images", int, 4000)
@@ -78,6 +83,66 @@ def _load_triplets(spec: Spec) -> PlantedTriplets:
         raise InputError(f"testbed: needs at least 8 images of triplets; got {images}")
     world = World.plant(strength, where=spec.options.get("where", WHERE[0]))
     return triplets(world, images, np.random.default_rng(seed), cells=cells)
+
+
+def _load_concepts(spec: Spec) -> Scenes:
+    spec.check_options("images", "strength", "seed", "cells")
+    images, cells = _number(spec, "images", int, 520), _number(spec, "cells", int, 2)
+    strength, seed = _number(spec, "strength", float, 1.0), _number(spec, "seed", int, 0)
+    world = World.plant(strength)
+    if images < 2 * len(world.planted_targets):
+        raise InputError(
+            f"testbed:concepts needs two images for each of {len(world.planted_targets)} concepts; "
+            f"got {images}"
+        )
+    return planted_concepts(world, images, np.random.default_rng(seed), cells=cells)
+
+
+def planted_concepts(
+    world: World, images: int, rng: np.random.Generator, *, cells: int = 2
+) -> Scenes:
+    """Figures with the icon of an activity or occupation: a concept of every image, as in VL-Bias.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    images : int
+        Number of images; concepts and, within a concept, shapes are as equal as possible.
+    rng : numpy.random.Generator
+        Source of randomness.
+    cells : int
+        Cells of each icon that are drawn, 0 to 16.
+
+    Returns
+    -------
+    Scenes
+        Labelled by shape and hue. A scene is a concept, so images are not counterfactuals of each
+        other.
+
+    Examples
+    --------
+    >>> data = planted_concepts(World.plant(), 130, np.random.default_rng(0))
+    >>> len(set(data.scenes)), data.attribute("shape").counts.tolist()
+    (65, [65, 65])
+    """
+    count = len(world.planted_targets)
+    order = np.arange(images)
+    concept = world.planted_targets[order % count]
+    shape = (order // count) % len(SHAPES)
+    hue = rng.integers(0, len(HUES), images)
+    scenes = world.scenes(images, rng, concept=concept, group=shape * len(HUES) + hue, cells=cells)
+    return Scenes(
+        ids=tuple(f"scene-{i:05d}" for i in range(images)),
+        groups={"shape": Groups(shape, SHAPES, "shape"), "hue": Groups(hue, HUES, "hue")},
+        images=scenes,
+        name="testbed:concepts",
+        provenance={"strength": world.strength, "seed": world.seed},
+        world=world,
+        scenes=tuple(world.concepts[at].name for at in concept),
+        kinds=tuple(str(world.concepts[at].category) for at in concept),
+        parallel=False,
+    )
 
 
 def planted_faces(world: World, images: int, rng: np.random.Generator) -> Faces:

@@ -122,19 +122,17 @@ def encode(texts: Sequence[str], length: int | None = None) -> Ints:
     tiltmeter.errors.UnknownNameError: unknown word of the testbed's closed vocabulary 'zebra'; ...
     """
     known = vocabulary()
-    rows = []
-    for text in texts:
+    rows: dict[str, list[int]] = {}
+    for text in dict.fromkeys(texts):  # many callers repeat one text for each image
         row = [known["[CLS]"]]
         for word in split(text):
             if word not in known:
                 raise UnknownNameError("word of the testbed's closed vocabulary", word, known)
             row.append(known[word])
-        rows.append([*row, known["[SEP]"]])
-    width = max(length or 0, *(len(row) for row in rows))
-    out = np.zeros((len(rows), width), np.int64)
-    for at, row in zip(out, rows, strict=True):
-        at[: len(row)] = row
-    return out
+        rows[text] = [*row, known["[SEP]"]]
+    width = max([length or 0, *map(len, rows.values())])
+    padded = {text: row + [0] * (width - len(row)) for text, row in rows.items()}
+    return np.array([padded[text] for text in texts], np.int64).reshape(len(texts), width)
 
 
 def word_list() -> list[str]:
