@@ -17,7 +17,8 @@ SOURCE = Path(tiltmeter.__file__).parent
 ROOMS = (
     "errors", "registry", "types", "results", "metrics", "stats", "io", "stimuli", "datasets",
     "models", "testbed", "store", "engine", "probes", "debiasers", "auditing", "corpus", "planning",
-    "judge", "papers", "pages", "explorer", "sharing", "pytest_plugin", "cli", "__main__",
+    "judge", "papers", "pages", "reproduce", "explorer", "sharing", "pytest_plugin", "cli",
+    "__main__",
 )  # fmt: skip
 #: Imports that the order would allow and the design does not.
 SHUT = {

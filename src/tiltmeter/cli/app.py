@@ -24,6 +24,7 @@ from tiltmeter.cli.installation import doctor, list_
 from tiltmeter.cli.morph import morph
 from tiltmeter.cli.plan import plan
 from tiltmeter.cli.report import report
+from tiltmeter.cli.reproduce import reproduce
 from tiltmeter.cli.sharing import bundle, card, verify
 from tiltmeter.cli.words import words
 from tiltmeter.errors import TiltmeterError, UnknownNameError
@@ -41,6 +42,10 @@ COMMANDS = (
         "plan --scale 1e9 --model hf:DIR --workers 64",
     )),
     (AUDIT, embed, ("embed hf:DIR --images fairface:DIR --store store",)),
+    (AUDIT, reproduce, (
+        "reproduce sobit --out sobit",
+        "reproduce sobit hf:DIR --data faces=fairface:DIR --out sobit",
+    )),
     (AUDIT, captions, ("captions corpus/*.parquet --against tiltmeter-runs/001",)),
     (CORRECT, debias, (
         "debias leace hf:DIR --images fairface:DIR -a gender --out fair",

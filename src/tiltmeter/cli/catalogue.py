@@ -12,6 +12,7 @@ from tiltmeter.metrics.convention import CONVENTIONS
 from tiltmeter.models import MODELS
 from tiltmeter.probes import PROBES
 from tiltmeter.registry import Registry
+from tiltmeter.reproduce import PAPERS
 from tiltmeter.stimuli import DEFAULT, STIMULI, load
 
 #: Names by kind; reading them imports no component.
@@ -23,6 +24,7 @@ KINDS: dict[str, Mapping[str, Any]] = {
     "metrics": METRICS,
     "conventions": CONVENTIONS,
     "stimuli": STIMULI,
+    "papers": PAPERS,
 }
 
 
@@ -82,6 +84,8 @@ def _summary(kind: str, name: str) -> str:
         unit = {"weat": "tests", "table": "entries", "templates": "kinds of template"}
         size = f"{len(sizes[stimuli.kind])} {unit.get(stimuli.kind, stimuli.kind)}"
         return f"{stimuli.title} ({size}{'; the default of an audit' * (name == DEFAULT)})"
+    if kind == "papers":
+        return f"{PAPERS[name].title} ({PAPERS[name].source})"
     registry = KINDS[kind]
     assert isinstance(registry, Registry)
     return registry.summary(name)

@@ -49,7 +49,7 @@ def page_of(run: Run, *, before: Run | None = None) -> Page:
     ordered = [name for name in SECTIONS if name in present]
     for probe in [*ordered, *(name for name in present if name not in SECTIONS)]:
         sections += _sections(run, probe)
-    sections = _own_names(sections)
+    sections = unique_names(sections)
     found = summary(run, sections, detectable(run))
     return Page(run, sections, found, [describe(row) for row in published_rows(run)])
 
@@ -101,7 +101,7 @@ def _part(run: Run, model: str | None, data: str | None) -> Run:
     return Run(kept(run.table), run.meta, instances)
 
 
-def _own_names(sections: list[Section]) -> list[Section]:
+def unique_names(sections: list[Section]) -> list[Section]:
     """Names that are unique on the page, whatever labels they were made of."""
     taken: dict[str, int] = {}
 

@@ -8,15 +8,17 @@ import hashlib
 import io
 import os
 import tempfile
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup
 
 from tiltmeter.errors import MissingError, TiltmeterError
 from tiltmeter.pages import markdown, measured, text
-from tiltmeter.pages.model import Table
+from tiltmeter.pages.model import Plot, Table
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.report import Page, page_of
 from tiltmeter.results import Run
@@ -28,21 +30,33 @@ FACTS = ("title", "date", "facts", "choices", "not_run", "labels", "record")  # 
 
 
 def html(page: Page) -> str:
-    """The page as HTML, smaller than LARGEST: long tables show their first rows, and say so."""
-    from jinja2 import Environment
+    """The page as HTML."""
+    return render(
+        "page.html.j2",
+        page.figures,
+        page=page,
+        summary=page.summary,
+        count=page.run.table.num_rows,
+        verdict_names=text.VERDICTS,
+        **{name: getattr(measured, name)(page.run) for name in FACTS},
+    )
+
+
+def render(template: str, figures: Sequence[Plot], **shown: Any) -> str:
+    """A page smaller than LARGEST: long tables show their first rows, and say so."""
+    if find_spec("jinja2") is None:
+        raise MissingError("a page", "jinja2")
+    from jinja2 import Environment, FunctionLoader
 
     lacking = drawing.missing()
-    drawn = {} if lacking else {figure.name: drawing.inline(figure) for figure in page.figures}
-    style, script, template = (_file(name) for name in ("style.css", "page.js", "page.html.j2"))
-    made = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(template)
-    shown = {
-        "page": page,
-        "summary": page.summary,
-        "drawn": drawn,
+    style, script = (_file(name) for name in ("style.css", "page.js"))
+    environment = Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=FunctionLoader(_file)
+    )
+    made = environment.get_template(template)
+    shown |= {
+        "drawn": {} if lacking else {figure.name: drawing.inline(figure) for figure in figures},
         "lacking": lacking,
-        **{name: getattr(measured, name)(page.run) for name in FACTS},
-        "count": page.run.table.num_rows,
-        "verdict_names": text.VERDICTS,
         "style": Markup(style),
         "colours": drawing.variables(),
         "script": Markup(script),
@@ -68,22 +82,30 @@ def write(
 
     Plots are written as SVG and PNG, tables as CSV (all rows, all digits) and Markdown.
     """
-    if find_spec("jinja2") is None:
-        raise MissingError("the report", "jinja2")
     page = page_of(run, before=before)
     place = Path(out)
-    _write(place, html(page).encode())
+    write_file(place, html(page).encode())
     if figures is not None:
-        for package in drawing.missing():
-            raise MissingError("a plot", package.replace("_", "-"))
-        for figure in page.figures:
-            _write(Path(figures) / f"{figure.name}.svg", drawing.svg(figure).encode())
-            _write(Path(figures) / f"{figure.name}.png", drawing.png(figure))
+        write_figures(page.figures, Path(figures))
     if tables is not None:
-        for table in page.tables:
-            _write(Path(tables) / f"{table.name}.csv", _csv(table).encode())
-            _write(Path(tables) / f"{table.name}.md", f"{markdown.table(table)}\n".encode())
+        write_tables(page.tables, Path(tables))
     return place
+
+
+def write_figures(figures: Iterable[Plot], folder: Path) -> None:
+    """Every plot as SVG and PNG."""
+    for package in drawing.missing():
+        raise MissingError("a plot", package.replace("_", "-"))
+    for figure in figures:
+        write_file(folder / f"{figure.name}.svg", drawing.svg(figure).encode())
+        write_file(folder / f"{figure.name}.png", drawing.png(figure))
+
+
+def write_tables(tables: Iterable[Table], folder: Path) -> None:
+    """Every table as CSV, all rows and digits, and as Markdown."""
+    for table in tables:
+        write_file(folder / f"{table.name}.csv", _csv(table).encode())
+        write_file(folder / f"{table.name}.md", f"{markdown.table(table)}\n".encode())
 
 
 def _csv(table: Table) -> str:
@@ -105,7 +127,7 @@ def _file(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_file(path: Path, content: bytes) -> None:
     """Whole or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
