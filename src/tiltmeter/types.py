@@ -578,6 +578,111 @@ class MaskedPredictor(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class Continuations:
+    """Log-likelihoods of texts as continuations of one prompt.
+
+    Parameters
+    ----------
+    logprobs : array of shape (images, texts)
+        Natural logarithms, summed over the tokens of each text.
+    tokens : array of int of shape (texts,)
+        How many tokens each text has.
+    exact : array of bool of shape (images, texts)
+        False where a server gave only a bound.
+    """
+
+    logprobs: Floats
+    tokens: Ints
+    exact: NDArray[np.bool_]
+
+
+@runtime_checkable
+class Continuer(Protocol):
+    """A generative model: how likely are texts as continuations of a prompt about an image."""
+
+    def continuations(
+        self, images: Any | None, prompt: str, texts: Sequence[str], *, stem: str = ""
+    ) -> Continuations:
+        """Score texts as answers to a prompt.
+
+        Parameters
+        ----------
+        images : sequence or None
+            None asks without an image: the prompt then has no image tokens at all.
+        prompt : str
+            The question.
+        texts : sequence of str
+            Answers, or ends of an answer that begins with `stem`.
+        stem : str
+            The beginning of the answer.
+
+        Returns
+        -------
+        Continuations
+            One row per image; a single row without images.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class WrittenText:
+    """A text that a model wrote, and how it ended.
+
+    Parameters
+    ----------
+    text : str
+        The answer, without special tokens. It is untrusted: escape it where it is shown.
+    ended : {"stop", "length", "filtered"}
+        At its own end, at the limit of tokens, or cut by a content filter.
+    tokens : int
+        How many tokens it has.
+    """
+
+    text: str
+    ended: str
+    tokens: int
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """A generative model that answers in free text."""
+
+    def write(
+        self,
+        images: Any | None,
+        prompt: str,
+        *,
+        samples: int = 1,
+        temperature: float = 0.0,
+        limit: int = 128,
+        seed: int = 0,
+    ) -> list[list[WrittenText]]:
+        """Answer a prompt about each image.
+
+        Parameters
+        ----------
+        images : sequence or None
+            None asks once, without an image.
+        prompt : str
+            The question.
+        samples : int
+            Answers per image.
+        temperature : float
+            0 takes the most likely token each time.
+        limit : int
+            Largest number of tokens.
+        seed : int
+            Seed of the sampling.
+
+        Returns
+        -------
+        list of list of WrittenText
+            One list per image, with one text per sample.
+        """
+        ...
+
+
 @runtime_checkable
 class Trainable(Protocol):
     """A model that can be trained further: its parameters, and its losses on images with texts."""

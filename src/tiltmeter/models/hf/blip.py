@@ -131,6 +131,15 @@ class Blip2(BlipBase):
         return self.network.query_tokens.expand(count, -1, -1)  # type: ignore[no-any-return]
 
 
+def load_blip2(checkpoint: Checkpoint) -> Any:
+    """BLIP-2 as it was saved: with the heads for retrieval, or with a language model."""
+    if checkpoint.architecture == "Blip2ForConditionalGeneration":
+        from tiltmeter.models.hf.generative import Blip2Writer
+
+        return Blip2Writer(checkpoint)
+    return Blip2(checkpoint)
+
+
 def odds(logits: Tensor) -> Tensor:
     """Two logits, no match and match, as the log-odds of a match."""
     return logits[..., 1] - logits[..., 0]

@@ -68,6 +68,16 @@ class Checkpoint:
             )
 
     @cached_property
+    def processor(self) -> Any:
+        """Image processor, tokenizer and chat template in one, as generative models have them."""
+        from transformers import AutoProcessor
+
+        with self._explained("processor"):
+            processor = AutoProcessor.from_pretrained(**self._where)  # type: ignore[no-untyped-call]
+        processor.image_processor = self.image_processor
+        return processor
+
+    @cached_property
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 

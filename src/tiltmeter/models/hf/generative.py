@@ -1,0 +1,266 @@
+"""Generative checkpoints: LLaVA, Qwen2-VL, PaliGemma, Idefics3, BLIP-2, Gemma 3, Mllama and others.
+
+A continuation is scored by its own tokens, appended to those of the prompt: the joined text is
+never tokenized again, so an image counts with all of its tokens, and the tokens of a continuation
+are known. The prompt with its image is computed once, and all continuations read its cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tiltmeter.errors import InputError
+from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.network import Network
+from tiltmeter.results import content_hash
+from tiltmeter.types import Continuations, WrittenText
+
+#: Entries of the processor's output that are for training.
+TRAINING = ("labels",)
+
+
+class Generative(Network):
+    """A checkpoint that continues a prompt about an image: `Continuer` and `Writer`.
+
+    Parameters
+    ----------
+    checkpoint : Checkpoint
+        Any class of transformers' `AutoModelForImageTextToText` with a causal text decoder.
+    """
+
+    block = 8  # images at a time
+    rows = 256  # continuations at a time: pairs of an image and a text
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        from transformers import AutoModelForImageTextToText
+
+        network = checkpoint.network(AutoModelForImageTextToText)
+        if network.config.get_text_config().is_encoder_decoder:
+            raise InputError(
+                f"hf:{checkpoint.name} has an encoder-decoder as its text model "
+                f"({network.config.get_text_config().model_type}): only causal decoders can be "
+                "measured"
+            )
+        super().__init__(network, checkpoint.name, checkpoint.provenance(network))
+        self.processor = checkpoint.processor
+        self.tokenizer = self.processor.tokenizer
+        self.preprocessing = self.processor.image_processor.to_dict()
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """With the hash of the chat template and the precision, which both decide an answer."""
+        template = getattr(self.processor, "chat_template", None)
+        return {
+            **super().provenance,
+            "chat_template": content_hash(template) if template else None,
+            "dtype": str(self.network.dtype).removeprefix("torch."),
+        }
+
+    def continuations(
+        self, images: Any | None, prompt: str, texts: Sequence[str], *, stem: str = ""
+    ) -> Continuations:
+        """Log-likelihoods of texts as answers, or as ends of an answer that begins with `stem`.
+
+        Parameters
+        ----------
+        images : sequence of PIL.Image.Image or None
+            None asks without an image: the prompt then has no image tokens at all.
+        prompt : str
+            The question.
+        texts : sequence of str
+            What may follow.
+        stem : str
+            The beginning of the answer.
+
+        Returns
+        -------
+        Continuations
+            One row per image; a single row without images.
+        """
+        ids = [self.continuation_ids(text, after=stem) for text in texts]
+        asked = [None] if images is None else images
+        logprobs = np.empty((len(asked), len(texts)))
+        with torch.inference_mode():
+            for rows, inputs in self._batches(asked, prompt, stem):
+                logprobs[rows] = self._score(inputs, ids).double().cpu().numpy()
+        tokens = np.array([len(pieces) for pieces in ids])
+        return Continuations(logprobs, tokens, np.ones(logprobs.shape, dtype=bool))
+
+    def write(
+        self,
+        images: Any | None,
+        prompt: str,
+        *,
+        samples: int = 1,
+        temperature: float = 0.0,
+        limit: int = 128,
+        seed: int = 0,
+    ) -> list[list[WrittenText]]:
+        """Answers in free text; see `tiltmeter.types.Writer`."""
+        if samples > 1 and temperature == 0:
+            raise InputError(
+                f"{samples} samples at temperature 0 are all the same: give a temperature above 0"
+            )
+        drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        asked = [None] if images is None else images
+        written: list[list[WrittenText]] = [[] for _ in asked]
+        with torch.inference_mode(), torch.random.fork_rng(devices=self._cuda()):
+            torch.manual_seed(seed)
+            for rows, inputs in self._batches(asked, prompt):
+                tokens = self.network.generate(
+                    **inputs,
+                    max_new_tokens=limit,
+                    num_return_sequences=samples,
+                    repetition_penalty=1.0,
+                    **(drawn if temperature else {"do_sample": False}),
+                )
+                answers = tokens[:, inputs["input_ids"].shape[1] :].reshape(len(rows), samples, -1)
+                for row, own in zip(rows, answers, strict=True):
+                    written[row] = [self._written(answer.tolist()) for answer in own]
+        return written
+
+    def continuation_ids(self, text: str, *, after: str = "") -> list[int]:
+        """Token numbers of a text as it begins an answer, or as it follows a stem after a space."""
+        if not after:
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        else:  # a word inside a sentence: byte-level and sentencepiece tokens include the space
+            anchor = self.tokenizer("a", add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(f"a {text}", add_special_tokens=False)["input_ids"]
+            ids = ids[len(anchor) :]
+        if not ids:
+            raise InputError(f"the continuation {text!r} has no tokens for {self.name}")
+        if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
+            raise InputError(f"the tokenizer of {self.name} has no tokens for {text!r}")
+        return list(ids)
+
+    def prompt_inputs(self, image: Any | None, prompt: str, stem: str = "") -> dict[str, Tensor]:
+        """What the network takes for a prompt, with image tokens where there is an image."""
+        if getattr(self.processor, "chat_template", None):
+            inputs = self._chat(image, prompt, stem)
+        else:
+            inputs = self._plain(image, f"{prompt} {stem}".rstrip())
+        return {key: value for key, value in inputs.items() if key not in TRAINING}
+
+    def _chat(self, image: Any | None, prompt: str, stem: str) -> Any:
+        content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
+        if image is not None:
+            content.insert(0, {"type": "image", "image": image})
+        messages = [{"role": "user", "content": content}]
+        if stem:
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": stem}]})
+        return self.processor.apply_chat_template(
+            messages,
+            add_generation_prompt=not stem,
+            continue_final_message=bool(stem),
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+
+    def _plain(self, image: Any | None, text: str) -> Any:
+        if image is None:
+            return self.tokenizer(text, return_tensors="pt")
+        return self.processor(images=image, text=text, return_tensors="pt")
+
+    def _batches(
+        self, images: Any, prompt: str, stem: str = ""
+    ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+        """Inputs of images whose shapes are the same, so that nothing is padded."""
+        for start in range(0, len(images), self.block):
+            alike: dict[Any, tuple[list[int], list[dict[str, Tensor]]]] = {}
+            for row in range(start, min(start + self.block, len(images))):
+                inputs = self.prompt_inputs(images[row], prompt, stem)
+                shapes = tuple((key, tuple(value.shape)) for key, value in inputs.items())
+                rows, parts = alike.setdefault(shapes, ([], []))
+                rows.append(row)
+                parts.append(inputs)
+            for rows, parts in alike.values():
+                yield (
+                    rows,
+                    {
+                        key: torch.cat([part[key] for part in parts]).to(self.device)
+                        for key in parts[0]
+                    },
+                )
+
+    def _score(self, inputs: dict[str, Tensor], ids: list[list[int]]) -> Tensor:
+        """Log-likelihoods, images x texts: the prompt once, then all texts on its cache."""
+        if hasattr(self.network.base_model, "rope_deltas"):
+            self.network.base_model.rope_deltas = None  # Qwen2-VL keeps those of the last image
+        prompt = self._forward(inputs, logits_to_keep=1)
+        first = prompt.logits[:, -1].float().log_softmax(dim=-1)
+        logprobs = first[:, [pieces[0] for pieces in ids]]
+        longer = [at for at, pieces in enumerate(ids) if len(pieces) > 1]
+        share = max(1, self.rows // len(first))
+        for start in range(0, len(longer), share):
+            texts = longer[start : start + share]
+            logprobs[:, texts] += self._follow(inputs, prompt, [ids[at] for at in texts])
+        return logprobs  # type: ignore[no-any-return]
+
+    def _follow(self, inputs: dict[str, Tensor], prompt: Any, ids: list[list[int]]) -> Tensor:
+        """Log-likelihoods of all tokens but the first, images x texts."""
+        images, texts, steps = len(inputs["input_ids"]), len(ids), max(map(len, ids)) - 1
+        tokens = torch.zeros(texts, steps + 1, dtype=torch.long)
+        for at, pieces in enumerate(ids):
+            tokens[at, : len(pieces)] = torch.tensor(pieces)
+        tokens = tokens.to(self.device)
+        length = torch.tensor([len(pieces) for pieces in ids], device=self.device)
+        real = torch.arange(steps, device=self.device) < length[:, None] - 1
+        cache = deepcopy(_cache(prompt))
+        cache.batch_repeat_interleave(texts)
+        # row = image * texts + text; what follows a text's end is never read, since it comes later
+        follow = self._followed_by(inputs, tokens[:, :-1].repeat(images, 1))
+        output = self._forward({**follow, "past_key_values": cache})
+        logprobs = output.logits.float().log_softmax(dim=-1).reshape(images, texts, steps, -1)
+        own = tokens[:, 1:].expand(images, -1, -1)[..., None]
+        return (logprobs.gather(-1, own)[..., 0] * real).sum(dim=-1)  # type: ignore[no-any-return]
+
+    def _followed_by(self, inputs: dict[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
+        """Inputs of tokens that follow the prompt; no attention mask, since nothing is padded."""
+        if "cross_attention_mask" not in inputs:
+            return {"input_ids": tokens}
+        # Mllama: each token sees the tiles that the prompt's last token sees
+        each = len(tokens) // len(inputs["input_ids"])
+        seen = inputs["cross_attention_mask"][:, -1:].repeat_interleave(each, dim=0)
+        seen = seen.expand(-1, tokens.shape[1], -1, -1)
+        return {"input_ids": tokens, "cross_attention_mask": seen}
+
+    def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
+        return self.network(**inputs, use_cache=True, **options)
+
+    def _written(self, tokens: list[int]) -> WrittenText:
+        ends = self._end_tokens
+        stop = next((at for at, token in enumerate(tokens) if token in ends), None)
+        text = self.tokenizer.decode(tokens[:stop], skip_special_tokens=True).strip()
+        return WrittenText(text, "length" if stop is None else "stop", len(tokens[:stop]))
+
+    @cached_property
+    def _end_tokens(self) -> set[int]:
+        ends = self.network.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        return {end for end in (*ends, self.tokenizer.eos_token_id) if end is not None}
+
+    def _cuda(self) -> list[torch.device]:
+        return [self.device] if self.device.type == "cuda" else []
+
+
+class Blip2Writer(Generative):
+    """BLIP-2 with a causal language model, which reads the query tokens as a prefix."""
+
+    def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
+        # without an image, and after the prompt, only the language model is asked
+        network = self.network if "pixel_values" in inputs else self.network.language_model
+        return network(**inputs, use_cache=True, **options)
+
+
+def _cache(output: Any) -> Any:
+    """Keys and values of a forward pass; BLIP-2 returns those of its language model."""
+    cache = getattr(output, "past_key_values", None)
+    return output.language_model_outputs.past_key_values if cache is None else cache
