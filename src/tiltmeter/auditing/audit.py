@@ -8,10 +8,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from tiltmeter.auditing.check import check_audit, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import fitted_rows, without_fitted_rows
-from tiltmeter.datasets import load_data
-from tiltmeter.datasets.roles import ROLES
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed import (
     SHOWN,
@@ -31,7 +30,7 @@ from tiltmeter.engine.vectors import (
     Vectors,
     vectors_of,
 )
-from tiltmeter.errors import EXPECTED, InputError, UnknownNameError, reason
+from tiltmeter.errors import EXPECTED, InputError, reason
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.embeddings import image_embeddings
@@ -61,11 +60,12 @@ def audit(
     progress : callable, optional
         Called as `progress(what, share)`; `share` is the fraction done, from 0 to 1.
     **options
-        Keyword options, by topic: `data`, `attributes`, `cross`, `strict`, `unseen`
+        Keyword options, by topic: `data`, `attributes`, `cross`, `strict`, `unseen`, `limit`
         (`DataOptions`); `words`, `placebo`, `templates`, `classes` (`WordOptions`); `probes`,
         `options`, `convention`, `k` (`ProbeOptions`); `permutations`, `bootstraps`, `seed`
-        (`Resampling`); `engine`, `store`, `device`, `precision`, `trust_remote_code`
-        (`ComputeOptions`); `keep_vectors` (`OutputOptions`). See `tiltmeter.auditing.options`.
+        (`Resampling`); `engine`, `store`, `device`, `precision`, `batch_size`,
+        `trust_remote_code` (`ComputeOptions`); `name`, `data_name`, `keep_vectors`
+        (`OutputOptions`). See `tiltmeter.auditing.options`.
 
     Returns
     -------
@@ -133,14 +133,12 @@ class _Audit:
         return audit_prompts(self.model, *self.options.words.texts)
 
     def run(self) -> Run:
-        self._check()
-        faces = self.given_faces
-        faces = default_images(self.spec, self.model) if faces is None else faces
-        data_by_role = {"faces": faces, **self.options.data.data}
+        given = check_audit(self.given_model, self.given_faces, self.options)
+        data_by_role = {"faces": default_images(self.spec, self.model), **given}
         probes, not_run = choose_probes(
             self.options.probes.probes, self.model, data_by_role, self.engine
         )
-        configured = {  # a mistyped option fails before any probe runs
+        configured = {
             name: probe.options_with(name, self.options.probes.options.get(name, {}))
             for name, probe in probes.items()
         }
@@ -166,35 +164,16 @@ class _Audit:
         bugs = [error for error in failures.values() if not isinstance(error, EXPECTED)]
         raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
 
-    def _check(self) -> None:
-        """Check what can be checked before the model is loaded."""
-        if self.given_faces is not None and "faces" in self.options.data.data:
-            raise InputError(
-                "faces are given twice, by --images and by --data faces=; use one of them"
-            )
-        self.options.probes.chosen  # noqa: B018  raises if the convention is unknown
-        for name in self.options.probes.probes or ():
-            if problem := PROBES[name].reason_not_on_engine(self.engine):
-                raise InputError(f"{name} {problem}")
-
     def _load_data(
         self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
     ) -> dict[str, Any]:
         """Load the data that the probes use, without rows that a debiaser was fitted on."""
-        used = {role for probe in probes.values() for role in (*probe.needs, *probe.takes)}
-        options, labels = self.options.data, self.options.probes.chosen.labels
-        load = partial(
-            load_data, attributes=options.attributes, cross=options.cross, optional=labels
-        )
-        data: dict[str, Any] = {
-            role: load(source, role=role) if isinstance(source, str) else source
-            for role, source in data_by_role.items()
-            if source is not None and role in used
-        }
+        data = load_roles(data_by_role, self.options, probes.values())
+        unseen = self.options.data.unseen
         debiased = [self.model] * isinstance(self.model, Debiased)
-        fitted = fitted_rows([*debiased, *options.unseen])
+        fitted = fitted_rows([*debiased, *unseen])
         data = {
-            role: without_fitted_rows(loaded, fitted, role=role, requested=bool(options.unseen))
+            role: without_fitted_rows(loaded, fitted, role=role, requested=bool(unseen))
             for role, loaded in data.items()
         }
         if debiased and "faces" in data and self.engine.name == "local":
@@ -230,7 +209,9 @@ class _Audit:
                 data.images,
                 data.ids,
                 store=self.store,
-                config=LoaderConfig(precision=self.options.compute.precision),
+                config=LoaderConfig(
+                    batch=self.options.compute.batch_size, precision=self.options.compute.precision
+                ),
                 strict=self.options.data.strict,
                 workers=Workers(self.engine, load, read=in_memory),
                 progress=self.progress,
@@ -305,7 +286,8 @@ class _Audit:
         instances = {name: result.instances for name, result in results.items()}
         for result in results.values():
             meta["model"] |= result.model
-        return Run(tables, meta, instances, vectors)
+        names = options.output
+        return Run(tables, meta, instances, vectors).renamed(names.name, names.data_name)
 
 
 def _itself(model: Any) -> Any:
@@ -363,17 +345,9 @@ def choose_probes(
     InputError
         If a requested probe, or every probe that looks at images, cannot run.
     UnknownNameError
-        If a probe or a role of data does not exist.
+        If a probe does not exist.
     """
     known: dict[str, Probe] = {name: PROBES[name] for name in requested or PROBES}
-    roles = {role for name in PROBES for role in (*PROBES[name].needs, *PROBES[name].takes)}
-    for role in data:
-        if role not in ROLES:
-            raise UnknownNameError("data role", role, ROLES)
-        if role not in roles:
-            raise InputError(
-                f"no probe uses the data role {role!r}; those in use: {', '.join(sorted(roles))}"
-            )
     lacking = {
         name: probe.reason_cannot_run(model, data)
         or (probe.reason_left_out(name, data) if requested is None else None)
@@ -384,6 +358,8 @@ def choose_probes(
     chosen = {name: probe for name, probe in known.items() if name not in reasons}
     # a probe of words alone is no audit of a vision-language model, unless requested
     if reasons and (requested or not any(probe.needs for probe in chosen.values())):
+        if not requested and not any(source is not None for source in data.values()):
+            raise no_images(getattr(model, "name", type(model).__name__))
         by_reason: dict[str, list[str]] = {}
         for name, problem in reasons.items():
             by_reason.setdefault(problem, []).append(name)

@@ -26,6 +26,7 @@ class DataOptions:
     cross: Sequence[str] = ()  # intersections, such as race*gender
     strict: bool = False  # fail on an unreadable image instead of skipping it
     unseen: Sequence[Any] = ()  # debiased models: leave out the rows they were fitted on
+    limit: int | None = None  # so many of the images, drawn at random; None: all
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,17 @@ class ComputeOptions:
     store: str | Path | None = None
     device: str = "auto"
     precision: str = "auto"
+    batch_size: int | None = None  # images embedded together; None: by device
     trust_remote_code: bool = False
 
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """What the run keeps: `compare` and `explore` need the embeddings."""
+    """What the run keeps, and the names it shows: `compare` and `explore` need embeddings."""
 
     keep_vectors: bool = True
+    name: str | None = None  # of the model; None: its own
+    data_name: str | None = None  # of the images; None: their own
 
 
 class AuditKeywords(TypedDict, total=False):
@@ -98,6 +102,7 @@ class AuditKeywords(TypedDict, total=False):
     cross: Sequence[str]
     strict: bool
     unseen: Sequence[Any]
+    limit: int | None
     words: str | None
     placebo: str | None
     templates: Sequence[str] | None
@@ -113,8 +118,11 @@ class AuditKeywords(TypedDict, total=False):
     store: str | Path | None
     device: str
     precision: str
+    batch_size: int | None
     trust_remote_code: bool
     keep_vectors: bool
+    name: str | None
+    data_name: str | None
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,7 @@ def record_of(topics: Iterable[Any], **extra: tuple[Any, Any]) -> dict[str, dict
     recorded.
 
     >>> record_of([OutputOptions()], seed=(3, 0))
-    {'given': {'seed': 3}, 'defaulted': {'keep_vectors': True}}
+    {'given': {'seed': 3}, 'defaulted': {'keep_vectors': True, 'name': None, 'data_name': None}}
     """
     listed = dict(extra)
     for topic in topics:

@@ -12,11 +12,12 @@ import typer
 
 from tiltmeter.cli import options as common
 from tiltmeter.cli.completion import completion_of
-from tiltmeter.cli.help import DATA, OUTPUT, PROBES, WORDS
+from tiltmeter.cli.config import config_option, printed
+from tiltmeter.cli.help import COMPUTE, DATA, OUTPUT, PROBES, WORDS
 from tiltmeter.cli.options import flag, option
 from tiltmeter.cli.parsing import check_new, data_roles, next_run, probe_options
 from tiltmeter.cli.progress import progress_bar
-from tiltmeter.errors import EXPECTED, TiltmeterError, reason
+from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, reason
 
 if TYPE_CHECKING:
     from tiltmeter.auditing.options import AuditKeywords
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 def audit(
+    ctx: typer.Context,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -51,6 +53,10 @@ def audit(
     attribute: common.Attributes = None,
     cross: common.Cross = None,
     strict: common.Strict = False,
+    limit: Annotated[
+        int | None,
+        option("--limit", "N", "Audit N of the images, drawn at random", DATA, min=1),
+    ] = None,
     unseen: Annotated[
         list[Path] | None,
         option(
@@ -98,6 +104,12 @@ def audit(
     store: common.StorePlace = None,
     device: common.Device = "auto",
     precision: common.Precision = "auto",
+    batch_size: Annotated[
+        int | None,
+        option(
+            "--batch-size", "N", "Images embedded together", COMPUTE, min=1, default="by device"
+        ),
+    ] = None,
     engine: common.EngineName = "local",
     trust_remote_code: common.TrustRemoteCode = False,
     out: Annotated[
@@ -111,6 +123,14 @@ def audit(
         ),
     ] = None,
     force: common.Force = False,
+    name: Annotated[
+        str | None,
+        option("--name", "TEXT", "Name of the model in tables and report", OUTPUT, default="own"),
+    ] = None,
+    data_name: Annotated[
+        str | None,
+        option("--data-name", "TEXT", "Name of the images", OUTPUT, default="their own"),
+    ] = None,
     with_report: Annotated[
         bool, flag("--report/--no-report", "Write report.html into the run", OUTPUT)
     ] = True,
@@ -118,21 +138,37 @@ def audit(
         bool,
         flag("--vectors/--no-vectors", "Keep embeddings, for compare and explore", OUTPUT),
     ] = True,
+    config: Annotated[Path | None, config_option()] = None,
+    print_config: Annotated[
+        bool, flag("--print-config", "Check and print these options, and stop", OUTPUT)
+    ] = False,
     as_json: common.Json = False,
 ) -> None:
     """Measure the social bias of one or more models."""
+    from tiltmeter.auditing.check import check_audit
+    from tiltmeter.auditing.options import AuditOptions
     from tiltmeter.judge.panel import panel
 
     place = out or next_run()
     check_new(place, force=force)
     if not models and not images:
         cross = cross or ["shape*hue"]
+    models = models or ["testbed:fusion"]
+    datasets: list[str | None] = [*images] if images else [None]
+    pairs = list(product(models, datasets))
+    if name is not None and len(pairs) > 1:
+        raise InputError(
+            "--name names one model on one dataset; audit them one by one",
+            code="bad-option",
+            value=name,
+        )
     keywords: AuditKeywords = {
         "data": data_roles(data or ()),
         "attributes": attribute,
         "cross": cross or (),
         "strict": strict,
         "unseen": [str(place) for place in unseen or ()],
+        "limit": limit,
         "words": words,
         "placebo": placebo,
         "templates": template,
@@ -148,11 +184,20 @@ def audit(
         "store": store,
         "device": device,
         "precision": precision,
+        "batch_size": batch_size,
         "trust_remote_code": trust_remote_code,
         "keep_vectors": keep_vectors,
+        "name": name,
+        "data_name": data_name,
     }
+    if print_config or len(pairs) > 1:  # a mistake in the last pair costs no work on the first
+        for model, faces in pairs:
+            check_audit(model, faces, AuditOptions.of(**keywords))
+    if print_config:
+        print(printed(ctx, models=models, cross=cross), end="")
+        return
     with progress_bar(quiet=as_json) as progress:
-        outcome = _audit_all(models or ["testbed:fusion"], images or [None], keywords, progress)
+        outcome = _audit_all(pairs, keywords, progress)
     run = outcome.runs[0] if len(outcome.runs) == 1 else panel(outcome.runs, seed=seed)
     if outcome.failed:
         run.meta["failed"] = {**run.meta.get("failed", {}), **outcome.failed}
@@ -179,16 +224,13 @@ class _Outcome:
 
 
 def _audit_all(
-    models: list[str],
-    images: list[str] | list[None],
-    keywords: AuditKeywords,
-    progress: Progress,
+    pairs: list[tuple[str, str | None]], keywords: AuditKeywords, progress: Progress
 ) -> _Outcome:
     from tiltmeter.auditing.audit import audit as run_audit
     from tiltmeter.results import ProbeFailedError
 
     outcome = _Outcome()
-    for model, faces in product(models, images):
+    for model, faces in pairs:
         try:
             outcome.runs.append(run_audit(model, faces, progress=progress, **keywords))
             continue

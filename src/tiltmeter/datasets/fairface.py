@@ -29,7 +29,7 @@ def load(spec: Spec, columns: Columns) -> Faces:
     spec.check_options("attributes", "split", "padding", *OPTIONS)
     split = choice(spec, "split", ("val", "train"))
     directory = spec.directory()
-    table = read_table(directory / f"fairface_label_{split}.csv")
+    table = read_table(_label_file(directory, split))
     if "file" not in table.column_names:
         raise InputError(
             f"{directory}: the label table has no column `file`",
@@ -40,6 +40,20 @@ def load(spec: Spec, columns: Columns) -> Faces:
     present = find_images(spec, _image_root(spec, directory, split), files)
     labels = {name: table[name].to_pylist() for name in table.column_names if name != "file"}
     return labelled_faces(present, files, labels, columns, name=f"fairface-{split}", usual=USUAL)
+
+
+def _label_file(directory: Path, split: str) -> Path:
+    name = f"fairface_label_{split}.csv"
+    if not (directory / name).is_file():
+        near = sorted(place.parent for place in directory.glob(f"*/{name}"))
+        near += [directory.parent] * (directory.parent / name).is_file()
+        instead = f"did you mean fairface:{near[0]}?" if near else "it is part of the release"
+        raise InputError(
+            f"fairface: {directory} has no {name}; {instead}",
+            code="not-found",
+            value=str(directory),
+        )
+    return directory / name
 
 
 def _in_split(name: str, split: str) -> str:

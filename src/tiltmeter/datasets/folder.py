@@ -37,5 +37,13 @@ def load(spec: Spec, columns: Columns) -> Faces:
         names.append(name)
         for part, value in zip(parts, values, strict=True):
             labels[part].append(value)
+    if malformed and not names:
+        raise InputError(
+            f"folder: none of the {len(malformed):,} images under {directory} is in a directory "
+            f"named by its {'_'.join(parts)}, such as {directory}/woman/1.jpg: sort them into such "
+            "directories, or list them with their labels in a table (table:FILE?path=COLUMN)",
+            code="no-images",
+            value=spec.rest,
+        )
     present = find_images(spec, directory, names, malformed=malformed)
     return labelled_faces(present, names, labels, columns, name=directory.resolve().name)

@@ -53,10 +53,9 @@ def load(spec: Spec, columns: Columns) -> Faces:
         raise UnknownNameError(f"path column of {path}:", column, table.column_names)
     names = [str(name or "") for name in table[column].to_pylist()]
     present = _find(spec, path, names)
-    labels = table.drop_columns([column]) if column not in (columns.names or ()) else table
     # the same columns whichever images are missing
-    wanted = list(label_groups(labels, path, columns))
-    groups = label_groups(labels.take(present.rows), path, Columns(wanted))
+    wanted = list(label_groups(table, path, replace(columns, skip=(column,))))
+    groups = label_groups(table.take(present.rows), path, Columns(wanted))
     found = {**present.found, "groups": group_counts(groups.values())}
     return replace(
         data,

@@ -105,7 +105,19 @@ def _suggest(text: str, kind: str) -> list[str]:
             return [f"python:{text}:FACTORY"]
         return [f"hf:{text}"] if text.count("/") == 1 else []
     if path.is_file():
-        return [f"table:{text}"]
+        from tiltmeter.io.tables import image_column  # here: it takes pyarrow to read a table
+
+        column = image_column(path)
+        return [f"table:{text}" + (f"?path={column}" if column else "")]
     if path.is_dir():
-        return [f"{'embeddings' if (path / 'images.npy').exists() else 'folder'}:{text}"]
+        return [f"{_scheme_of(path)}:{text}"]
     return [f"hfds:{text}?download=yes"] if text.count("/") == 1 else []
+
+
+def _scheme_of(directory: Path) -> str:
+    """The scheme of the dataset that a directory seems to contain."""
+    if (directory / "images.npy").exists():
+        return "embeddings"
+    if any(directory.glob("fairface_label_*.csv")):
+        return "fairface"
+    return "folder"

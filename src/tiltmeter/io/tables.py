@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.filesystems import is_url, open_bytes, path_of
+from tiltmeter.io.image_files import SUFFIXES
 from tiltmeter.types import Floats, Groups
 
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
@@ -48,7 +49,7 @@ def read_table(path: Path | str) -> pa.Table:
         if suffix == ".parquet":
             table = pq.read_table(open_bytes(path) if is_url(path) else path)
         elif suffix in (".csv", ".tsv"):
-            delimiter = "\t" if suffix == ".tsv" else ","
+            delimiter = "\t" if suffix == ".tsv" else _delimiter(path)
             table = pa.csv.read_csv(
                 open_bytes(path) if is_url(path) else path,
                 parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
@@ -96,6 +97,13 @@ def _read_json_lines(path: Path | str) -> pa.Table:
             rows += [row] if row else []
     names = dict.fromkeys(name for row in rows for name in row)
     return pa.table({name: [row.get(name) for row in rows] for name in names})
+
+
+def _delimiter(path: Path | str) -> str:
+    """A comma, unless the first line has none: some spreadsheets write semicolons or tabs."""
+    with open_bytes(path) as file:
+        header = file.readline().decode(errors="replace")
+    return next((mark for mark in ",;\t" if mark in header), ",")
 
 
 def _as_text(path: Path | str, delimiter: str) -> pa.csv.ConvertOptions:
@@ -199,11 +207,14 @@ class Columns:
         Columns to read in addition.
     optional
         Columns to read in addition if the table has them.
+    skip
+        Columns that are no labels unless they are named.
     """
 
     names: Sequence[str] | None = None
     also: Sequence[str] = ()
     optional: Sequence[str] = ()
+    skip: Sequence[str] = ()
 
 
 def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str, Groups]:
@@ -227,7 +238,8 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
     """
     wanted = columns.names
     if wanted is None:
-        wanted = [name for name in table.column_names if _looks_like_labels(table, name)]
+        candidates = [name for name in table.column_names if name not in columns.skip]
+        wanted = [name for name in candidates if _looks_like_labels(table, name)]
     optional = [name for name in columns.optional if name in table.column_names]
     names = list(dict.fromkeys([*wanted, *columns.also, *optional]))
     for name in names:
@@ -235,13 +247,37 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
             raise UnknownNameError(f"label column in {source}:", name, table.column_names)
     if not names:
         raise InputError(
-            f"{source} has no label column: expected text columns of at most {MAX_GROUPS} "
-            f"distinct values (gender, race, ...); got {', '.join(table.column_names)}. "
-            "Name the column with --attribute",
+            f"{source} has no label column, only {', '.join(table.column_names)}: add one with the "
+            f"group of each image as text (gender: woman, man; at most {MAX_GROUPS} groups), or "
+            "name a column with --attribute",
             code="bad-labels",
             value=table.column_names,
         )
     return {name: Groups.from_labels(table[name].to_pylist(), attribute=name) for name in names}
+
+
+def image_column(path: Path | str) -> str | None:
+    """The column of a table that names image files: by its values, otherwise by its name.
+
+    Parameters
+    ----------
+    path
+        A table.
+
+    Returns
+    -------
+    str or None
+        None if no column does, or the file is no table.
+    """
+    try:
+        table = read_table(path)
+    except InputError:
+        return None
+    for name in table.column_names:
+        first = next((value for value in table[name].to_pylist() if value), None)
+        if isinstance(first, str) and Path(first).suffix.lower() in SUFFIXES:
+            return str(name)
+    return next((name for name in ID_COLUMNS[1:] if name in table.column_names), None)
 
 
 def groups_if_any(table: pa.Table, source: object, columns: Columns) -> dict[str, Groups]:

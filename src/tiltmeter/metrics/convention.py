@@ -217,12 +217,15 @@ def same_convention(names: Iterable[str]) -> str:
     Traceback (most recent call last):
     ...
     tiltmeter.errors.ConventionError: results of different conventions cannot be compared: \
-    berg2022, tiltmeter. Measure both under one (--convention NAME)
+    berg2022, tiltmeter. Audit both with one --convention NAME
     """
     distinct = sorted(set(names))
     if len(distinct) != 1:
+        same_choices = len({name.partition("+k=")[0] for name in distinct}) == 1
+        option = "the same --k" if same_choices else "one --convention NAME"
         raise ConventionError(
             f"results of different conventions cannot be compared: {', '.join(distinct)}. "
-            "Measure both under one (--convention NAME)"
+            f"Audit both with {option}",
+            value=distinct,
         )
     return distinct[0]

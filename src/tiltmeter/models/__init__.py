@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.io.specs import Spec
 from tiltmeter.registry import Registry
 
@@ -25,6 +26,15 @@ MODELS = Registry(
         "testbed": "tiltmeter.testbed.models:load",
     },
 )
+DEVICES = ("auto", "cpu", "cuda")
+#: Packages that a scheme needs, beside what its loader imports at once.
+NEEDS = {
+    "albef": ("torch", "transformers"),
+    "hf": ("torch", "transformers"),
+    "open_clip": ("torch",),
+    "tcl": ("torch", "transformers"),
+    "testbed": ("torch",),
+}
 #: Schemes without transformers, or that reach it by `load_model`: it need not be imported.
 OWN = ("debias", "embeddings", "testbed")
 
@@ -59,9 +69,7 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
     >>> load_model("testbed:dual").encode_texts(["a photo of a nurse"]).shape
     (1, 96)
     """
-    if (Path(spec) / "debiased.json").is_file():
-        spec = f"debias:{spec}"
-    parsed = Spec.parse(spec, known=MODELS)
+    parsed = check_model(spec, device=device)
     if trust_remote_code and parsed.scheme == "hf":
         parsed = replace(parsed, options={**parsed.options, "trust_remote_code": "yes"})
     with nullcontext() if parsed.scheme in OWN else _without_bar():
@@ -69,6 +77,60 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
     if device != "cpu" and hasattr(model, "to"):
         model.to(_device(device))
     return model
+
+
+def check_model(spec: str, *, device: str = "cpu") -> Spec:
+    """Check what can be known of a model before it is loaded.
+
+    Parameters
+    ----------
+    spec : str
+        As for `load_model`.
+    device : {"cpu", "cuda", "auto"}
+        Where it should run.
+
+    Returns
+    -------
+    Spec
+        The parsed spec; of a directory that `tiltmeter debias` wrote, with the scheme `debias`.
+
+    Raises
+    ------
+    UnknownNameError
+        The scheme or the device is unknown.
+    MissingError
+        A package is not installed.
+    InputError
+        A directory does not exist.
+
+    Examples
+    --------
+    >>> check_model("hf:../nowhere")
+    Traceback (most recent call last):
+    ...
+    tiltmeter.errors.InputError: there is no directory ../nowhere: hf: takes a directory that \
+save_pretrained wrote, or OWNER/NAME on the Hugging Face Hub
+    """
+    if (Path(spec) / "debiased.json").is_file():
+        spec = f"debias:{spec}"
+    parsed = Spec.parse(spec, known=MODELS)
+    if parsed.scheme not in MODELS:
+        raise UnknownNameError(MODELS.kind, parsed.scheme, MODELS)
+    if device not in DEVICES:
+        raise UnknownNameError("device", device, DEVICES)
+    for package in NEEDS.get(parsed.scheme, ()):
+        if find_spec(package) is None:
+            raise MissingError(f"{parsed.scheme}:", package)
+    place = parsed.rest
+    is_path = place.startswith((".", "/", "~")) or place.count("/") > 1
+    if parsed.scheme == "hf" and is_path and not Path(place).is_dir():
+        raise InputError(
+            f"there is no directory {place}: hf: takes a directory that save_pretrained wrote, or "
+            "OWNER/NAME on the Hugging Face Hub",
+            code="not-found",
+            value=place,
+        )
+    return parsed
 
 
 @contextmanager
@@ -95,8 +157,6 @@ def _device(name: str) -> str:
     import torch
 
     has_gpu = torch.cuda.is_available()
-    if name not in ("auto", "cpu", "cuda"):
-        raise UnknownNameError("device", name, ("auto", "cpu", "cuda"))
     if name == "cuda" and not has_gpu:
         raise InputError("torch finds no GPU for device cuda: use --device cpu")
     return "cuda" if has_gpu and name != "cpu" else "cpu"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,45 @@ class Run:
             column = table[name]
             table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
         return table.to_pylist()  # type: ignore[no-any-return]
+
+    def renamed(self, model: str | None = None, data: str | None = None) -> Run:
+        """The same results under other names.
+
+        Parameters
+        ----------
+        model : str, optional
+            Name of the model; None keeps the one that it has.
+        data : str, optional
+            Name of the images with groups.
+
+        Returns
+        -------
+        Run
+            With these names in all tables and in `meta`; where model and data came from stays.
+
+        Examples
+        --------
+        >>> from tiltmeter.results import Run, rows
+        >>> run = Run(rows(1, metric="ndkl", model="a", value=0.2), {"model": {"name": "a"}})
+        >>> run.renamed("mine").where(model="mine")[0]["value"]
+        0.2
+        """
+        known = self.meta.get("model", {}), self.meta.get("data", {}).get("faces", {})
+        new = {
+            (column, record["name"]): name
+            for column, record, name in zip(("model", "dataset"), known, (model, data), strict=True)
+            if name is not None and "name" in record
+        }
+        meta = dict(self.meta)
+        if "model" in meta:
+            meta["model"] = {**known[0], **({"name": model} if model is not None else {})}
+        if known[1] and data is not None:
+            meta["data"] = {**meta["data"], "faces": {**known[1], "name": data}}
+        instances, vectors = (
+            {part: _renamed(table, new) for part, table in tables.items()}
+            for tables in (self.instances, self.vectors)
+        )
+        return Run(_renamed(self.table, new), meta, instances, vectors)
 
     def gate(self, before: Run | str | os.PathLike[str] | None = None, **options: Any) -> Any:
         """Check that this run is not worse than another, and within limits.
@@ -261,6 +301,18 @@ class Run:
         )
         meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
         return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
+
+
+def _renamed(table: pa.Table, new: Mapping[tuple[str, str], str]) -> pa.Table:
+    """A table with other values in its columns of names: by column and old name."""
+    import pyarrow.compute as pc
+
+    for (column, old), name in new.items():
+        if column in table.column_names:
+            at, values = table.column_names.index(column), table[column]
+            changed = pc.if_else(pc.fill_null(pc.equal(values, old), False), name, values)
+            table = table.set_column(at, table.schema.field(at), changed)
+    return table
 
 
 class ProbeFailedError(TiltmeterError):

@@ -1,0 +1,215 @@
+"""Checks before a model is loaded: a mistake is reported at once, with what to type instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tiltmeter import stimuli
+from tiltmeter.auditing.options import AuditOptions, DataOptions, WordOptions
+from tiltmeter.datasets import load_data
+from tiltmeter.datasets.roles import ROLES
+from tiltmeter.engine.embedding.loader import PRECISIONS
+from tiltmeter.engine.named import engine_of
+from tiltmeter.engine.ranking.samples import checked
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.specs import Spec
+from tiltmeter.io.tables import image_column
+from tiltmeter.models import check_model
+from tiltmeter.probes import PROBES
+from tiltmeter.probes.probe import Probe
+from tiltmeter.probes.texts import audit_prompts
+from tiltmeter.types import Faces
+
+#: Schemes of models that may bring images of their own.
+WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
+#: Probes that rank images: k and groups must fit the images.
+RANKING = ("ranking", "strength")
+
+
+def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]:
+    """Check model spec, options and data, and load the data.
+
+    Parameters
+    ----------
+    model, faces : object
+        As for `audit`.
+    options : AuditOptions
+        All options.
+
+    Returns
+    -------
+    dict
+        The data that were given and that a probe uses, by role.
+
+    Raises
+    ------
+    InputError, UnknownNameError
+        Something is wrong; the message says what to type.
+    """
+    if faces is not None and "faces" in options.data.data:
+        raise InputError("faces are given twice, by --images and by --data faces=; use one of them")
+    given = {"faces": faces, **options.data.data}
+    given = {role: source for role, source in given.items() if source is not None}
+    _check_probes(options)
+    _check_words(options.words)
+    _check_intersections(options.data)
+    if options.compute.precision not in PRECISIONS:
+        raise UnknownNameError("precision", options.compute.precision, PRECISIONS)
+    for name, number in (("limit", options.data.limit), ("batch_size", options.compute.batch_size)):
+        if number is not None and number < 1:
+            raise InputError(
+                f"{name} must be 1 or more; got {number}", code="bad-option", value=number
+            )
+    if isinstance(model, str):
+        parsed = check_model(model, device=options.compute.device)
+        requested = [PROBES[name] for name in options.probes.probes or ()]
+        needed = not requested or any("faces" in probe.needs for probe in requested)
+        if not given and needed and parsed.scheme not in WITH_IMAGES:
+            raise no_images(model)
+    data = load_roles(given, options, [PROBES[name] for name in options.probes.probes or PROBES])
+    if "faces" in data:
+        _check_faces(data["faces"], given["faces"], options)
+    return data
+
+
+def no_images(model: str) -> InputError:
+    """The error for a model that nothing can be measured on."""
+    return InputError(
+        f"{model} comes without images: add --images SPEC, such as --images fairface:DIR or "
+        "--images 'table:labels.csv?path=file' (tiltmeter list datasets)",
+        code="no-images",
+        value=model,
+    )
+
+
+def _check_probes(options: AuditOptions) -> None:
+    engine = engine_of(options.compute.engine)
+    options.probes.chosen  # noqa: B018  raises if the convention is unknown
+    for name in options.probes.probes or ():
+        if problem := PROBES[name].reason_not_on_engine(engine):
+            raise InputError(f"{name} {problem}")
+    for name, values in options.probes.options.items():
+        PROBES[name].options_with(name, values)
+    roles = sorted({role for p in PROBES.values() for role in (*p.needs, *p.takes)})
+    for role in options.data.data:
+        if role not in ROLES:
+            raise UnknownNameError("data role", role, ROLES)
+        if role not in roles:
+            raise InputError(f"no probe uses the data role {role!r}; in use: {', '.join(roles)}")
+
+
+def _check_words(words: WordOptions) -> None:
+    if any(words.texts):
+        audit_prompts(None, *words.texts)
+    if words.classes is not None:
+        stimuli.load(words.classes)
+
+
+def _check_intersections(options: DataOptions) -> None:
+    """`--cross race*gender`, and not another way to write it."""
+    for name in options.cross:
+        parts = [part.strip() for part in name.replace(" x ", "*").replace(",", "*").split("*")]
+        if len(parts) < 2 or not all(parts):
+            raise InputError(
+                f"--cross takes an intersection of two or more label columns, such as "
+                f"'race*gender'; got {name!r}",
+                code="bad-option",
+                value=name,
+            )
+        if name != "*".join(parts):
+            raise InputError(
+                f"an intersection is written with *: --cross '{'*'.join(parts)}'; got {name!r}",
+                code="bad-option",
+                value=name,
+            )
+    for name in options.attributes or ():
+        if "," in name:
+            each = " ".join(f"--attribute {part.strip()}" for part in name.split(","))
+            raise InputError(
+                f"--attribute takes one column and can be repeated: {each}; got {name!r}",
+                code="bad-option",
+                value=name,
+            )
+
+
+def load_roles(
+    sources: Mapping[str, Any], options: AuditOptions, probes: Iterable[Probe]
+) -> dict[str, Any]:
+    """Load the data that some probes use.
+
+    Parameters
+    ----------
+    sources : mapping
+        Specs or data by role; None is left out.
+    options : AuditOptions
+        Label columns, intersections and the limit.
+    probes : iterable of Probe
+        The probes.
+
+    Returns
+    -------
+    dict
+        Data by role.
+    """
+    used = {role for probe in probes for role in (*probe.needs, *probe.takes)}
+    load = partial(
+        load_data,
+        attributes=options.data.attributes,
+        cross=options.data.cross,
+        optional=options.probes.chosen.labels,
+    )
+    data = {
+        role: load(source, role=role) if isinstance(source, str) else source
+        for role, source in sources.items()
+        if source is not None and role in used
+    }
+    limit, faces = options.data.limit, data.get("faces")
+    if limit is not None and isinstance(faces, Faces) and limit < len(faces):
+        rng = np.random.default_rng(options.resampling.seed)
+        rows = np.sort(rng.choice(len(faces), limit, replace=False))
+        provenance = {**faces.provenance, "limit": {"of": len(faces), "kept": limit}}
+        data["faces"] = replace(faces.select(rows.tolist()), provenance=provenance)
+    return data
+
+
+def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
+    """Images are there, groups can be compared, and k is not larger than the dataset."""
+    if not isinstance(faces, Faces):
+        raise InputError(
+            f"faces must be a spec or images with labels; got {type(faces).__name__}: make them "
+            "with tiltmeter.faces(embeddings or paths, labels)",
+            value=type(faces).__name__,
+        )
+    if faces.vectors is None and faces.images is None:
+        raise InputError(
+            f"{faces.name} has labels but no images{_image_column(source)}",
+            code="no-images",
+            value=faces.name,
+        )
+    attributes = faces.groups if options.data.attributes is None else options.data.attributes
+    groups = [faces.attribute(name) for name in (*attributes, *options.data.cross)]
+    if not {*RANKING} & {*(options.probes.probes or PROBES)}:
+        return
+    for one in groups:
+        checked(one)
+    k = max(options.probes.chosen.k)
+    if k > len(faces):
+        raise InputError(
+            f"k is {k:,}, but {faces.name} has {len(faces):,} images: pass --k "
+            f"{max(1, len(faces) // 5)} (a fifth of them) or another number up to {len(faces)}",
+            value=k,
+        )
+
+
+def _image_column(source: Any) -> str:
+    """What to type for a table without the column of its images."""
+    if not isinstance(source, str) or not source.startswith("table:"):
+        return ""
+    path = Spec.parse(source).rest
+    sign = "&" if "?" in source else "?"
+    return f": name the column of image files, {source}{sign}path={image_column(path) or 'COLUMN'}"
