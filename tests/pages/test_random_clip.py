@@ -30,7 +30,7 @@ def test_a_random_clip_on_60_squares_gives_no_finding(tmp_path: Path) -> None:
     run = tm.audit(
         f"hf:{random_clip(tmp_path / 'clip')}",
         f"table:{tmp_path / 'squares.csv'}?path=file",
-        templates=["a photo of a {} person"], k=[20], permutations=99, bootstraps=20,
+        k=[20], permutations=99, bootstraps=20,
         options={"lift": {"splits": 40}},
     )  # fmt: skip
     assert {row["attribute"] for row in run.where(metric="lift_size")} == {"half", "tone"}
