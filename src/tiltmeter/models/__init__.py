@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.io.specs import Spec
@@ -19,9 +22,11 @@ MODELS = Registry(
         "albef": "tiltmeter.models.albef:load",
         "debias": "tiltmeter.debiasers.debiased:load",
         "embeddings": "tiltmeter.models.embeddings:load",
+        "fit": "tiltmeter.models.frozen_in_time:load",
         "hf": "tiltmeter.models.hf:load",
         "open_clip": "tiltmeter.models.open_clip:load",
         "python": "tiltmeter.models.python:load",
+        "slip": "tiltmeter.models.slip:load",
         "tcl": "tiltmeter.models.albef:load",
         "testbed": "tiltmeter.testbed.models:load",
     },
@@ -72,7 +77,7 @@ def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = Fals
     parsed = check_model(spec, device=device)
     if trust_remote_code and parsed.scheme == "hf":
         parsed = replace(parsed, options={**parsed.options, "trust_remote_code": "yes"})
-    with nullcontext() if parsed.scheme in OWN else _without_bar():
+    with nullcontext() if parsed.scheme in OWN else _hub(parsed.rest):
         model = MODELS[parsed.scheme](parsed)
     if device != "cpu" and hasattr(model, "to"):
         model.to(_device(device))
@@ -134,23 +139,40 @@ save_pretrained wrote, or OWNER/NAME on the Hugging Face Hub
 
 
 @contextmanager
-def _without_bar() -> Iterator[None]:
-    """Hide transformers' progress bar of reading weights from disk, not that of downloads."""
+def _hub(name: str) -> Iterator[None]:
+    """Hide the progress bar of reading weights from disk, and do not wait for a hub out of reach.
+
+    Each request to it would be repeated for 20 seconds. What was downloaded before is found.
+    """
     try:
+        from huggingface_hub import constants
         from huggingface_hub.utils.tqdm import enable_progress_bars
         from transformers.utils import logging
     except ImportError:  # then nothing is loaded with it
         yield
         return
-    shown = logging.is_progress_bar_enabled()
+    shown, offline = logging.is_progress_bar_enabled(), constants.HF_HUB_OFFLINE
     if shown:
         logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         enable_progress_bars()
+    if not Path(name).exists() and not _reachable(constants.ENDPOINT):
+        constants.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
+        constants.HF_HUB_OFFLINE = offline
         if shown:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def _reachable(url: str) -> bool:
+    """Whether the name of a server can be resolved; a proxy would do that itself."""
+    if getproxies():
+        return True
+    try:
+        return bool(socket.getaddrinfo(urlsplit(url).hostname, None))
+    except OSError:
+        return False
 
 
 def _device(name: str) -> str:
