@@ -87,6 +87,7 @@ def reason(error: Exception) -> str:
 #: Packages of our optional dependencies.
 EXTRAS = {
     "models": ("torch", "transformers", "safetensors"),
+    "openai": ("httpx2",),
     "explore": ("starlette", "uvicorn", "anyio", "h11"),
 }
 

@@ -24,6 +24,7 @@ MODELS = Registry(
         "embeddings": "tiltmeter.models.embeddings:load",
         "fit": "tiltmeter.models.frozen_in_time:load",
         "hf": "tiltmeter.models.hf:load",
+        "openai": "tiltmeter.models.openai:load",
         "open_clip": "tiltmeter.models.open_clip:load",
         "python": "tiltmeter.models.python:load",
         "slip": "tiltmeter.models.slip:load",
@@ -41,7 +42,7 @@ NEEDS = {
     "testbed": ("torch",),
 }
 #: Schemes without transformers, or that reach it by `load_model`: it need not be imported.
-OWN = ("debias", "embeddings", "testbed")
+OWN = ("debias", "embeddings", "openai", "testbed")
 
 
 def load_model(spec: str, *, device: str = "cpu", trust_remote_code: bool = False) -> Any:

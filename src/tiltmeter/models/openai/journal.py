@@ -1,0 +1,78 @@
+"""Answers of a server on disk, so that no request is sent twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+
+class Journal:
+    """An append-only file of answers, one line of JSON per request.
+
+    A line is on disk before its answer is used. A line that a kill cut short, or whose checksum
+    is wrong, is not used: that request is sent again.
+
+    Parameters
+    ----------
+    path : Path
+        The file; it is made with its folder at the first answer.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Journal(folder / "a.jsonl").record({"q": 1}, {"a": 2})
+    >>> Journal(folder / "a.jsonl").answer({"q": 1})
+    {'a': 2}
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = Lock()
+        self._answers: dict[str, Any] = {}
+        self._whole = True  # whether the file ends with a whole line
+        if path.is_file():
+            text = path.read_bytes()
+            self._whole = text.endswith(b"\n") or not text
+            for line in text.splitlines():
+                self._read(line)
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def answer(self, request: Mapping[str, Any]) -> Any | None:
+        """The answer to a request, or None if it was never answered."""
+        return self._answers.get(_hash(request))
+
+    def record(self, request: Mapping[str, Any], answer: Any) -> None:
+        """Write an answer to disk."""
+        key = _hash(request)
+        entry = {"request": key, "answer": answer}
+        line = json.dumps({**entry, "check": _hash(entry)}, sort_keys=True) + "\n"
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write((line if self._whole else "\n" + line).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            self._whole = True
+            self._answers[key] = answer
+
+    def _read(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            check = entry.pop("check")
+            if _hash(entry) == check:
+                self._answers[entry["request"]] = entry["answer"]
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+            return  # damaged: asked again
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
