@@ -13,22 +13,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tiltmeter import metrics, stats, stimuli
     from tiltmeter.auditing.audit import audit
+    from tiltmeter.catalogue import (
+        list_conventions,
+        list_datasets,
+        list_debiasers,
+        list_metrics,
+        list_models,
+        list_papers,
+        list_probes,
+        list_stimuli,
+    )
     from tiltmeter.corpus import audit_captions
     from tiltmeter.datasets import load_data
+    from tiltmeter.datasets.in_memory import faces
     from tiltmeter.debiasers.fitting import debias
     from tiltmeter.judge.calibration import calibrate
     from tiltmeter.judge.gate import compare
     from tiltmeter.models import load_model
     from tiltmeter.results import Run
-    from tiltmeter.types import Groups
+    from tiltmeter.types import Faces, Groups
 
 __version__ = "0.1.0"
 __all__ = [
-    "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "debias", "load_data",
-    "load_model", "metrics", "stats", "stimuli",
+    "Faces", "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "debias", "faces",
+    "list_conventions", "list_datasets", "list_debiasers", "list_metrics", "list_models",
+    "list_papers", "list_probes", "list_stimuli", "load_data", "load_model", "metrics",
+    "stats", "stimuli",
 ]  # fmt: skip
 
 _WHERE = {
+    "Faces": "types",
     "Groups": "types",
     "Run": "results",
     "audit": "auditing.audit",
@@ -36,9 +50,14 @@ _WHERE = {
     "calibrate": "judge.calibration",
     "compare": "judge.gate",
     "debias": "debiasers.fitting",
+    "faces": "datasets.in_memory",
+    **{f"list_{kind}": "catalogue" for kind in (
+        "conventions", "datasets", "debiasers", "metrics", "models", "papers", "probes",
+        "stimuli",
+    )},
     "load_data": "datasets",
     "load_model": "models",
-}
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -81,7 +81,7 @@ def test_names_complete(
 
 def test_completion_imports_no_model() -> None:
     code = (
-        "import sys; import tiltmeter.cli.app; from tiltmeter.cli.catalogue import KINDS; "
+        "import sys; import tiltmeter.cli.app; from tiltmeter.catalogue import KINDS; "
         "from tiltmeter.cli.completion import completion_of; "
         "assert all(completion_of(kind)('') for kind in KINDS); "
         "print([name for name in ('torch', 'transformers', 'numba') if name in sys.modules])"

@@ -72,7 +72,7 @@ def test_options_of_yes_or_no(tmp_path: Path) -> None:
 
 
 def test_the_list_of_the_command_line_has_them_all() -> None:
-    from tiltmeter.cli.catalogue import entries
+    from tiltmeter.catalogue import entries
 
     assert set(entries("datasets")) == {f"{name}:" for name in DATASETS}
 

@@ -123,7 +123,7 @@ def _hint(error: TiltmeterError) -> str:
     """Whether an unknown component is known as one of another kind."""
     if not isinstance(error, UnknownNameError):
         return ""
-    from tiltmeter.cli.catalogue import KINDS
+    from tiltmeter.catalogue import KINDS
 
     own, name = f"{error.kind}s", error.value
     kinds = [kind for kind, names in KINDS.items() if name in names]

@@ -19,7 +19,7 @@ def completion_of(kind: str) -> Callable[[str], list[str]]:
     """
 
     def callback(incomplete: str) -> list[str]:
-        from tiltmeter.cli.catalogue import KINDS
+        from tiltmeter.catalogue import KINDS
 
         if _after_colon():
             return []
@@ -41,6 +41,6 @@ def _after_colon() -> bool:
 
 def complete_kind(incomplete: str) -> list[str]:
     """Completes the argument of `tiltmeter list`."""
-    from tiltmeter.cli.catalogue import KINDS
+    from tiltmeter.catalogue import KINDS
 
     return [kind for kind in KINDS if kind.startswith(incomplete)]

@@ -29,7 +29,7 @@ def list_(
     as_json: common.Json = False,
 ) -> None:
     """List models, datasets, probes, metrics, debiasers and word lists."""
-    from tiltmeter.cli.catalogue import KINDS, entries, stimuli_contents
+    from tiltmeter.catalogue import KINDS, entries, stimuli_contents
     from tiltmeter.pages import terminal
 
     if kind is not None and kind not in KINDS:

@@ -1,7 +1,7 @@
 """Bias metrics: pure functions of arrays, NumPy in and NumPy out, torch in and torch out.
 
-`scores` is queries x items, `groups` are integer codes or a `Groups`. Where the literature
-disagrees there is no default: the caller chooses.
+`scores` is queries x items, `groups` are labels, integer codes or a `Groups`. Where the literature
+disagrees there is no default: the caller chooses, one by one or by a named convention.
 
 >>> from tiltmeter import metrics
 >>> metrics.max_skew([[4, 3, 2, 1]], [0, 1, 0, 1],

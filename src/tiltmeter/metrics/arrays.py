@@ -124,9 +124,11 @@ def flat(x: Array, name: str) -> Array:
 
 
 def as_groups(groups: Groups | Array, items: int) -> Groups:
-    """`groups` as Groups; InputError unless they label every item."""
+    """`groups` as Groups: codes from 0, or labels; InputError unless they label every item."""
     if not isinstance(groups, Groups):
         codes = to_numpy(groups)
+        if codes.dtype.kind in "bUSTO" and codes.ndim == 1:
+            return as_groups(Groups.from_labels(codes.tolist()), items)
         count = int(codes.max()) + 1 if codes.size and codes.dtype.kind in "iu" else 1
         groups = Groups(codes, tuple(str(code) for code in range(count)))
     if len(groups) != items:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tiltmeter.errors import ConventionError, InputError, UnknownNameError
 
@@ -191,6 +192,53 @@ def get_convention(name: str | Convention) -> Convention:
     if name not in CONVENTIONS:
         raise UnknownNameError("convention", name, CONVENTIONS)
     return CONVENTIONS[name]
+
+
+def choices_of(convention: str | Convention | None, **given: Any) -> dict[str, Any]:
+    """Choices of a metric: those that were given, and the convention's for the others.
+
+    Parameters
+    ----------
+    convention : str or Convention or None
+        Answers what was not given.
+    **given
+        Choices by name; None was not given.
+
+    Returns
+    -------
+    dict
+        A value for each choice.
+
+    Raises
+    ------
+    InputError
+        A choice was not given and there is no convention, or the convention has several k.
+
+    Examples
+    --------
+    >>> choices_of("tiltmeter", k=20, target=None)
+    {'k': 20, 'target': 'prior'}
+    """
+    missing = [name for name, value in given.items() if value is None]
+    if not missing:
+        return given
+    if convention is None:
+        example = "".join(f", {name}=..." for name in missing)
+        raise InputError(
+            f"{' and '.join(missing)} must be chosen: pass convention='tiltmeter' (or another: "
+            f"tiltmeter list conventions), or each of them{example}",
+            value=missing,
+        )
+    known = get_convention(convention)
+    chosen = {name: getattr(known, name) if given[name] is None else given[name] for name in given}
+    if isinstance(chosen.get("k"), tuple):
+        if len(known.k) > 1:
+            sizes = " and ".join(map(str, known.k))
+            raise InputError(
+                f"the convention {known.name!r} has k = {sizes}: pass k", value=known.k
+            )
+        chosen["k"] = known.k[0]
+    return chosen
 
 
 def same_convention(names: Iterable[str]) -> str:

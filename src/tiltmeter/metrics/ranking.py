@@ -11,7 +11,7 @@ import numpy as np
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import as_groups, kernels, like, matrix, namespace, to_numpy
-from tiltmeter.metrics.convention import CHOICES
+from tiltmeter.metrics.convention import CHOICES, Convention, choices_of, get_convention
 from tiltmeter.metrics.summary import TopItems, check_k
 from tiltmeter.types import Array, Floats, Groups
 
@@ -92,7 +92,14 @@ def top_counts(scores: Array, groups: Groups | Array, *, k: int, ties: str) -> A
 
 
 def skew(
-    scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
+    scores: Array,
+    groups: Groups | Array,
+    *,
+    k: int | None = None,
+    target: str | Array | None = None,
+    empty: str | None = None,
+    ties: str | None = None,
+    convention: str | Convention | None = None,
 ) -> Array:
     """Skew of each group in the top k: Skew_A@k = ln(p_A / q_A).
 
@@ -110,6 +117,8 @@ def skew(
         What an absent group counts for: see `metrics.convention.CHOICES`.
     ties : {"stable", "expected"}
         Equal scores keep the order of the rows, or counts are expected over all orders.
+    convention : str or Convention, optional
+        A named convention (`get_convention`) that answers what is not given here.
 
     Returns
     -------
@@ -130,19 +139,22 @@ def skew(
     ...      k=5, target="uniform", empty="nan", ties="stable").round(3)
     array([[ 0.182, -0.223]])
     """
-    counts = top_counts(scores, groups, k=k, ties=ties)
-    return skew_of_shares(counts / k, _shares(counts, target, groups), k=k, empty=empty)
+    chosen = choices_of(convention, k=k, target=target, empty=empty, ties=ties)
+    k, counts = chosen["k"], top_counts(scores, groups, k=chosen["k"], ties=chosen["ties"])
+    q = _shares(counts, chosen["target"], groups)
+    return skew_of_shares(counts / k, q, k=k, empty=chosen["empty"])
 
 
 def max_skew(
     scores: Array,
     groups: Groups | Array,
     *,
-    k: int,
-    target: str | Array,
-    empty: str,
-    ties: str,
-    absolute: bool = False,
+    k: int | None = None,
+    target: str | Array | None = None,
+    empty: str | None = None,
+    ties: str | None = None,
+    absolute: bool | None = None,
+    convention: str | Convention | None = None,
 ) -> Array:
     """Skew of the most over-represented group: MaxSkew@k = max_A Skew_A@k.
 
@@ -160,8 +172,10 @@ def max_skew(
         What an absent group counts for: see `metrics.convention.CHOICES`.
     ties : {"stable", "expected"}
         Equal scores keep the order of the rows, or counts are expected over all orders.
-    absolute : bool
-        Take max_A |Skew_A@k| instead.
+    absolute : bool, optional
+        Take max_A |Skew_A@k| instead; by default what the convention takes, or no.
+    convention : str or Convention, optional
+        A named convention (`get_convention`) that answers what is not given here.
 
     Returns
     -------
@@ -180,13 +194,25 @@ def max_skew(
     >>> max_skew([[4, 3, 2, 1]], [0, 0, 1, 1],
     ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
     array([0.693])
+    >>> max_skew([[4, 3, 2, 1]], ["man", "man", "woman", "woman"],
+    ...          k=2, convention="tiltmeter").round(3)
+    array([0.693])
     """
-    skews = skew(scores, groups, k=k, target=target, empty=empty, ties=ties)
+    if absolute is None:
+        absolute = convention is not None and get_convention(convention).skew == "absolute"
+    skews = skew(scores, groups, k=k, target=target, empty=empty, ties=ties, convention=convention)
     return largest_skew(skews, "absolute" if absolute else "max")
 
 
 def min_skew(
-    scores: Array, groups: Groups | Array, *, k: int, target: str | Array, empty: str, ties: str
+    scores: Array,
+    groups: Groups | Array,
+    *,
+    k: int | None = None,
+    target: str | Array | None = None,
+    empty: str | None = None,
+    ties: str | None = None,
+    convention: str | Convention | None = None,
 ) -> Array:
     """Skew of the most under-represented group: MinSkew@k = min_A Skew_A@k.
 
@@ -204,6 +230,8 @@ def min_skew(
         What an absent group counts for: see `metrics.convention.CHOICES`.
     ties : {"stable", "expected"}
         Equal scores keep the order of the rows, or counts are expected over all orders.
+    convention : str or Convention, optional
+        A named convention (`get_convention`) that answers what is not given here.
 
     Returns
     -------
@@ -223,11 +251,17 @@ def min_skew(
     ...          k=2, target="prior", empty="bounded", ties="stable").round(3)
     array([0.])
     """
-    return -max_of(-skew(scores, groups, k=k, target=target, empty=empty, ties=ties))
+    skews = skew(scores, groups, k=k, target=target, empty=empty, ties=ties, convention=convention)
+    return -max_of(-skews)
 
 
 def ndkl(
-    scores: Array, groups: Groups | Array, *, target: str | Array, k: int | None = None
+    scores: Array,
+    groups: Groups | Array,
+    *,
+    target: str | Array | None = None,
+    k: int | None = None,
+    convention: str | Convention | None = None,
 ) -> Array:
     """NDKL: discounted mean of the KL divergence of the first i items from the desired shares.
 
@@ -245,6 +279,8 @@ def ndkl(
         The desired shares: equal, those of the dataset, or given ones that sum to 1.
     k : int, optional
         Sum over the first k ranks instead of the whole ranking.
+    convention : str or Convention, optional
+        A named convention (`get_convention`), for its target.
 
     Returns
     -------
@@ -272,6 +308,7 @@ def ndkl(
         check_k(k, scores.shape[1])
         order = loops.select(scores, k)
     codes = like(scores, groups.codes, "int64")
+    target = choices_of(convention, target=target)["target"]
     log_target = like(scores, log_shares(target_shares(target, groups)))
     return loops.ndkl(order, codes, log_target)
 

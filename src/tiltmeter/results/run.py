@@ -8,7 +8,6 @@ again, and counts and moments of their scores, from which anyone can check the r
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 from collections.abc import Mapping
@@ -19,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.results.files import atomic_directory, content_hash, file_hash, write_parquet
 from tiltmeter.results.schema import RESULTS
+from tiltmeter.results.schema import over_templates as split_templates
+from tiltmeter.results.views import VIEWS
 
 if TYPE_CHECKING:
     import pandas
@@ -83,11 +84,43 @@ class Run:
         """Names of the conventions that its results were computed under."""
         return sorted(set(self.table["convention"].drop_null().to_pylist()))
 
-    def where(self, **equal: Any) -> list[dict[str, Any]]:
+    def __getitem__(self, metric: str) -> pa.Table:
+        """The rows of one metric, such as `run["max_skew"]`; `.to_pandas()` makes a DataFrame.
+
+        Parameters
+        ----------
+        metric : str
+            A metric of the run.
+
+        Returns
+        -------
+        pyarrow.Table
+            Rows of words over all their templates, and of no word; not of neutral words.
+
+        Raises
+        ------
+        UnknownNameError
+            The run has no such metric.
+
+        Examples
+        --------
+        >>> from tiltmeter.results import Run, rows
+        >>> Run(rows(2, metric=["ndkl", "c_asc"], value=0.2))["ndkl"].num_rows
+        1
+        """
+        known = self.table["metric"].drop_null().unique().to_pylist()
+        if metric not in known:
+            raise UnknownNameError("metric of the run", metric, known)
+        return pa.Table.from_pylist(self.where(metric=metric, over_templates=True), RESULTS)
+
+    def where(self, *, over_templates: bool = False, **equal: Any) -> list[dict[str, Any]]:
         """Select rows.
 
         Parameters
         ----------
+        over_templates : bool
+            Leave out rows of neutral words, and of a word in single templates where it has a row
+            over all of them: what is left has one row per finding.
         **equal
             Column name to the value that a row must have there; None selects nulls.
 
@@ -95,6 +128,11 @@ class Run:
         -------
         list of dict
             The rows whose columns have all of these values.
+
+        Raises
+        ------
+        UnknownNameError
+            There is no such column.
 
         Examples
         --------
@@ -107,9 +145,68 @@ class Run:
 
         table = self.table
         for name, value in equal.items():
+            if name not in table.column_names:
+                raise UnknownNameError("column of results", name, table.column_names)
             column = table[name]
             table = table.filter(pc.is_null(column) if value is None else pc.equal(column, value))
-        return table.to_pylist()  # type: ignore[no-any-return]
+        found: list[dict[str, Any]] = table.to_pylist()
+        return split_templates(found)[0] if over_templates else found
+
+    def summary(self) -> str:
+        """The main result and the findings, as text.
+
+        Returns
+        -------
+        str
+            What the report says first, without plots.
+        """
+        return str(VIEWS["summary"](self))
+
+    def findings(self) -> list[dict[str, Any]]:
+        """What each probe found, in words.
+
+        Returns
+        -------
+        list of dict
+            `section`, `verdict`, `text` and `numbers` of each finding.
+        """
+        found: list[dict[str, Any]] = VIEWS["findings"](self)
+        return found
+
+    def report(self, path: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
+        """Write the run as one HTML page.
+
+        Parameters
+        ----------
+        path : path
+            The page.
+        **options
+            `before`, a run to show changes against; `figures` and `tables`, directories.
+
+        Returns
+        -------
+        Path
+            The page.
+        """
+        return Path(VIEWS["report"](self, path, **options))
+
+    def plot(self, name: str | None = None) -> Any:
+        """One figure of the report.
+
+        Parameters
+        ----------
+        name : str, optional
+            Its name; by default the first figure. An unknown name lists those there are.
+
+        Returns
+        -------
+        altair.Chart
+            Shown by a notebook; `.save("plot.svg")` writes it.
+        """
+        return VIEWS["plot"](self, name)
+
+    def _repr_html_(self) -> str:
+        return str(VIEWS["run_html"](self))
 
     def renamed(self, model: str | None = None, data: str | None = None) -> Run:
         """The same results under other names.
@@ -166,8 +263,7 @@ class Run:
             True in a condition if the run passes, so that `assert run.gate("before/")` works;
             false if nothing could be tested. `.reasons` and `.comparison` have the details.
         """
-        # imported by name: the gate is built on results, not the other way round
-        return importlib.import_module("tiltmeter.judge.gate").gate(self, before, **options)
+        return VIEWS["gate"](self, before, **options)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Convert the table to pandas.
@@ -252,6 +348,11 @@ class Run:
             meta["hash"] = content_hash({k: v for k, v in meta.items() if k != "environment"})
             (folder / "run.json").write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
         return path
+
+    @classmethod
+    def of(cls, source: Run | str | os.PathLike[str]) -> Run:
+        """A run, or the one that was saved in a directory."""
+        return source if isinstance(source, Run) else cls.load(source)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Run:

@@ -17,6 +17,7 @@ from tiltmeter.judge.frontier.gated import worse_rows
 from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
 from tiltmeter.results import COMPARISON, PLACEBO, Run, combined, rows
+from tiltmeter.results.views import VIEWS
 
 Estimates = Mapping[tuple[str, str], CandidateEstimate]
 
@@ -96,6 +97,9 @@ class Frontier:
     candidates: Sequence[CandidateResult]
     max_cost: float
     meta: dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        return str(VIEWS["frontier_html"](self))
 
     @property
     def k(self) -> int:

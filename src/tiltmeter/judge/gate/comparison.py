@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -46,6 +47,7 @@ from tiltmeter.judge.gate.untested import untested_reason
 from tiltmeter.judge.gate.utility import utility_tests
 from tiltmeter.metrics.convention import CHOICES, Convention, same_convention
 from tiltmeter.results import COMPARISON, KEY, Run
+from tiltmeter.results.views import VIEWS
 from tiltmeter.types import Floats, Groups, Progress
 
 #: Smaller changes are rounding.
@@ -91,6 +93,9 @@ class Comparison:
     images: int = 0
     left_out: int = 0
     margin: float = MARGIN
+
+    def _repr_html_(self) -> str:
+        return str(VIEWS["comparison_html"](self))
 
     @property
     def tested(self) -> int:
@@ -141,8 +146,8 @@ class Comparison:
 
 
 def compare(
-    before: Run,
-    after: Run,
+    before: Run | str | os.PathLike[str],
+    after: Run | str | os.PathLike[str],
     *,
     margin: float = MARGIN,
     bootstraps: int = BOOTSTRAPS,
@@ -159,7 +164,7 @@ def compare(
 
     Parameters
     ----------
-    before, after : Run
+    before, after : Run or path
         Runs under the same convention, on the same data.
     margin : float
         A change that does not matter, as a share of the value before: see
@@ -201,6 +206,7 @@ def compare(
             code="bad-option",
             value=bootstraps,
         )
+    before, after = Run.of(before), Run.of(after)
     table, convention = differences(before, after)
     images, missing = None, None
     try:

@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
@@ -95,7 +94,7 @@ def gate(
         if isinstance(before, Comparison):
             comparison = before
         else:
-            other = before if isinstance(before, Run) else Run.load(Path(before))
+            other = Run.of(before)
             comparison = compare(other, run, **compare_options)
         asked = QUESTIONS if fail_on == WORSE else (fail_on,)
         if fail_on != "never":

@@ -1,4 +1,4 @@
-"""Names of all components: for `tiltmeter list`, shell completion and hints."""
+"""Names of all components: for `tiltmeter list`, `tm.list_models()`, completion and hints."""
 
 from __future__ import annotations
 
@@ -89,3 +89,43 @@ def _summary(kind: str, name: str) -> str:
     registry = KINDS[kind]
     assert isinstance(registry, Registry)
     return registry.summary(name)
+
+
+def list_models() -> dict[str, str]:
+    """Schemes of models, such as `hf:`, each with what it is."""
+    return entries("models")
+
+
+def list_datasets() -> dict[str, str]:
+    """Schemes of datasets, such as `fairface:`, each with what it is."""
+    return entries("datasets")
+
+
+def list_probes() -> dict[str, str]:
+    """Probes, which an audit can run, each with what it is."""
+    return entries("probes")
+
+
+def list_debiasers() -> dict[str, str]:
+    """Debiasers, for `debias` and `frontier`, each with what it is."""
+    return entries("debiasers")
+
+
+def list_metrics() -> dict[str, str]:
+    """Metrics, functions in `tiltmeter.metrics`, each with what it is."""
+    return entries("metrics")
+
+
+def list_conventions() -> dict[str, str]:
+    """Conventions, which answer what metrics leave open, each with what it is."""
+    return entries("conventions")
+
+
+def list_stimuli() -> dict[str, str]:
+    """Word lists, which `words=` takes, each with what it is."""
+    return entries("stimuli")
+
+
+def list_papers() -> dict[str, str]:
+    """Papers, which `tiltmeter reproduce` takes, each with what it is."""
+    return entries("papers")
