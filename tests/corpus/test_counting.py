@@ -197,7 +197,7 @@ def test_samples_hold_what_they_stand_for_and_depend_on_the_seed() -> None:
     assert shown(one)[:4] == shown(other)[:4]
     for (term, sign), kept in list(one.samples.items())[:300]:
         assert len(kept) == min(4, one.containing[term, sign])
-        for _, caption in kept:
+        for _, caption, _ in kept:
             again = count(pa.array([caption]), vocabulary)
             assert again.containing[term, sign] == 1
 
@@ -209,7 +209,7 @@ def test_a_sample_is_fair() -> None:
     kept = [
         caption
         for seed in range(500)
-        for _, caption in count(pa.array(captions), vocabulary, seed=seed).samples[0, 1]
+        for _, caption, _ in count(pa.array(captions), vocabulary, seed=seed).samples[0, 1]
     ]
     counts = np.array([kept.count(caption) for caption in captions])
     assert counts.sum() == 2000

@@ -17,24 +17,29 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import load
 
 CAPTIONS = [*made_up(300), 'a "nurse", and\nher cat', "naïve café, a nurse’s", "\ta nurse"]
+IMAGES = [f"{at}.jpg" for at in range(5000)]
 WORDS = Vocabulary.of(load("sobit").words)
 
 
 def write(path: Path, captions: list[str] = CAPTIONS) -> Path:
     """Captions in the format that the name says."""
     kind = path.name.partition(".")[2]
+    images = IMAGES[: len(captions)]
     if kind == "parquet":
-        pq.write_table(pa.table({"url": captions, "TEXT": captions}), path, row_group_size=100)
+        pq.write_table(pa.table({"url": images, "TEXT": captions}), path, row_group_size=100)
     elif kind in ("csv", "tsv"):
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, delimiter="," if kind == "csv" else "\t")
-            writer.writerows([("id", "caption"), *enumerate(captions)])
+            writer.writerows([("image_url", "caption"), *zip(images, captions, strict=True)])
     elif kind in ("jsonl", "jsonl.gz"):
-        lines = "".join(json.dumps({"key": 1, "text": one}) + "\n" for one in captions)
+        lines = "".join(json.dumps({"key": 1, "text": one, "file_name": image}) + "\n"
+                        for one, image in zip(captions, images, strict=True))  # fmt: skip
         packed = kind.endswith("gz")
         path.write_bytes(gzip.compress(lines.encode()) if packed else lines.encode())
     else:
-        path.write_text(json.dumps({"annotations": [{"caption": one} for one in captions]}))
+        notes = [{"caption": one, "image_id": at} for at, one in enumerate(captions)]
+        names = [{"id": at, "file_name": image} for at, image in enumerate(images)]
+        path.write_text(json.dumps({"annotations": notes, "images": names}))
     return path
 
 
@@ -56,7 +61,8 @@ def test_every_format_gives_the_same_counts(
     monkeypatch.setattr(reading, "CHUNK", 5000)
     tally, left_out = count_files([write(tmp_path / name)], WORDS)
     assert not left_out
-    assert shown(tally) == shown(count(pa.array(CAPTIONS), WORDS))
+    images = pa.array(IMAGES[: len(CAPTIONS)])
+    assert shown(tally) == shown(count(pa.array(CAPTIONS), WORDS, images=images))
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_what_was_packed_is_found_as_it_was(whole: Path, saved: Path) -> None:
     assert ("ranking", "ndkl") in found.recomputed.not_recomputed
 
 
-@pytest.mark.parametrize("convention", ["berg2022", "bendvlm", "sfid", "visogender"])
+@pytest.mark.parametrize("convention", ["berg2022", "bendvlm", "sfid", "sobit2024"])
 def test_every_convention(vectors: Path, tmp_path: Path, convention: str) -> None:
     run = audit(f"embeddings:{vectors}", convention=convention, k=[30], probes=["ranking"],
                 permutations=20, bootstraps=0, seed=1)  # fmt: skip

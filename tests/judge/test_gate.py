@@ -226,12 +226,32 @@ def test_max_skew_is_that_of_the_metric() -> None:
     before, after = audited(), audited(lean=2.0)
     convention = get_convention("tiltmeter").with_(k=(20,))
     pair = pair_texts(before, after, pair_images(before, after, convention))
-    tests, words = retrieval_tests(pair, ["gender"], convention, bootstraps=39, seed=0)
+    tests, words, entropy = retrieval_tests(pair, ["gender"], convention, bootstraps=39, seed=0)
     [mean] = tests
+    for row in entropy:  # of all words, and of each category
+        same = {"metric": "normalized_entropy", "attribute": "gender", "k": 20, "concept": None}
+        for run, name in ((before, "before"), (after, "after")):
+            [measured] = [r for r in run.where(**same, category=row["category"])
+                          if r["factor"] is None]  # fmt: skip
+            assert row[name] == pytest.approx(measured["value"])
+            assert row["ideal"] == pytest.approx(measured["ideal"])
     assert mean["before"] == pytest.approx(np.mean([row["before"] for row in words]))
     skews = after.where(metric="max_skew", attribute="gender", category="things")
     run = {row["concept"]: row["value"] for row in skews if row["concept"]}
     assert {row["concept"]: row["after"] for row in words} == pytest.approx(run)
+
+
+def test_entropy_has_verdicts_and_decides_nothing() -> None:
+    even, uneven = audited(lean=0.0), audited(lean=2.0)
+    verdicts = {}
+    for name, (before, after) in {"worse": (even, uneven), "better": (uneven, even),
+                                  "no worse": (even, even)}.items():  # fmt: skip
+        found = compare(before, after)
+        rows = [row for row in found.entropy.to_pylist() if row["attribute"] == "gender"]
+        assert all(row["ci_low"] <= row["excess"] <= row["ci_high"] for row in rows)
+        verdicts[name] = {row["verdict"] for row in rows}
+        assert "normalized_entropy" not in found.tests["metric"].to_pylist()
+    assert verdicts == {name: {name} for name in verdicts}
 
 
 # --- error rates: the long ones are slow ----------------------------------------------------------

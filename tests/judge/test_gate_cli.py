@@ -108,7 +108,7 @@ def test_markdown(places: tuple[str, str], tmp_path: Path) -> None:
     assert "association: do words score higher with a group?" in page
     assert "harms: nothing tested" in page
     assert "**worse**" in page
-    assert page.count("<details>") == page.count("</details>") == 3
+    assert page.count("<details>") == page.count("</details>") == 4
     tables = [part.splitlines() for part in page.split("\n\n") if part.startswith("|")]
     for lines in tables:  # every row of a table has as many cells as its head
         assert len({line.replace("\\|", "").count("|") for line in lines}) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -300,6 +301,28 @@ def test_min_skew_under_floor_lies_in_its_own_interval(place: Path) -> None:
     for row in run.where(metric="min_skew"):
         if row["ci_low"] is not None:
             assert row["ci_low"] - 1e-9 <= row["value"] <= row["ci_high"] + 1e-9
+
+
+@pytest.mark.parametrize("engine", ["local", "parts"])
+def test_c_asc_divides_by_the_spread_of_the_convention(place: Path, engine: str) -> None:
+    """With n in place of n - 1 all of C-ASC is larger by one factor, and no p changes."""
+    options: Any = {"k": [20], "permutations": 50, "bootstraps": 50, "probes": ["ranking"]}
+    sample, population = (
+        tm.audit(f"embeddings:{place}", convention=name, engine=engine, **options)
+        for name in ("tiltmeter", "sobit2024")
+    )
+    pairs = [
+        pair
+        for pair in zip(sample.where(metric="c_asc"), population.where(metric="c_asc"), strict=True)
+        if pair[0]["value"] is not None
+    ]
+    assert pairs
+    for row, other in pairs:
+        factor = (row["n"] / (row["n"] - 1)) ** 0.5
+        for name in ("value", "null_low", "null_high", "ci_low", "ci_high"):
+            if row[name] is not None:
+                assert other[name] == pytest.approx(row[name] * factor, rel=1e-5, abs=1e-9)
+        assert other["p"] == row["p"]
 
 
 def test_conventions_and_numpy_arguments_can_be_saved(place: Path, tmp_path: Path) -> None:

@@ -31,6 +31,10 @@ def captions(
         Path | None,
         option("--against", "RUN", "Saved audit (--probe lift) whose lift is compared", DATA),
     ] = None,
+    duplicates: Annotated[
+        str | None,
+        option("--duplicates", "exact|near", "Count copies of a caption once", DATA),
+    ] = None,
     strict: Annotated[
         bool, flag("--strict", "Stop at an unreadable file instead of skipping it", DATA)
     ] = False,
@@ -71,6 +75,7 @@ def captions(
             groups=groups,
             column=column,
             against=against,
+            duplicates=duplicates,
             strict=strict,
             seed=seed,
             engine=engine_of(engine),

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from tiltmeter.corpus.counting import CaptionCounts, count
+from tiltmeter.corpus.duplicates import Duplicates
 from tiltmeter.corpus.estimates import estimate_rows, neutral_counts, samples
-from tiltmeter.corpus.reading import BrokenFileError, File, Place, blocks, find_files
+from tiltmeter.corpus.reading import Block, BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import EXAMPLE, Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
@@ -35,6 +35,7 @@ def audit_captions(
     groups: str | Mapping[str, Any] | None = None,
     column: str | None = None,
     against: Run | Place | None = None,
+    duplicates: str | None = None,
     strict: bool = False,
     seed: int = 0,
     engine: Engine | None = None,
@@ -58,6 +59,9 @@ def audit_captions(
         Column of captions. Defaults to the first known name, such as `caption` or `text`.
     against : Run or path, optional
         A run of `tiltmeter audit` whose lift is compared with that of the captions.
+    duplicates : {"exact", "near"}, optional
+        Count copies of a caption once: exact ones, or also near ones (see the module of that
+        name). Then every file must be readable. By default every caption counts.
     strict : bool
         Fail on an unreadable file. By default it is left out and listed in `run.meta["data"]`.
     seed : int
@@ -107,8 +111,17 @@ def audit_captions(
     group_words = _read_groups(groups) if isinstance(groups, str) else groups
     options: dict[str, Any] = {"column": column, "strict": strict, "seed": seed}
     vocabulary = Vocabulary.of([*word_list, *neutral], group_words)
+    copies = None if duplicates is None else Duplicates(duplicates)
     if engine is None or in_this_process(engine):
-        counts, broken = count_files(files, vocabulary, **options, progress=progress)
+        counts, broken = count_files(
+            files, vocabulary, **options, duplicates=copies, progress=progress
+        )
+    elif copies is not None:
+        raise InputError(
+            f"--duplicates {duplicates} compares all captions in this process: use --engine local",
+            code="bad-option",
+            value=duplicates,
+        )
     else:
         counts, broken = count_files_on(engine, files, vocabulary, **options, progress=progress)
     if not counts.captions[-1]:
@@ -118,10 +131,12 @@ def audit_captions(
     tables = [estimate_rows(counts, word_list, neutral, dataset=name, seed=seed)]
     if against is not None:
         tables.append(compare_with_model(counts, neutral, against, dataset=name, seed=seed))
-    captions = {
+    captions: dict[str, Any] = {
         "name": name, "files": len(files), "bytes": sum(map(file_size, files)),
         "captions": int(counts.captions[-1]), "broken": broken,
     }  # fmt: skip
+    if copies is not None:
+        captions["duplicates"] = {"kind": copies.kind, "left_out": copies.count}
     meta = run_record(
         data={"captions": captions},
         seed=seed,
@@ -142,13 +157,16 @@ def count_files(
     column: str | None = None,
     strict: bool = False,
     seed: int = 0,
+    duplicates: Duplicates | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[CaptionCounts, dict[str, str]]:
     """Counts over all files, and reasons for files that were left out, by name.
 
-    Counts of several calls can be added (`CaptionCounts.add`).
+    Counts of several calls can be added (`CaptionCounts.add`). With `duplicates` an unreadable file
+    is an error: what was read of it would already count as seen.
     """
+    strict = strict or duplicates is not None
     cores = threads or _cores()
     total, file_counts, current_file = CaptionCounts(vocabulary), CaptionCounts(vocabulary), 0
     broken: dict[str, str] = {}
@@ -180,7 +198,10 @@ def count_files(
                         if current_file == number
                         else limits
                     )
-                    task = pool.submit(count, block, vocabulary, seed=seed, limits=limits)
+                    if duplicates is not None:
+                        block = duplicates.leave_out(block)
+                    task = pool.submit(count, block.captions, vocabulary, images=block.images,
+                                       seed=seed, limits=limits)  # fmt: skip
                     waiting.append((number, task))
                 while len(waiting) > 2 * cores:  # limits the blocks in memory
                     settle(*waiting.popleft())
@@ -230,7 +251,7 @@ def count_files_on(
 
 def _all_blocks(
     files: Sequence[File], column: str | None, strict: bool
-) -> Iterator[tuple[int, pa.Array | str | None]]:
+) -> Iterator[tuple[int, Block | str | None]]:
     """Blocks with the number of their file; after its last, None or the reason of a failure."""
     for number, path in enumerate(files):
         try:

@@ -49,8 +49,9 @@ class CaptionCounts:
     containing: Ints = field(init=False)  # terms + 1 x signs: captions that also have the sign
     exclusive: Ints = field(init=False)  # the same, without another sign of that axis
     named: Ints = field(init=False)  # terms + 1 x axes: captions with any sign of the axis
-    #: (term, sign) -> captions with the smallest hashes: a sample that no order changes.
-    samples: dict[tuple[int, int], list[tuple[int, str]]] = field(default_factory=dict)
+    #: (term, sign) -> hash, caption and image of the captions with the smallest hashes: a sample
+    #: that no order changes.
+    samples: dict[tuple[int, int], list[tuple[int, str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         terms, signs = len(self.vocabulary.terms), len(self.vocabulary.signs)
@@ -68,8 +69,9 @@ class CaptionCounts:
         self.exclusive += other.exclusive
         self.named += other.named
         for cell, sample in other.samples.items():
-            merged = sorted({*self.samples.get(cell, ()), *sample})
-            self.samples[cell] = merged[:SAMPLE]
+            both = sorted([*self.samples.get(cell, ()), *sample], reverse=True)
+            by_hash = {kept[0]: kept for kept in both}  # a caption of several images: the first
+            self.samples[cell] = sorted(by_hash.values())[:SAMPLE]
         return self
 
     def limits(self) -> Ints:
@@ -82,9 +84,16 @@ class CaptionCounts:
 
 
 def count(
-    captions: pa.Array, vocabulary: Vocabulary, *, seed: int = 0, limits: Ints | None = None
+    captions: pa.Array,
+    vocabulary: Vocabulary,
+    *,
+    images: pa.Array | None = None,
+    seed: int = 0,
+    limits: Ints | None = None,
 ) -> CaptionCounts:
     """Count one block of captions; `limits` skips samples that a merge would drop.
+
+    `images` has the URL or path of each caption's image, which its samples keep.
 
     >>> words = Vocabulary.of(["nurse"])
     >>> counts = count(pa.array(["A nurse and her cat", "Two nurses", "He ran"]), words)
@@ -98,7 +107,10 @@ def count(
     hashes = np.empty((*shape, SAMPLE), np.uint64)
     hashes[:] = (np.full(shape, NO_HASH) if limits is None else limits)[:, :, None]
     rows = np.full(hashes.shape, -1, np.int32)
-    captions = captions.drop_null() if captions.null_count else captions
+    if captions.null_count:
+        known = captions.is_valid()
+        captions = captions.filter(known)
+        images = None if images is None else images.filter(known)
     _, offsets, data = captions.cast(pa.string()).buffers()
     if not len(captions) or data is None:
         return counts
@@ -110,11 +122,15 @@ def count(
     )  # fmt: skip
     for term, sign in np.argwhere((rows >= 0).any(axis=2)).tolist():
         counts.samples[term, sign] = sorted(
-            (int(value), captions[int(row)].as_py())
+            (int(value), captions[int(row)].as_py(), _image(images, int(row)))
             for value, row in zip(hashes[term, sign], rows[term, sign], strict=True)
             if row >= 0
         )
     return counts
+
+
+def _image(images: pa.Array | None, row: int) -> str:
+    return "" if images is None else images[row].as_py() or ""
 
 
 def _salt(seed: int) -> int:

@@ -7,12 +7,14 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import bdtr, bdtrc, ndtr
 
 from tiltmeter.corpus.caption_lift import CaptionLift, lift_of_caption_counts
 from tiltmeter.corpus.counting import CaptionCounts, count
 from tiltmeter.corpus.vocabulary import GroupWordKind, Vocabulary
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import Z, wilson
+from tiltmeter.stats.multiplicity import benjamini_hochberg, holm
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.stimuli import Word
 from tiltmeter.types import Floats, Ints
@@ -30,6 +32,7 @@ SAMPLES = pa.schema(
         ("group", pa.string()),
         ("rank", pa.int64()),
         ("caption", pa.string()),
+        ("image", pa.string()),  # its URL or path, where the files have it
     ]
 )
 
@@ -49,7 +52,7 @@ def estimate_rows(
     frequency     share of all captions that contain the word
     named         share of the word's captions that name any group, by a pronoun, noun or race word
     group_share   of a word's captions that name groups, the share that names this one; `null_mean`
-                  is the same share over all captions
+                  is the same share over all captions, against which p is binomial
     pmi           ln P(word, group) / P(word) P(group), over all captions
     lift          how many times as often the word occurs with a group as with the others, in nats
                   (`caption_lift`); only captions that name one of the groups
@@ -85,7 +88,39 @@ def estimate_rows(
         tables += _lift(
             counts, signs, term_rows, neutral, self_named[:, signs].any(axis=1), constants
         )
-    return combined(tables)
+    return with_families(combined(tables))
+
+
+def with_families(table: pa.Table) -> pa.Table:
+    """The rows with adjusted p-values: a family is all words and groups of a metric and axis.
+
+    Of two groups one has the p-value of the other, so each word counts once.
+    """
+    keys = list(zip(table["metric"].to_pylist(), table["experiment"].to_pylist(), strict=True))
+    p = table["p"].to_numpy(zero_copy_only=False)
+    groups = np.array(table["group"].to_pylist(), dtype=object)
+    adjusted = {name: np.full(len(p), np.nan) for name in ("p_fwer", "p_bh")}
+    for key in dict.fromkeys(keys):
+        family = np.array([one == key for one in keys])
+        two = len(set(groups[family])) == 2
+        counted = family & (groups == groups[family][0]) if two else family
+        for name, adjust in (("p_fwer", holm), ("p_bh", benjamini_hochberg)):
+            adjusted[name][family] = np.tile(adjust(p[counted]), 2 if two else 1)
+    for name, values in adjusted.items():
+        at = table.schema.get_field_index(name)
+        column = pa.array(values, pa.float64(), from_pandas=True)
+        table = table.set_column(at, table.schema.field(at), column)
+    return table
+
+
+def binomial_p(k: Ints, n: Ints, share: float) -> Floats:
+    """Twice the smaller tail of a binomial distribution: k of n captions, where `share` is usual.
+
+    >>> binomial_p(np.array([9, 5]), np.array([10, 10]), 0.5).round(3)
+    array([0.021, 1.   ])
+    """
+    tails = np.fmin(bdtr(k, n, share), np.where(k > 0, bdtrc(k - 1.0, n, share), 1.0))
+    return np.asarray(np.where(n > 0, np.minimum(1.0, 2 * tails), np.nan))
 
 
 @cache
@@ -127,10 +162,10 @@ def samples(counts: CaptionCounts, listed: Sequence[Word]) -> pa.Table:
     sample_rows = [
         {"concept": terms[term], "experiment": signs[sign].axis,
          "attribute": signs[sign].attribute, "group": signs[sign].group,
-         "rank": rank, "caption": caption}
+         "rank": rank, "caption": caption, "image": image or None}
         for (term, sign), captions in sorted(counts.samples.items())
         if terms[term] in shown
-        for rank, (_, caption) in enumerate(captions)
+        for rank, (_, caption, image) in enumerate(captions)
     ]  # fmt: skip
     return pa.Table.from_pylist(sample_rows, schema=SAMPLES)
 
@@ -158,11 +193,12 @@ def _shares(
     value = np.where(self_named, np.nan, _over(k, n))
     note = _notes((self_named, "the word itself names a group"),
                   (n == 0, "no caption of the word names a group"))  # fmt: skip
-    base = _over(table[-1:, sign], table[-1:, same_axis].sum(axis=1))[0]
+    base = float(_over(table[-1:, sign], table[-1:, same_axis].sum(axis=1))[0])
     return rows(
         len(term_rows), metric="group_share", experiment=experiment, attribute=kind.attribute,
-        group=kind.group, null_mean=float(base),
-        **columns(value, interval=Interval(edges=wilson(k, n))),
+        group=kind.group, null_mean=base,
+        **columns(value, side="two", p=binomial_p(k, n, base),
+                  interval=Interval(edges=wilson(k, n))),
         ci_method="wilson", n=n, n_group=k, note=note, **constants,
     )  # fmt: skip
 
@@ -212,7 +248,9 @@ def _lift(
         tables.append(
             rows(len(term_rows), metric="lift", experiment=kind.axis, attribute=kind.attribute,
                  group=kind.group, ideal=0.0,
-                 **columns(value[:, column], interval=Interval(edges=edges)), ci_method="wald",
+                 **columns(value[:, column], side="two",
+                           p=2 * ndtr(-np.abs(value[:, column]) / found.error[:, column]),
+                           interval=Interval(edges=edges)), ci_method="wald",
                  n=n, n_group=only[term_rows, column], note=note, **constants)
         )  # fmt: skip
     return tables

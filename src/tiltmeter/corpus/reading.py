@@ -10,9 +10,10 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -26,6 +27,8 @@ CHUNK = 8 << 20  # bytes of text
 #: Common names of caption columns, in order of preference; case does not matter.
 COLUMNS = ("caption", "text", "captions", "alt_text", "alt", "description", "title", "sentence",
            "raw")  # fmt: skip
+#: Common names of columns with a URL or path of the image.
+IMAGES = ("url", "image_url", "image_path", "file_name", "filename", "filepath", "path", "image")
 ENDINGS = (".parquet", ".csv", ".tsv", ".jsonl", ".json")
 PACKED = (".gz", ".bz2", ".zst")
 
@@ -37,6 +40,13 @@ File = Path | str  # a string is a URL
 
 class BrokenFileError(InputError):
     """A file that cannot be read completely."""
+
+
+class Block(NamedTuple):
+    """Some captions of a file, and the URL or path of each one's image where the file has it."""
+
+    captions: pa.Array
+    images: pa.Array | None = None
 
 
 def find_files(places: Sequence[Place]) -> list[File]:
@@ -79,12 +89,12 @@ def find_files(places: Sequence[Place]) -> list[File]:
     return [*(by_place[place] for place in sorted(by_place)), *sorted(set(remote))]
 
 
-def blocks(path: File, column: str | None = None) -> Iterator[pa.Array]:
-    """Arrays of captions of one file; raises `BrokenFileError` if it cannot be read."""
+def blocks(path: File, column: str | None = None) -> Iterator[Block]:
+    """Blocks of captions of one file; raises `BrokenFileError` if it cannot be read."""
     reader = {".parquet": _parquet, ".jsonl": _json_lines, ".json": _coco}
     try:
-        for values in reader.get(_ending(path), _separated)(path, column):
-            yield _texts(values, path)
+        for block in reader.get(_ending(path), _separated)(path, column):
+            yield _texts(*block, path)
     except UnknownNameError:
         raise  # a wrong --column is not the file's fault
     except BrokenFileError:
@@ -121,18 +131,28 @@ def _column(names: Sequence[str], column: str | None, path: File) -> str:
     )
 
 
-def _parquet(path: File, column: str | None) -> Iterator[Any]:
+def _image_column(schema: pa.Schema, caption: str) -> str | None:
+    """The column with the URL or path of an image, if it is text."""
+    lower = {name.lower().strip(): name for name in reversed(schema.names) if name != caption}
+    names = [lower[name] for name in IMAGES if name in lower]
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return next((n for n in names if any(is_text(schema.field(n).type) for is_text in texts)), None)
+
+
+def _parquet(path: File, column: str | None) -> Iterator[Block]:
     # both options are needed, or a whole row group would be in memory
     with (
         open_file(path) as source,
         pq.ParquetFile(source, buffer_size=CHUNK, pre_buffer=False) as file,
     ):
         name = _column(file.schema_arrow.names, column, path)
-        for batch in file.iter_batches(BLOCK, columns=[name], use_threads=False):
-            yield batch.column(0)
+        image = _image_column(file.schema_arrow, name)
+        columns = [name, image] if image else [name]
+        for batch in file.iter_batches(BLOCK, columns=columns, use_threads=False):
+            yield Block(batch.column(name), batch.column(image) if image else None)
 
 
-def _separated(path: File, column: str | None) -> Iterator[Any]:
+def _separated(path: File, column: str | None) -> Iterator[Block]:
     delimiter = "\t" if _ending(path) == ".tsv" else ","
     parse = pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = pa.csv.ReadOptions(block_size=CHUNK // 8)  # pyarrow reads dozens of blocks ahead
@@ -140,63 +160,74 @@ def _separated(path: File, column: str | None) -> Iterator[Any]:
         header = source.read(1 << 16).partition(b"\n")[0]
     names = pa.csv.read_csv(io.BytesIO(header + b"\n"), parse_options=parse).column_names
     name = _column(names, column, path)
+    image = _image_column(pa.schema([(one, pa.string()) for one in names]), name)
+    columns = [name, image] if image else [name]
     convert = pa.csv.ConvertOptions(
-        include_columns=[name], column_types={name: pa.string()}, strings_can_be_null=False
+        include_columns=columns,
+        column_types=dict.fromkeys(columns, pa.string()),
+        strings_can_be_null=False,
     )
     with (
         open_stream(path) as source,
         pa.csv.open_csv(source, read, parse, convert) as reader,
     ):
         for batch in reader:
-            yield batch.column(0)
+            yield Block(batch.column(name), batch.column(image) if image else None)
 
 
-def _json_lines(path: File, column: str | None) -> Iterator[Any]:
-    rest, field = b"", None
+def _json_lines(path: File, column: str | None) -> Iterator[Block]:
+    rest, fields = b"", None
     with open_stream(path) as source:
         while chunk := source.read(CHUNK):
             lines, _, rest = (rest + chunk).rpartition(b"\n")
             if lines.strip():
-                field = field or _json_field(lines, column, path)
-                yield _of_lines(lines, field)
+                fields = fields or _json_fields(lines, column, path)
+                yield _of_lines(lines, fields)
     if rest.strip():
-        yield _of_lines(rest, field or _json_field(rest, column, path))
+        yield _of_lines(rest, fields or _json_fields(rest, column, path))
 
 
-def _json_field(lines: bytes, column: str | None, path: File) -> pa.Field:
-    """The caption field: a text, or a list of texts if the first line has one."""
+def _json_fields(lines: bytes, column: str | None, path: File) -> list[pa.Field]:
+    """The caption (a text, or a list of texts if the first line has one), and the image."""
     first = pa.json.read_json(io.BytesIO(lines.lstrip().partition(b"\n")[0])).schema
     name = _column(first.names, column, path)
     kind = first.field(name).type
-    return pa.field(name, kind if pa.types.is_list(kind) else pa.string())
+    image = _image_column(first, name)
+    images = [pa.field(image, pa.string())] if image else []
+    return [pa.field(name, kind if pa.types.is_list(kind) else pa.string()), *images]
 
 
-def _of_lines(lines: bytes, field: pa.Field) -> Any:
+def _of_lines(lines: bytes, fields: list[pa.Field]) -> Block:
     parse = pa.json.ParseOptions(
-        explicit_schema=pa.schema([field]), unexpected_field_behavior="ignore"
+        explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore"
     )
     read = pa.json.ReadOptions(block_size=len(lines) + 1, use_threads=False)
-    return pa.json.read_json(io.BytesIO(lines), read, parse)[field.name].combine_chunks()
+    table = pa.json.read_json(io.BytesIO(lines), read, parse)
+    return Block(*(table[field.name].combine_chunks() for field in fields))
 
 
-def _coco(path: File, column: str | None) -> Iterator[Any]:
+def _coco(path: File, column: str | None) -> Iterator[Block]:
     del column  # always `caption`
     content = read_json(path)
     try:
         texts = [str(annotation["caption"]) for annotation in content["annotations"]]
+        names = {one.get("id"): one.get("file_name") for one in content.get("images", ())}
+        images = [names.get(annotation.get("image_id")) for annotation in content["annotations"]]
     except (KeyError, TypeError):
         raise BrokenFileError(
             f"{path} is not a COCO file: expected annotations with a caption each"
         ) from None
     for start in range(0, len(texts), BLOCK):
-        yield pa.array(texts[start : start + BLOCK], pa.string())
+        part = slice(start, start + BLOCK)
+        yield Block(pa.array(texts[part], pa.string()), pa.array(images[part], pa.string()))
 
 
-def _texts(captions: Any, path: File) -> pa.Array:
-    """One caption per row; lists of captions are flattened."""
+def _texts(captions: Any, images: Any, path: File) -> Block:
+    """One caption per row, none missing; lists of captions are flattened."""
     if pa.types.is_dictionary(captions.type):
         captions = captions.dictionary_decode()
     while pa.types.is_list(captions.type) or pa.types.is_large_list(captions.type):
+        images = None if images is None else images.take(pc.list_parent_indices(captions))
         captions = captions.flatten()
     types = pa.types
     kinds = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
@@ -204,4 +235,8 @@ def _texts(captions: Any, path: File) -> pa.Array:
         raise BrokenFileError(
             f"{path}: the caption column is {captions.type}; expected text. Pass another --column"
         )
-    return captions.cast(pa.string())
+    texts, known = captions.cast(pa.string()), captions.is_valid()
+    if texts.null_count:
+        texts = texts.filter(known)
+        images = None if images is None else images.filter(known)
+    return Block(texts, images)

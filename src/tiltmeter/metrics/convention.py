@@ -41,6 +41,10 @@ CHOICES: dict[str, dict[str, str]] = {
         "balanced": "for each attribute, its groups are sampled down to the smallest",
         "gender": "genders are sampled down to the smallest, one sample for every attribute",
     },
+    "spread": {
+        "sample": "C-ASC divides by the standard deviation of a sample (n - 1)",
+        "population": "C-ASC divides by that of a population (n), as NumPy does by default",
+    },
 }
 
 
@@ -52,7 +56,7 @@ class Convention:
     ----------
     name : str
         Its name, which is recorded with every result.
-    target, empty, skew, ties, images, balance : str
+    target, empty, skew, ties, images, balance, spread : str
         One of `CHOICES` each.
     k : tuple of int
         Sizes of the top.
@@ -83,6 +87,7 @@ class Convention:
     balance: str
     k: tuple[int, ...]
     source: str
+    spread: str = "sample"
 
     def __post_init__(self) -> None:
         for field, values in CHOICES.items():
@@ -144,21 +149,24 @@ class Convention:
         return asdict(self)
 
 
-_FIELDS = ("name", "target", "empty", "skew", "ties", "images", "balance", "k", "source")
+_FIELDS = ("name", "target", "empty", "skew", "ties", "images", "balance", "spread", "k",
+           "source")  # fmt: skip
 CONVENTIONS: dict[str, Convention] = {
     row[0]: Convention(**dict(zip(_FIELDS, row, strict=True)))  # type: ignore[arg-type]
     for row in (
-        ("tiltmeter", "prior", "bounded", "max", "expected", "unit", "asis", (100, 1000),
+        ("tiltmeter", "prior", "bounded", "max", "expected", "unit", "asis", "sample", (100, 1000),
          "the default convention"),
-        ("berg2022", "uniform", "floor", "max", "stable", "unit", "gender", (1000,),
+        ("berg2022", "uniform", "floor", "max", "stable", "unit", "gender", "sample", (1000,),
          "Berg et al. 2022"),
-        ("bendvlm", "prior", "epsilon", "max", "stable", "unit", "asis", (500,),
+        ("sobit2024", "prior", "bounded", "max", "expected", "unit", "asis", "population", (100,),
+         "Hamidieh et al. 2024 (So-B-IT); only k, and the standard deviation of C-ASC as NumPy's"),
+        ("bendvlm", "prior", "epsilon", "max", "stable", "unit", "asis", "sample", (500,),
          "Gerych et al. 2024 (BEND-VLM)"),
-        ("sem", "prior", "epsilon", "max", "stable", "unit", "asis", (500,),
+        ("sem", "prior", "epsilon", "max", "stable", "unit", "asis", "sample", (500,),
          "SEM's released evaluation"),
-        ("sfid", "uniform", "nan", "absolute", "stable", "unit", "asis", (100,),
+        ("sfid", "uniform", "nan", "absolute", "stable", "unit", "asis", "sample", (100,),
          "SFID 2024"),
-        ("visogender", "uniform", "floor", "max", "stable", "unit", "asis", (100, 1000),
+        ("visogender", "uniform", "floor", "max", "stable", "unit", "asis", "sample", (100, 1000),
          "VisoGender 2023; it states no k, so the default ones are used"),
     )
 }  # fmt: skip

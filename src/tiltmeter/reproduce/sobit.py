@@ -143,7 +143,11 @@ def _by_model(rows: list[Row]) -> dict[str, list[Row]]:
     return found
 
 
-WORDS = Audit(("ranking",), {"words": "sobit", "cross": ("race*gender",), "k": (100,)})
+WORDS = Audit(
+    ("ranking",),
+    {"words": "sobit+sobit-extra", "attributes": ("gender", "race"), "cross": ("race*gender",),
+     "k": (100,)},
+)  # fmt: skip
 
 PAPER = Paper(
     name="sobit",

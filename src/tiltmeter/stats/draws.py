@@ -61,6 +61,11 @@ class BootstrapDraws:
         stored = self.kept[prompts][:, rows]
         return (stored if self.of is None else self.of(stored)).swapaxes(0, 1)
 
+    def scaled(self, factor: float) -> BootstrapDraws:
+        """The same draws times a factor."""
+        of = self.of or (lambda kept: kept)
+        return BootstrapDraws(self.kept, lambda kept: of(kept) * factor)
+
     def select(self, prompts: Ints) -> BootstrapDraws:
         """The draws of some prompts; adjacent ones are not copied."""
         adjacent = bool((np.diff(prompts) == 1).all())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,3 +42,23 @@ class MetricEstimate:
     bounds: tuple[float, float] = (-np.inf, np.inf)  # range of the metric
     undefined: str = ""  # reason why a value may be missing
     notes: Sequence[str | None] | None = None  # of prompts
+
+    def scaled(self, factor: float) -> MetricEstimate:
+        """The same in another unit: values, draws and edges times a factor; p stays.
+
+        >>> groups = Groups.from_labels(["a", "b"])
+        >>> one = MetricEstimate("c_asc", groups, np.array([[1.0, -1.0]]), side="two", ideal=0.0)
+        >>> one.scaled(2.0).values.tolist()
+        [[2.0, -2.0]]
+        """
+        null, boot = (draws and draws.scaled(factor) for draws in (self.null, self.boot))
+        band, edges = self.exact_null, self.exact_ci
+        return replace(
+            self,
+            values=self.values * factor,
+            null=null,
+            boot=boot,
+            exact_null=None if band is None else NullBand(*(edge * factor for edge in band)),
+            exact_ci=None if edges is None else (edges[0] * factor, edges[1] * factor),
+            alike=None if self.alike is None else self.alike * factor,
+        )

@@ -27,7 +27,12 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.ranking.tabulate import AggregationLevels, means, tabulate
+from tiltmeter.probes.ranking.tabulate import (
+    AggregationLevels,
+    means,
+    tabulate,
+    under_convention,
+)
 from tiltmeter.results import combined
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg
@@ -138,6 +143,7 @@ def recomputed_rows(counts: pa.Table, convention: Convention) -> dict[tuple[Any,
         layout = AggregationLevels.of(prompts)
         constants: dict[str, object] = {"model": model, "dataset": dataset}
         for estimate in _estimates(rows, convention):
+            estimate = under_convention(estimate, convention)
             table = combined([tabulate(estimate, layout, rng=rng, constants=constants)])
             row_list = table.select([*KEY, *COLUMNS]).to_pylist()
             for row, details in zip(row_list, _row_details(estimate, layout), strict=True):

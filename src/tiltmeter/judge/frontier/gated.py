@@ -95,11 +95,11 @@ def gate_tests(
         (before.texts[order], after.texts[order]),
         (before.images, after.images),
     )
-    skews, _ = retrieval_tests(
+    rankings = retrieval_tests(
         pair, part.attributes, part.convention, bootstraps=BOOTSTRAPS, seed=part.seed,
         dataset=part.faces.name,
     )  # fmt: skip
-    tests = {ASSOCIATION: lifts, RETRIEVAL: skews, UTILITY: utility}
+    tests = {ASSOCIATION: lifts, RETRIEVAL: rankings.tests, UTILITY: utility}
     return judged_tests(tests, MARGIN, part.convention.name)
 
 

@@ -23,6 +23,7 @@ Row = dict[str, Any]
 QUESTIONS = ASSOCIATION, RETRIEVAL, HARMS, UTILITY = (
     "association", "retrieval", "harms", "utility"
 )  # fmt: skip
+ENTROPY = "entropy"  # tested with a budget of its own: it decides nothing
 WORSE, BETTER, NO_WORSE, CANNOT_TELL = "worse", "better", "no worse", "cannot tell"
 VERDICTS = (WORSE, BETTER, NO_WORSE, CANNOT_TELL)
 LEVEL = 0.05
@@ -30,8 +31,8 @@ LEVEL = 0.05
 MARGIN = 0.10
 ONE_SIDED = 1.6448536269514722  # 95th percentile of the normal distribution
 #: What the share is of: lift of 1.25x, MaxSkew of .5 (by default 1.05x as many of a group in the
-#: top k do not matter), rates of ten points.
-SMALLEST = {ASSOCIATION: RULE.smallest, RETRIEVAL: 0.5, HARMS: 0.1, UTILITY: 0.1}
+#: top k do not matter), rates and normalised entropies of ten points.
+SMALLEST = {ASSOCIATION: RULE.smallest, RETRIEVAL: 0.5, HARMS: 0.1, UTILITY: 0.1, ENTROPY: 0.1}
 #: What answers each question, by probe and metric.
 MEASURES = {
     ("lift", "mean_abs_lift"): ASSOCIATION,
@@ -108,7 +109,7 @@ def judge(
         `before`; `excess`, the change of the distance from the ideal (above 0 is worse); `ci_low`
         and `ci_high`, its 95% interval; and, where no change was tested exactly, `p_no_change`.
     question : str
-        One of `QUESTIONS`.
+        One of `QUESTIONS`, or `ENTROPY`.
     margin : float
         Sets the change that does not matter, see `tolerance`.
     questions : int

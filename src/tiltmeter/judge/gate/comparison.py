@@ -25,6 +25,7 @@ from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
     BETTER,
     CANNOT_TELL,
+    ENTROPY,
     HARMS,
     MARGIN,
     NO_WORSE,
@@ -36,7 +37,7 @@ from tiltmeter.judge.gate.change_verdict import (
     question_of,
 )
 from tiltmeter.judge.gate.intervals import interval_tests
-from tiltmeter.judge.gate.retrieval import retrieval_tests
+from tiltmeter.judge.gate.retrieval import RetrievalTests, retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
     EmbeddingsUnavailableError,
     ImagePair,
@@ -72,6 +73,9 @@ class Comparison:
         intersection, harms, and utility.
     words : pyarrow.Table
         Lift (on one scale) and MaxSkew of every word, before and after; they decide nothing.
+    entropy : pyarrow.Table
+        Normalised entropy of the top k over all words and by category, with verdicts among
+        themselves; they decide nothing. Only of paired images.
     untested_questions : mapping
         Why a question was not tested, by question.
     unpaired : str or None
@@ -87,6 +91,7 @@ class Comparison:
     table: pa.Table
     tests: pa.Table = field(default_factory=COMPARISON.empty_table)
     words: pa.Table = field(default_factory=COMPARISON.empty_table)
+    entropy: pa.Table = field(default_factory=COMPARISON.empty_table)
     untested_questions: Mapping[str, str] = field(default_factory=dict)
     unpaired: str | None = None
     names: tuple[str, str] = ("before", "after")
@@ -215,10 +220,10 @@ def compare(
         missing = str(error)
     runs = _Runs(before, after, images, missing, attributes_to_compare(images, table))
     association, lifts, reason = runs.association()
-    retrieval, skews, unpaired = runs.retrieval(bootstraps, seed, progress)
+    rankings, unpaired = runs.retrieval(bootstraps, seed, progress)
     tests = {
         ASSOCIATION: association,
-        RETRIEVAL: retrieval,
+        RETRIEVAL: rankings.tests,
         HARMS: runs.by_interval(HARMS),
         UTILITY: runs.utility(),
     }
@@ -227,7 +232,8 @@ def compare(
     return Comparison(
         table,
         judged_tests(tests, margin, convention),
-        _table([*lifts, *skews]),
+        _table([*lifts, *rankings.words]),
+        _table(_verdicts(rankings.entropy, ENTROPY, margin, convention)),
         {question: untested_reason(question, rows, reasons.get(question))
          for question in QUESTIONS if not tests[question]},
         None if paired else missing or "the two runs share no images",
@@ -243,13 +249,21 @@ def judged_tests(
 ) -> pa.Table:
     """Rows of COMPARISON with verdicts; the questions that have tests share one budget."""
     asked = [question for question in QUESTIONS if tests.get(question)]
-    rows = [
+    return _table([
+        row
+        for question in asked
+        for row in _verdicts(tests[question], question, margin, convention, questions=len(asked))
+    ])  # fmt: skip
+
+
+def _verdicts(
+    tests: Sequence[Row], question: str, margin: float, convention: str | None, questions: int = 1
+) -> list[Row]:
+    return [
         {**row, "convention": convention, "difference": row["after"] - row["before"],
          "direction": directions(np.array([row["excess"]]))[0]}
-        for question in asked
-        for row in judge(tests[question], question, margin=margin, questions=len(asked))
+        for row in judge(tests, question, margin=margin, questions=questions)
     ]  # fmt: skip
-    return _table(rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,19 +296,19 @@ class _Runs:
 
     def retrieval(
         self, bootstraps: int, seed: int, progress: Progress | None
-    ) -> tuple[list[Row], list[Row], str | None]:
-        """Tests, MaxSkew by word, and why images were not paired."""
+    ) -> tuple[RetrievalTests, str | None]:
+        """Tests and words, and why images were not paired."""
         if self.images is None:
-            return self.by_interval(RETRIEVAL), [], self.missing
+            return RetrievalTests(self.by_interval(RETRIEVAL), [], []), self.missing
         try:
             pair = pair_texts(self.before, self.after, self.images)
         except EmbeddingsUnavailableError as error:
-            return self.by_interval(RETRIEVAL), [], str(error)
-        tests, words = retrieval_tests(
+            return RetrievalTests(self.by_interval(RETRIEVAL), [], []), str(error)
+        found = retrieval_tests(
             pair, self.attributes, _convention(self.before), bootstraps=bootstraps, seed=seed,
             dataset=self.dataset, progress=progress,
         )  # fmt: skip
-        return tests, words, None
+        return found, None
 
     def by_interval(self, question: str, tested: Sequence[Any] = ()) -> list[Row]:
         first, second = (run.table.to_pylist() for run in (self.before, self.after))

@@ -49,7 +49,7 @@ def comparison(
     """The answer to each question, what is behind it, and whether the gate passed."""
     console = console or console_of()
     show(Paragraph(headline(found), "strong"), *notes(found), *answers(found), console=console)
-    tables = [*words(found), other_measures(found)]
+    tables = [*words(found), other_measures(found), entropies(found)]
     show(*(made for made in tables if made.rows), console=console)
     if gate is not None:
         show("", console=console)
@@ -100,7 +100,7 @@ def markdown(found: Comparison, gate: Gate | None = None) -> str:
             parts.append(md.table(titled, caption=False))
         else:
             parts.append(md.escape(made.text.strip() if isinstance(made, Paragraph) else made))
-    for made in (*words(found, 3 * SHOWN), other_measures(found)):
+    for made in (*words(found, 3 * SHOWN), other_measures(found), entropies(found)):
         if made.rows:
             title = f"<details><summary>{md.escape(made.caption)}</summary>"
             parts += [title, md.table(made, caption=False), "</details>"]
@@ -125,6 +125,7 @@ def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
         "reasons": [] if gate is None else list(gate.reasons),
         "questions": {name: _answered(found, name) for name in QUESTIONS},
         "words": [present(row) for row in found.words.to_pylist()],
+        "entropy": [present(row) for row in found.entropy.to_pylist()],
     }
 
 
@@ -189,8 +190,9 @@ def answer(found: Comparison, question: str) -> Table:
 
 
 def _line(row: Row) -> Row:
-    # of utility a reader wants the change itself, and not of the distance from 1
-    sign = -1.0 if question_of(row) == UTILITY else 1.0
+    # of what is best when high a reader wants the change itself, not of the distance from the ideal
+    high = question_of(row) == UTILITY or row["metric"] == "normalized_entropy"
+    sign = -1.0 if high else 1.0
     edges = sorted(sign * row[name] for name in ("ci_low", "ci_high"))
     if row["metric"] == "mean_abs_lift":
         change, *ends = (_ratio(value) for value in (row["excess"], *edges))
@@ -246,6 +248,18 @@ def other_measures(found: Comparison) -> Table:
                  Column("by", "by", merged=True), "measure",
                  Column("before", "before", "value"), Column("after", "after", "value"),
                  Column("change", "change", "signed"))  # fmt: skip
+
+
+def entropies(found: Comparison) -> Table:
+    """Normalised entropy of the smallest top k, of all words and by category (So-B-IT)."""
+    rows = [row for row in found.entropy.to_pylist() if row["verdict"]]
+    smallest = min((row["k"] for row in rows), default=0)
+    lines = [{**_line(row), "words": row["category"] or "all words"} for row in rows
+             if row["k"] == smallest and "*" not in row["attribute"]]  # fmt: skip
+    title = f"normalised entropy of the top {smallest} (not part of the decision)"
+    numbers = ("before", "after", "change", "95% interval", "verdict")
+    return table(title, lines, Column("by", "by", merged=True), Column("words", "words", width=20),
+                 *(Column(head, head, "cell") for head in numbers))  # fmt: skip
 
 
 def _ratio(lift: float) -> str:

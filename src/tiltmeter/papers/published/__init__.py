@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
+from tiltmeter.stimuli import DEFAULT
 
 SOURCES = ("berg2022", "sobit2024", "sem")
 #: What a row must share with a printed value to be the same measurement.
@@ -204,7 +205,7 @@ def _same_texts(one: Published, meta: Mapping[str, Any]) -> bool:
         return True
     if given is None or given.get("templates") is not None:
         return False
-    return set((given.get("words") or "berg").split("+")) <= set(one.words)
+    return set((given.get("words") or DEFAULT).split("+")) <= set(one.words)
 
 
 def _same_convention(one: Published, row: Mapping[str, Any], meta: Mapping[str, Any]) -> bool:

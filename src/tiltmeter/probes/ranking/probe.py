@@ -34,7 +34,7 @@ from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.probes.ranking.rows import constants_of, estimate_rows, instances, words_first
 from tiltmeter.probes.ranking.stored import counts_table, kept_faces, kept_texts
-from tiltmeter.probes.ranking.tabulate import AggregationLevels
+from tiltmeter.probes.ranking.tabulate import AggregationLevels, under_convention
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
@@ -142,6 +142,7 @@ def ranking(
 
     def tabulated(drawn: Drawn) -> list[pa.Table]:
         estimate, estimate_rng = drawn
+        estimate = under_convention(estimate, convention)
         rows = estimate_rows(
             estimate, layout, prompts, planted, rng=estimate_rng, constants=constants
         )

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.metrics.convention import Convention
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.bootstrap import (
     crossed_means,
@@ -193,6 +194,14 @@ class AggregationLevels:
             if len(kind[1]) > 1
         }
         return cls(levels, placebos, kinds, list(by_kind), grids)
+
+
+def under_convention(estimate: MetricEstimate, convention: Convention) -> MetricEstimate:
+    """C-ASC divided by the standard deviation that the convention chooses; others as they are."""
+    if estimate.metric != "c_asc" or convention.spread == "sample":
+        return estimate
+    n = float(estimate.groups.counts.sum())
+    return estimate.scaled((n / (n - 1)) ** 0.5)
 
 
 def tabulate(
