@@ -115,6 +115,24 @@ def test_hand_computed_biases():
     assert among["V"][0, 0, 0] == pytest.approx((0.4 / 0.6 - 0.6 / 0.8) / (0.3 / 0.8 - 0.8 / 0.9))
 
 
+def test_readings_of_the_public_scripts_by_hand():
+    found, asked = by_hand()
+    hard = found.biases(asked, "hard", 0.05)
+    # .8 of .9 is a man, .3 of .8 is none: (.4 / .6 - .6 / .8) / (0 - 1)
+    assert hard["V"][0, 0, 0] == pytest.approx(0.6 / 0.8 - 0.4 / 0.6)
+    relative = found.biases(asked, "relative", 0.05)
+    plain = found.biases(asked, "candidates", 0.05)
+    assert relative["V"][0, 0, 0] == pytest.approx(plain["V"][0, 0, 0] / (0.6 / 0.8))
+    # the model reads both images as they are labelled; after a swap it misreads both
+    assert np.array_equal(found.as_read().first, found.first)
+    misread = replace(found, first=~found.first, bias=found.bias[..., ::-1],
+                      targets=found.targets[[2, 3, 0, 1]])  # fmt: skip
+    back = misread.as_read()
+    assert np.array_equal(back.first, found.first)
+    assert np.array_equal(back.targets, found.targets)
+    assert np.array_equal(back.bias, found.bias)
+
+
 def test_undefined_instances_are_counted_and_never_averaged(figures):
     found, asked = by_hand()
     from tiltmeter.probes.counterfactual.rows import bias_tables

@@ -213,6 +213,8 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
         if len(words) != 2:
             raise InputError(f"two bias words are needed, such as man,woman; got {len(words)}")
     templates = tuple(options["templates"].split("|")) if options["templates"] else ()
+    if options["templates"] == "script":  # of the public scripts
+        templates = tuple(listed.templates["script"])
     labels_of: dict[str, str] = {}
     if options["labels"]:
         table = read_table(Path(options["labels"]))

@@ -36,6 +36,7 @@ SMALLEST = {ASSOCIATION: RULE.smallest, RETRIEVAL: 0.5, HARMS: 0.1, UTILITY: 0.1
 #: What answers each question, by probe and metric.
 MEASURES = {
     ("lift", "mean_abs_lift"): ASSOCIATION,
+    ("counterfactual", "mean_abs_pair_lift"): ASSOCIATION,
     ("ranking", "max_skew"): RETRIEVAL,
     ("harms", "gaps"): HARMS,
     ("zero_shot", "accuracy"): UTILITY,

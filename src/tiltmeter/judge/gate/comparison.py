@@ -36,6 +36,7 @@ from tiltmeter.judge.gate.change_verdict import (
     judge,
     question_of,
 )
+from tiltmeter.judge.gate.counterfactual import counterfactual_tests
 from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.judge.gate.retrieval import RetrievalTests, retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
@@ -162,10 +163,10 @@ def compare(
 ) -> Comparison:
     """Compare two runs: every shared result, and four questions with one budget for errors.
 
-    Association (lift, of words and of neutral words), retrieval (MaxSkew), harms (gaps) and utility
-    (accuracy, recall). The chance that any test says worse by chance is at most 5%, over all
-    questions together. If both runs kept their embeddings, images are paired; otherwise the runs'
-    own intervals are compared, which has less power.
+    Association (lift of words and of neutral words, between groups and in counterfactual pairs),
+    retrieval (MaxSkew), harms (gaps) and utility (accuracy, recall). The chance that any test says
+    worse by chance is at most 5%, over all questions together. If both runs kept their embeddings,
+    images are paired; otherwise the runs' own intervals are compared, which has less power.
 
     Parameters
     ----------
@@ -222,7 +223,7 @@ def compare(
     association, lifts, reason = runs.association()
     rankings, unpaired = runs.retrieval(bootstraps, seed, progress)
     tests = {
-        ASSOCIATION: association,
+        ASSOCIATION: [*association, *counterfactual_tests(before, after)],
         RETRIEVAL: rankings.tests,
         HARMS: runs.by_interval(HARMS),
         UTILITY: runs.utility(),

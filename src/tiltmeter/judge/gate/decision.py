@@ -17,6 +17,7 @@ from tiltmeter.results import PLACEBO, Run
 
 #: What fails a gate: anything worse, one question, or only limits.
 FAIL_ON = (WORSE, *QUESTIONS, "never")
+LIFTS = ("mean_abs_lift", "mean_abs_pair_lift")  # shown as ratios
 LABEL = 60  # characters of a label in a reason
 
 Row = dict[str, Any]
@@ -141,10 +142,12 @@ def worse_in_words(comparison: Comparison, question: str) -> list[str]:
 
 def metric_label(row: Row) -> str:
     """The metric's name for readers."""
+    words = "neutral words" if row["category"] == PLACEBO else "words"
     names = {
         "max_skew": "MaxSkew",
         "gaps": "gap of harm",
-        "mean_abs_lift": "neutral words" if row["category"] == PLACEBO else "words",
+        "mean_abs_lift": words,
+        "mean_abs_pair_lift": f"{words} ({row['experiment']} swapped)",
     }
     k = f"@{row['k']}" if row["k"] and row["metric"] != "accuracy" else ""
     direction = f", {row['experiment']}" if row["metric"] == "recall" and row["experiment"] else ""
@@ -154,7 +157,7 @@ def metric_label(row: Row) -> str:
 
 def value_label(row: Row, name: str) -> str:
     """A value for readers: lift as a ratio, accuracy and recall with three digits."""
-    if row["metric"] == "mean_abs_lift":
+    if row["metric"] in LIFTS:
         return f"{math.exp(row[name]):.2f}x"
     return f"{row[name]:.{3 if row['metric'] in ('accuracy', 'recall') else 2}f}"
 

@@ -5,17 +5,32 @@ from __future__ import annotations
 from functools import partial
 
 from tiltmeter.pages import text
-from tiltmeter.pages.model import Plot, Row, Section, table_of
+from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts, scatter
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run
+from tiltmeter.stats.lift_verdict import (
+    ASSOCIATED,
+    CANNOT_TELL,
+    CLEAR,
+    NO_LARGER,
+    NONE_FOUND,
+    WEAK,
+)
 
 LEAD = (
     "A word is masked, and the person in the image, in the text, or in both is changed to the "
-    "other group. The bias of a word is how far its probability moves with the group: above 0 "
-    "towards the first group. P-values test that it moves at all, which nearly every word does, "
-    "also in a model without bias: compare sizes, and see the lift of masked words for a verdict."
+    "other group. Lift is how many times as likely the word is with one group as with the other, "
+    "compared with neutral words in the same sentences: the verdict rests on it. The paper's bias "
+    "of a word is how far its probability moves, above 0 towards the first group. Its p-values "
+    "test that it moves at all, which nearly every word does, also in a model without bias."
 )
 PARTS = {"VL": "image and text", "V": "image", "L": "text"}
+VERDICTS = {
+    CLEAR: "clear bias",
+    WEAK: "weak bias",
+    NONE_FOUND: "no bias found",
+    CANNOT_TELL: "cannot tell",
+}
 NAMED = 12  # words that are named in the scatter
 OF_WORDS = ("bias_VL", "bias_V", "bias_L")
 
@@ -37,11 +52,70 @@ def section(run: Run, probe: str) -> Section:
     totals = [r for r in rows if r["metric"] not in (*OF_WORDS, "quadrant")
               and (r["target"] is None or r["metric"] == "text_bias")]  # fmt: skip
     tables = [
+        _lift_table(over),
         table_of("hidden-words", "Bias of every masked word", words, *lead, kind="signed"),
         table_of("hidden-totals", "Sizes, flips and shifts", totals, *lead,
                  "template", folded=True),
     ]  # fmt: skip
-    return Section(probe, "Masked words", LEAD, [], figures, tables, flips(rows))
+    return Section(probe, "Masked words", LEAD, lift_findings(rows), figures, tables, flips(rows))
+
+
+def lift_findings(rows: list[Row]) -> list[Finding]:
+    """A sentence for each part that was swapped: the size of lift first, then the words."""
+    findings = []
+    for size in rows:
+        if size["metric"] != "pair_lift_size":
+            continue
+        words = [row for row in _lift_rows(rows) if row["experiment"] == size["experiment"]
+                 and row["category"] in (size["category"] or "").split("+")]  # fmt: skip
+        source, _, part = size["experiment"].rpartition(", ")
+        many = text.plural(len(words), "word")
+        sure, small = (
+            sum(row["verdict"] == verdict for row in words) for verdict in (ASSOCIATED, NO_LARGER)
+        )
+        swapped = "image and text" if part == "both" else part
+        edges = text.ratio_span(size["ci_low"], size["ci_high"])
+        kinds = text.short((size["category"] or "words").replace("+", ", "), 60)
+        said = (
+            f"{kinds}, {swapped} swapped ({source}): {VERDICTS[size['verdict']]}. Size of lift "
+            f"{text.ratio(size['value'])} (95% interval {edges}, images only): {sure} of {many} "
+            f"associated, {small} no larger than 1.25x."
+        )
+        largest = max(words, key=lambda row: abs(row["value"]), default=None)
+        basis = [f"{size['note'][:1].upper()}{size['note'][1:]}."]
+        if size["null_high"] is not None:
+            most = text.ratio(size["null_high"])
+            basis.append(f"Pairs with their groups swapped at random: up to {most} in 95% of them.")
+        if largest is not None:
+            basis.append(
+                f"Largest: {text.short(largest['target'], 60)} is {text.ratio(largest['value'])} "
+                f"as likely with {text.short(largest['group'], 60)} as with the other group."
+            )
+        findings.append(Finding(said, " ".join(basis), size["verdict"]))
+    return findings
+
+
+def _lift_rows(rows: list[Row]) -> list[Row]:
+    """Lift of words, not of neutral ones."""
+    return [row for row in rows if row["metric"] == "pair_lift" and row["target"] is not None
+            and row["category"] != PLACEBO and row["value"] is not None]  # fmt: skip
+
+
+def _lift_table(rows: list[Row]) -> Table:
+    words = sorted(_lift_rows(rows), key=lambda row: (row["verdict"] != ASSOCIATED,
+                                                      -abs(row["value"])))  # fmt: skip
+    return Table(
+        "hidden-lift",
+        "Lift of every masked word: times as likely with the first group as with the second",
+        [Column("swapped", "experiment"), Column("words", "category"), Column("word", "target"),
+         Column("first group", "group"), Column("lift", "value", "ratio"),
+         Column("95% int.", ("ci_low", "ci_high"), "ratios"),
+         Column("neutral", ("null_low", "null_high"), "ratios"),
+         Column("verdict", "verdict", "verdict"), Column("p", "p", "p"), Column("q", "p_bh", "p"),
+         Column("pairs", "n", "count")],
+        words,
+        folded=True,
+    )  # fmt: skip
 
 
 def flips(rows: list[Row]) -> list[str]:
@@ -61,7 +135,7 @@ def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
         {(r["category"], r["target"]): r["value"] for r in rows if r["metric"] == part}
         for part in ("bias_V", "bias_L")
     )
-    places = {key: (words[key], image[key]) for key in image if key in words}
+    places = {key: (image[key], words[key]) for key in image if key in words}
     if len(places) < 2:
         return []
     far = sorted(places, key=lambda key: (-(places[key][0] ** 2 + places[key][1] ** 2), str(key)))
@@ -85,10 +159,10 @@ def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
         Plot(
             text.slug("quadrants", experiment),
             f"Image against text ({text.short(experiment, 50)})",
-            f"One point per word: bias by the text and by the image. In the upper right and lower "
+            f"One point per word: bias by the image and by the text. In the upper right and lower "
             f"left quadrant both have the same sign: {alike} of {len(places)} words.",
             f"{alike} of {len(places)} words have the same sign in image and text. {counts}.",
-            partial(scatter.scatter, points, "bias by the text (L)", "bias by the image (V)",
+            partial(scatter.scatter, points, "bias by the image (V)", "bias by the text (L)",
                     size=60, height=380),
         )
     ]  # fmt: skip

@@ -24,7 +24,7 @@ from tiltmeter.judge.gate.change_verdict import (
     WORSE,
     question_of,
 )
-from tiltmeter.judge.gate.decision import metric_label, value_label
+from tiltmeter.judge.gate.decision import LIFTS, metric_label, value_label
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
@@ -158,7 +158,7 @@ def notes(found: Comparison) -> Iterator[str]:
         yield f"{found.images:,} images, paired."
         if found.left_out:
             yield f"{found.left_out:,} images that only one of the runs has are left out."
-    else:
+    elif any(row["method"] == "unpaired" for row in found.tests.to_pylist()):
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
         f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, any of "
@@ -194,7 +194,7 @@ def _line(row: Row) -> Row:
     high = question_of(row) == UTILITY or row["metric"] == "normalized_entropy"
     sign = -1.0 if high else 1.0
     edges = sorted(sign * row[name] for name in ("ci_low", "ci_high"))
-    if row["metric"] == "mean_abs_lift":
+    if row["metric"] in LIFTS:
         change, *ends = (_ratio(value) for value in (row["excess"], *edges))
     else:
         change, *ends = (f"{value:+.3f}" for value in (sign * row["excess"], *edges))

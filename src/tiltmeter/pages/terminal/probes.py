@@ -8,8 +8,8 @@ from dataclasses import replace
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.lift_findings import LiftClass, chance, largest_words
-from tiltmeter.pages.model import Column, Part, Row, Table, table
-from tiltmeter.pages.sections.counterfactual import flips
+from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
+from tiltmeter.pages.sections.counterfactual import flips, lift_findings
 from tiltmeter.pages.sections.harms import no_harm, whole_categories
 from tiltmeter.pages.selection import by, ends
 from tiltmeter.pages.terminal.layout import STRONGEST
@@ -105,6 +105,9 @@ def choices(rows: list[Row]) -> Table:
 def masked_words(rows: list[Row]) -> Iterator[Part]:
     """CounterBias: mean absolute bias by word list, the words that change most, and the flips."""
     whole = [row for row in rows if row["template"] is None]
+    for finding in lift_findings(rows):
+        yield Paragraph(f"masked words: {finding.text}", "strong")
+        yield finding.numbers
     totals = [{**row, "part": row["metric"].removeprefix("abs_bias_")} for row in whole
               if row["metric"].startswith("abs_bias")]  # fmt: skip
     if totals:

@@ -6,7 +6,7 @@ The rows of the probe `counterfactual` are computed from `MaskedScores`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,10 @@ from tiltmeter.probes.counterfactual.sources.words import (
 )
 from tiltmeter.types import Faces, Floats, Ints, MaskedPredictor, Progress
 
-READINGS = ("vocabulary", "candidates")
+#: How probabilities are read. P(T) and P(B) over the vocabulary, or over candidate words; then the
+#: readings of the public scripts, all over candidates: P(B) as 0 or 1, the bias word as the model
+#: reads it instead of the label, and the relative change of P(T).
+READINGS = ("vocabulary", "candidates", "hard", "own-reading", "relative")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class CounterfactualQuery:
     labels: Mapping[str, int] = field(
         default_factory=dict
     )  # human labels: 1 for the first group, -1 for the second
+    classes: tuple[str, ...] = ()  # of each target: the neutral words that it is judged by
+    neutral: tuple[tuple[str, str], ...] = ()  # neutral words with their class
 
     def __post_init__(self) -> None:
         if not self.targets or not self.templates:
@@ -75,6 +80,8 @@ class MaskedScores:
     bias: Floats
     noise_targets: Floats | None = None  # with noise of the attack's size
     noise_bias: Floats | None = None
+    #: The four parts of neutral words, means over templates: 4 x instances x words.
+    neutral: Floats | None = None
 
     def odds(self, changed: int = 1, *, noise: bool = False) -> Floats:
         """ln P(own word) / P(other word), of the factual image (0) or the changed one (1)."""
@@ -95,6 +102,10 @@ class MaskedScores:
     ) -> dict[str, Floats]:
         """bias_VL, bias_V and bias_L: instances x templates x targets, NaN where undefined."""
         p, own_word = self._probabilities(query, reading)
+        if reading == "hard":
+            own_word = (own_word > 0.5).astype(float)
+        if reading == "relative":
+            p = p / p[:1]
         zeros, ones = np.zeros_like(own_word[0]), np.ones_like(own_word[0])
         # a text contains the bias word (1) or not (0); for both modalities, the mean
         changes = {
@@ -110,6 +121,20 @@ class MaskedScores:
             )
             biases[kind] = np.where(self.asked[:, None] > 0, flat.reshape(p[0].shape), np.nan)
         return biases
+
+    def as_read(self) -> MaskedScores:
+        """The same with the group that the model reads in each factual image, not the label's.
+
+        Where they differ, the factual text names the other group.
+        """
+        misread = self.odds(0) < 0
+        swap = [2, 3, 0, 1]  # factual text -> swapped text, and back
+        return replace(
+            self,
+            first=self.first ^ misread,
+            targets=np.where(misread[:, None, None], self.targets[swap], self.targets),
+            bias=np.where(misread[:, None], self.bias[..., ::-1], self.bias),
+        )
 
     def _probabilities(self, query: CounterfactualQuery, reading: str) -> tuple[Floats, Floats]:
         """P(target), 4 x instances x templates x targets, and P(own bias word), 2 x instances."""
@@ -151,7 +176,9 @@ def measure(
     if not parts:
         raise InputError(f"{data.name} has no image of {' or '.join(query.swap.groups)}")
     rows = np.concatenate([part[0] for part in parts])
-    targets, bias = (np.concatenate([part[index] for part in parts], axis=1) for index in (1, 2))
+    targets, bias, neutral = (
+        np.concatenate([part[index] for part in parts], axis=1) for index in (1, 2, 3)
+    )
     asked, clusters = _instances(data, query, rows)
     return MaskedScores(
         source.name,
@@ -164,6 +191,7 @@ def measure(
         bias[:2],
         targets[4] if noise else None,
         bias[2] if noise else None,
+        neutral,
     )
 
 
@@ -174,8 +202,8 @@ def _read_block(
     block: ImagePairBlock,
     noise: float,
     seed: int,
-) -> tuple[Floats, Floats]:
-    """Log-probabilities of targets (4 or 5 x n x templates x targets) and of both bias words."""
+) -> tuple[Floats, Floats, Floats]:
+    """Log-probabilities of targets (4 or 5 x n x templates x targets), bias and neutral words."""
     first = query.swap.has_first(data, block.rows)
     images = [block.factual, block.counterfactual]
     if noise:
@@ -185,6 +213,7 @@ def _read_block(
     prompts = [query.swap.prompt] * len(first)
     bias_words = [read(model, image, prompts, query.swap.words) for image in images]
     swapped = [np.where(first[:, None], logprobs, logprobs[:, ::-1]) for logprobs in bias_words]
+    words = [*query.targets, *(word for word, _ in query.neutral)]
     by_template = []
     for template in query.templates:
         own_texts, other_texts = query.texts(template, first), query.texts(template, ~first)
@@ -195,8 +224,10 @@ def _read_block(
             (images[1], other_texts),
         ]
         plan += [(image, own_texts) for image in images[2:]]
-        by_template.append([read(model, image, texts, query.targets) for image, texts in plan])
-    return np.stack(by_template, axis=2).astype(np.float64), np.stack(swapped)
+        by_template.append([read(model, image, texts, words) for image, texts in plan])
+    logprobs = np.stack(by_template, axis=2).astype(np.float64)
+    targets, neutral = np.split(logprobs, [len(query.targets)], axis=-1)
+    return targets, np.stack(swapped), neutral[:4].mean(axis=2).astype(np.float32)
 
 
 def _instances(data: Faces, query: CounterfactualQuery, rows: Ints) -> tuple[Floats, Ints]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter import stimuli
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
@@ -31,6 +32,7 @@ from tiltmeter.probes.counterfactual.measuring import (
     targets_shown,
     text_bias,
 )
+from tiltmeter.probes.counterfactual.pair_lift import pair_lift_tables
 from tiltmeter.probes.counterfactual.rows import bias_tables, instances
 from tiltmeter.probes.counterfactual.shifts import (
     comparison,
@@ -42,12 +44,14 @@ from tiltmeter.probes.counterfactual.shifts import (
 from tiltmeter.probes.counterfactual.sources import SOURCES, Source, Swap, images_of, pixels_of
 from tiltmeter.probes.counterfactual.sources.parallel import ParallelImages
 from tiltmeter.probes.counterfactual.sources.words import check_words, with_masked_head
+from tiltmeter.probes.lift.words import NEUTRAL
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe
 from tiltmeter.probes.texts import counterfactual_words, target_words
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.types import Faces, MaskedPredictor, Progress
+from tiltmeter.types import Faces, MaskedPredictor, Progress, planted_world
 
+ACTIVITY = "activity"
 GREY = 255  # levels above black: the unit of the options epsilon and step
 
 
@@ -65,7 +69,7 @@ class CounterfactualSources:
 class ProbabilityReading:
     """How word probabilities are normalised, and further models for the texts."""
 
-    softmax: Sequence[str] = READINGS
+    softmax: Sequence[str] = READINGS[:2]
     least_change: float = (
         LEAST_CHANGE  # of the bias word's probability; below it an instance is undefined
     )
@@ -145,10 +149,14 @@ def counterfactual(
                  n=len(scores.rows), note=reading.note or None)
         )  # fmt: skip
         tables.append(flips(scores, constants))
+        lift, of_clusters = pair_lift_tables(scores, data, query, resampling, rng, constants)
+        tables.append(lift)
+        instance_tables.append(of_clusters)
         for softmax in reading.softmax:
-            biases = scores.biases(query, softmax, reading.least_change)
-            tables += bias_tables(scores, query, biases, softmax, resampling, rng, constants)
-            instance_tables.append(instances(scores, data, query, biases, softmax, constants))
+            read = scores.as_read() if softmax == "own-reading" else scores
+            biases = read.biases(query, softmax, reading.least_change)
+            tables += bias_tables(read, query, biases, softmax, resampling, rng, constants)
+            instance_tables.append(instances(read, data, query, biases, softmax, constants))
         tables.append(shift_table(scores, query, resampling, rng, constants))
         if true is not None:
             true_scores = measure(model, data, query, true, seed=seed, progress=progress)
@@ -173,10 +181,10 @@ OPTIONS: dict[str, Any] = {
     "groups": "",  # two of its groups; positive bias is association with the first
     "words": "",  # the bias words for them, such as man,woman
     "targets": "activities,occupations",  # word lists, or files
-    "templates": "",  # with {g} and [MASK], separated by |
+    "templates": "",  # with {g} and [MASK], separated by |; script: A {g} is [MASK]
     "prompt": "",  # with [MASK] for the bias word
     "labels": "",  # a table with the columns target and label: human stereotypes
-    "softmax": READINGS,
+    "softmax": READINGS[:2],  # also hard, own-reading, relative: the public scripts
     "least_change": LEAST_CHANGE,
     "epsilon": 8.0,  # grey levels, of 255
     "step": 2.0,
@@ -301,6 +309,30 @@ def _by_turns(lists: Sequence[Iterable[int]]) -> list[int]:
     return [int(row) for turn in itertools.zip_longest(*lists) for row in turn if row is not None]
 
 
+def neutral_targets(
+    model: MaskedPredictor, lists: str
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """The class of each target word, and neutral words of these classes that the model knows.
+
+    Activities are judged by neutral activities, nouns by neutral nouns about people. In a planted
+    world all targets are icons in the same sentences: one class. Neutral words of several tokens
+    would need further passes, and are left out.
+    """
+    pos = {word.text: word.pos for name in lists.split(",") for word in stimuli.load(name).words}
+    of_world = ACTIVITY if planted_world(model) else None
+    classes = tuple(of_world or kind for kind in pos.values())
+    neutral = []
+    for kind in dict.fromkeys(classes):
+        for word in stimuli.load(NEUTRAL[kind]).words if kind in NEUTRAL else ():
+            try:
+                pieces = model.pieces(word.text)
+            except TiltmeterError:  # not in the model's vocabulary
+                continue
+            if len(pieces) == 1 and word.text not in pos:
+                neutral.append((word.text, kind))
+    return classes, tuple(neutral)
+
+
 def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa.Table, pa.Table]:
     options = {**OPTIONS, **context.options}
     role = "pairs" if data.get("pairs") is not None else "faces"
@@ -317,6 +349,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         tuple(words["targets"].values()),
         words["templates"],
         words["labels"],
+        *neutral_targets(model, options["targets"]),
     )
     try:
         check_words(model, query.targets)
