@@ -27,8 +27,9 @@ def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
 
 def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_path: Path) -> None:
     done = tiltmeter(
-        "audit", f"embeddings:{embeddings}", "--cross", "gender*age", *FEW, cwd=tmp_path
-    )
+        "audit", f"embeddings:{embeddings}", "--cross", "gender*age", "--verbose", *FEW,
+        cwd=tmp_path,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     planted = next(line for line in done.stdout.splitlines() if line.startswith("thing 0"))
@@ -38,6 +39,10 @@ def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_pa
     assert (tmp_path / "tiltmeter-runs/001/results.parquet").exists()
     again = tiltmeter("audit", f"embeddings:{embeddings}", *FEW, cwd=tmp_path)
     assert "tiltmeter-runs/002" in again.stdout
+    assert "thing 0" not in again.stdout
+    assert len(again.stdout.splitlines()) <= 40
+    quiet = tiltmeter("audit", f"embeddings:{embeddings}", "--quiet", *FEW, cwd=tmp_path)
+    assert quiet.stdout == "Report: tiltmeter-runs/003/report.html\n"
 
 
 def test_json_is_json(embeddings: Path, tmp_path: Path) -> None:
@@ -382,7 +387,7 @@ def test_brackets_in_names_are_printed_as_they_are(embeddings: Path, tmp_path: P
         text = text.replace(",woman,", ",[/x]woman,").replace("thing 0", "[bold]thing 0")
         (embeddings / name).write_text(text.replace("id,gender,age", "id,[/z]gender,age"))
     out = tmp_path / "[red]run"
-    done = tiltmeter("audit", f"embeddings:{embeddings}", "--out", out, *FEW)
+    done = tiltmeter("audit", f"embeddings:{embeddings}", "--verbose", "--out", out, *FEW)
     assert done.returncode == 0, done.stderr
     assert "[bold]thing 0" in done.stdout
     assert "[/x]woman" in done.stdout

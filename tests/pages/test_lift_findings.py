@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.pages.report.making import HOSTILE, lifted
@@ -64,7 +66,7 @@ def test_what_was_not_judged_says_why() -> None:
     [one] = lift_classes(table.to_pylist())
     assert why in chance(one)
     made = page_of(Run(table))
-    assert made.summary.sentence == "Words were not judged by gender."
+    assert text.plain(made.summary.sentence) == "Words were not judged by gender."
     assert why in page.html(made)
 
 
@@ -97,7 +99,7 @@ def test_lift_leads_and_only_it_says_associated() -> None:
     fair = lifted("gender", GENDER, verdict="none found", of=["no larger"] * 2)
     made = page_of(Run(combined([word, skew, fair])))
     assert made.sections[0].name == "section-lift"
-    assert made.summary.sentence == "No word is found to be associated with a group by gender."
+    assert text.plain(made.summary.sentence) == "No bias found by gender."
     assert made.summary.tested == []
     assert made.summary.verdicts == {"associated": 0, "cannot tell": 0, "no larger": 2}
 
@@ -129,7 +131,7 @@ def test_a_ratio_of_any_size(nats: float) -> None:
 def test_labels_stay_labels(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(lifted(HOSTILE[0], [HOSTILE[1], HOSTILE[3]]))
     assert "<script>document" not in page.html(page_of(run))
-    closing(run, None, "")
+    closing(run, Path("run"), None, "")
     shown = capsys.readouterr().out
     assert "<script>document" in shown  # as it was written
     assert not set(shown) & {"\x1b", "\u202e"}

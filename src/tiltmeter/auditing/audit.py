@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Unpack
 
+from tiltmeter.auditing.builtin import ALSO, QUICK, THOROUGH, built_in_data, with_sizes
 from tiltmeter.auditing.check import check_audit, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import fitted_rows, without_fitted_rows
@@ -32,6 +33,7 @@ from tiltmeter.engine.vectors import (
 )
 from tiltmeter.errors import EXPECTED, InputError, reason
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
+from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
@@ -56,12 +58,15 @@ def audit(
         A model, or its spec, such as `hf:openai/clip-vit-base-patch32`.
     faces : str or Faces, optional
         Images with group labels, or their spec, such as `fairface:DIR?split=val`. Defaults to the
-        images that belong to the model: those of `embeddings:DIR`, or those of the testbed.
+        images that belong to the model: those of `embeddings:DIR`, or those of the testbed. With
+        neither images nor `probes`, a model of the testbed is audited by every probe, in small
+        sizes (`tiltmeter.auditing.builtin`), or with `thorough` in full ones.
     progress : callable, optional
         Called as `progress(what, share)`; `share` is the fraction done, from 0 to 1.
     **options
-        Keyword options, by topic: `data`, `attributes`, `cross`, `strict`, `unseen`, `limit`
-        (`DataOptions`); `words`, `placebo`, `templates`, `classes` (`WordOptions`); `probes`,
+        Keyword options, by topic: `data`, `attributes`, `cross`, `strict`, `unseen`, `limit`,
+        `thorough` (`DataOptions`); `words`, `placebo`, `templates`, `classes` (`WordOptions`);
+        `probes`,
         `options`, `convention`, `k` (`ProbeOptions`); `permutations`, `bootstraps`, `seed`
         (`Resampling`); `engine`, `store`, `device`, `precision`, `batch_size`,
         `trust_remote_code` (`ComputeOptions`); `name`, `data_name`, `keep_vectors`
@@ -134,10 +139,9 @@ class _Audit:
 
     def run(self) -> Run:
         given = check_audit(self.given_model, self.given_faces, self.options)
-        data_by_role = {"faces": default_images(self.spec, self.model), **given}
-        probes, not_run = choose_probes(
-            self.options.probes.probes, self.model, data_by_role, self.engine
-        )
+        data_by_role, also = self._data_by_role(given)
+        requested = self.options.probes.probes
+        probes, not_run = choose_probes(requested, self.model, data_by_role, self.engine, also)
         configured = {
             name: probe.options_with(name, self.options.probes.options.get(name, {}))
             for name, probe in probes.items()
@@ -146,8 +150,10 @@ class _Audit:
         context = self._context(data)
         results: dict[str, ProbeResult] = {}
         failures: dict[str, Exception] = {}
-        for name, probe in probes.items():
-            probe_context = replace(context, options=configured[name])
+        for at, (name, probe) in enumerate(probes.items()):
+            progress = self._part(name, at, len(probes))
+            progress("starting", 0.0)
+            probe_context = replace(context, options=configured[name], progress=progress)
             try:
                 results[name] = ProbeResult(*probe.run(self.model, data, probe_context))
             except Exception as error:  # even a bug must not lose the other probes' results
@@ -163,6 +169,29 @@ class _Audit:
         run.meta["failed"] = {name: reason(error) for name, error in failures.items()}
         bugs = [error for error in failures.values() if not isinstance(error, EXPECTED)]
         raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
+
+    def _part(self, name: str, at: int, count: int) -> Progress:
+        """Progress of one probe as a part of the whole audit, which is done after the last one."""
+
+        def tell(what: str, share: float) -> None:
+            if self.progress is not None:
+                self.progress(f"{name}: {what}", (at + min(share, 1.0)) / count)
+
+        return tell
+
+    def _data_by_role(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
+        """Data or specs by role, and probes of the built-in world that elsewhere run on request."""
+        requested, world = self.options.probes.probes, planted_world(self.model)
+        if world is None or "faces" in given:
+            return {"faces": default_images(self.spec, self.model), **given}, ()
+        if requested is not None:  # in full sizes, and no roles that these probes can do without
+            probes = [PROBES[name] for name in requested]
+            used = {role for probe in probes for role in (*probe.needs, *(probe.enabled_by or ()))}
+            own = built_in_data(world, THOROUGH)
+            return {**{role: own[role] for role in own if role in {*used, "faces"}}, **given}, ()
+        sizes = THOROUGH if self.options.data.thorough else QUICK
+        self.options = with_sizes(self.options, sizes)
+        return {**built_in_data(world, sizes), **given}, ALSO
 
     def _load_data(
         self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
@@ -200,7 +229,11 @@ class _Audit:
         )
 
     def _embed(self, data: Any) -> EmbeddingResult:
-        """Embed image files once, or read their embeddings from the store."""
+        """Embed images once, or read their embeddings from the store."""
+        if id(data) not in self.embedded and planted_world(data):  # scenes, drawn in memory
+            vectors = to_numpy(self.model.encode_images(data.images))
+            rows = list(range(len(vectors)))
+            self.embedded[id(data)] = EmbeddingResult(rows, vectors, len(rows), {}, 0.0, {})
         if id(data) not in self.embedded:
             model, load = self._loaded
             in_memory = self.engine.name == "local" or self.store is None
@@ -320,7 +353,11 @@ def default_images(spec: str | None, model: Any) -> str | None:
 
 
 def choose_probes(
-    requested: Sequence[str] | None, model: Any, data: Mapping[str, Any], engine: Engine
+    requested: Sequence[str] | None,
+    model: Any,
+    data: Mapping[str, Any],
+    engine: Engine,
+    also: Sequence[str] = (),
 ) -> tuple[dict[str, Probe], dict[str, str]]:
     """Choose the probes that can run, and give the reasons why the others cannot.
 
@@ -334,6 +371,8 @@ def choose_probes(
         Data or specs by role.
     engine : Engine
         Where the probes run.
+    also : sequence of str
+        Probes that run although they would wait for a request.
 
     Returns
     -------
@@ -350,7 +389,7 @@ def choose_probes(
     known: dict[str, Probe] = {name: PROBES[name] for name in requested or PROBES}
     lacking = {
         name: probe.reason_cannot_run(model, data)
-        or (probe.reason_left_out(name, data) if requested is None else None)
+        or (probe.reason_left_out(name, data) if requested is None and name not in also else None)
         or probe.reason_not_on_engine(engine)
         for name, probe in known.items()
     }

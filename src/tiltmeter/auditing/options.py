@@ -27,6 +27,7 @@ class DataOptions:
     strict: bool = False  # fail on an unreadable image instead of skipping it
     unseen: Sequence[Any] = ()  # debiased models: leave out the rows they were fitted on
     limit: int | None = None  # so many of the images, drawn at random; None: all
+    thorough: bool = False  # full sizes of the built-in data
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class AuditKeywords(TypedDict, total=False):
     strict: bool
     unseen: Sequence[Any]
     limit: int | None
+    thorough: bool
     words: str | None
     placebo: str | None
     templates: Sequence[str] | None
@@ -111,8 +113,8 @@ class AuditKeywords(TypedDict, total=False):
     options: Mapping[str, Mapping[str, Any]] | None
     convention: str | Convention
     k: Sequence[int] | None
-    permutations: int
-    bootstraps: int
+    permutations: int | None
+    bootstraps: int | None
     seed: int
     engine: str | Engine
     store: str | Path | None
@@ -125,6 +127,9 @@ class AuditKeywords(TypedDict, total=False):
     data_name: str | None
 
 
+DEFAULTED = ("data", "options", "permutations", "bootstraps")
+
+
 @dataclass(frozen=True)
 class AuditOptions:
     """All options of an audit, by topic."""
@@ -135,10 +140,11 @@ class AuditOptions:
     resampling: Resampling = Resampling()  # noqa: RUF009
     compute: ComputeOptions = ComputeOptions()
     output: OutputOptions = OutputOptions()
+    given: frozenset[str] = frozenset()  # names of the options that were set
 
     @classmethod
     def of(cls, **keywords: Any) -> AuditOptions:
-        """Sort keywords into topics; None for `data` or `options` means the default.
+        """Sort keywords into topics; for the names in `DEFAULTED`, None means the default.
 
         >>> AuditOptions.of(words="sobit", permutations=0).resampling
         Resampling(permutations=0, bootstraps=400, seed=0)
@@ -146,7 +152,7 @@ class AuditOptions:
         keywords = {
             name: value
             for name, value in keywords.items()
-            if not (name in ("data", "options") and value is None)
+            if not (name in DEFAULTED and value is None)
         }
         sorted_, rest = sort_keywords(
             keywords,
@@ -155,7 +161,7 @@ class AuditOptions:
         )  # fmt: skip
         for name in rest:
             raise UnknownNameError("audit option", name, AuditKeywords.__annotations__)
-        return cls(**sorted_)
+        return cls(**sorted_, given=frozenset(keywords))
 
     def record(self, faces: Any) -> dict[str, dict[str, Any]]:
         """Options that were set and options left at their default, as a run records them.

@@ -32,7 +32,7 @@ def audit(
         typer.Argument(
             metavar="MODEL",
             help="hf:NAME, embeddings:DIR, ... (tiltmeter list models)",
-            show_default="testbed:fusion with --cross shape*hue",
+            show_default="testbed:fusion, the built-in model",
             autocompletion=completion_of("models"),
         ),
     ] = None,
@@ -66,6 +66,9 @@ def audit(
             DATA,
         ),
     ] = None,
+    thorough: Annotated[
+        bool, flag("--thorough", "Built-in data in full size; a few minutes", DATA)
+    ] = False,
     words: common.WordList = None,
     placebo: Annotated[
         str | None,
@@ -98,8 +101,8 @@ def audit(
     ] = None,
     convention: common.ConventionName = "tiltmeter",
     k: common.TopK = None,
-    permutations: common.Permutations = 1000,
-    bootstraps: common.Bootstraps = 400,
+    permutations: common.AuditPermutations = None,
+    bootstraps: common.AuditBootstraps = None,
     seed: common.Seed = 0,
     store: common.StorePlace = None,
     device: common.Device = "auto",
@@ -142,17 +145,20 @@ def audit(
     print_config: Annotated[
         bool, flag("--print-config", "Check and print these options, and stop", OUTPUT)
     ] = False,
+    verbose: Annotated[bool, flag("--verbose", "Print the tables of every probe", OUTPUT)] = False,
+    quiet: Annotated[bool, flag("--quiet -q", "Print the path of the report only", OUTPUT)] = False,
     as_json: common.Json = False,
 ) -> None:
     """Measure the social bias of one or more models."""
     from tiltmeter.auditing.check import check_audit
     from tiltmeter.auditing.options import AuditOptions
+    from tiltmeter.cli.report import write_run_report
     from tiltmeter.judge.panel import panel
+    from tiltmeter.pages import terminal
+    from tiltmeter.pages.terminal.audit_summary import closing
 
     place = out or next_run()
     check_new(place, force=force)
-    if not models and not images:
-        cross = cross or ["shape*hue"]
     models = models or ["testbed:fusion"]
     datasets: list[str | None] = [*images] if images else [None]
     pairs = list(product(models, datasets))
@@ -169,6 +175,7 @@ def audit(
         "strict": strict,
         "unseen": [str(place) for place in unseen or ()],
         "limit": limit,
+        "thorough": thorough,
         "words": words,
         "placebo": placebo,
         "templates": template,
@@ -196,13 +203,21 @@ def audit(
     if print_config:
         print(printed(ctx, models=models, cross=cross), end="")
         return
-    with progress_bar(quiet=as_json) as progress:
+    with progress_bar(quiet=as_json or quiet) as progress:
         outcome = _audit_all(pairs, keywords, progress)
     run = outcome.runs[0] if len(outcome.runs) == 1 else panel(outcome.runs, seed=seed)
     if outcome.failed:
         run.meta["failed"] = {**run.meta.get("failed", {}), **outcome.failed}
+    run.meta.setdefault("environment", {})["place"] = str(place)
     run.save(place, replace=force)
-    _show(run, outcome.runs, place, with_report=with_report, as_json=as_json)
+    page, why_not = write_run_report(run, place) if with_report else (None, "")
+    if as_json:
+        files = {"out": str(place), "report": page and str(page)}
+        print(json.dumps({**files, **terminal.summary(run)}, indent=2))
+    else:
+        if verbose and not quiet:
+            terminal.tables(outcome.runs, run)
+        closing(run, place, page, why_not, quiet=quiet)
     if outcome.bugs:
         raise outcome.bugs[0]
     if failed := run.meta.get("failed"):
@@ -246,21 +261,3 @@ def _audit_all(
         if not isinstance(cause, EXPECTED):
             outcome.bugs.append(cause)
     return outcome
-
-
-def _show(run: Run, runs: list[Run], place: Path, *, with_report: bool, as_json: bool) -> None:
-    from tiltmeter.cli.report import write_run_report
-    from tiltmeter.pages import terminal
-    from tiltmeter.pages.terminal.audit_summary import closing
-
-    page, why_not = write_run_report(run, place) if with_report else (None, "")
-    if as_json:
-        files = {"out": str(place), "report": page and str(page)}
-        print(json.dumps({**files, **terminal.summary(run)}, indent=2))
-        return
-    for single in runs:
-        terminal.run(single)
-    if len(runs) > 1:
-        terminal.panel(run)
-    terminal.saved(place)
-    closing(run, page, why_not)

@@ -59,13 +59,13 @@ def flag(name: str, help: str, panel: str) -> Any:
     Parameters
     ----------
     name
-        `--name`, or `--name/--no-name`.
+        `--name`, `--name -n`, or `--name/--no-name`.
     help
         The help text.
     panel
         The panel of the help page.
     """
-    return typer.Option(name, help=help, rich_help_panel=panel)
+    return typer.Option(*name.split(), help=help, rich_help_panel=panel)
 
 
 ModelArgument = Annotated[
@@ -142,6 +142,28 @@ Bootstraps = Annotated[
     int,
     option(
         "--bootstraps", "N", "Bootstrap resamples for intervals; 0: no intervals", STATISTICS, min=0
+    ),
+]
+AuditPermutations = Annotated[
+    int | None,
+    option(
+        "--permutations",
+        "N",
+        "Permutations for p-values; 0: no p-values",
+        STATISTICS,
+        min=0,
+        default="1000; built-in data 200",
+    ),
+]
+AuditBootstraps = Annotated[
+    int | None,
+    option(
+        "--bootstraps",
+        "N",
+        "Bootstrap resamples for intervals; 0: none",
+        STATISTICS,
+        min=0,
+        default="400; built-in data 100",
     ),
 ]
 Seed = Annotated[

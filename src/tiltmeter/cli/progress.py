@@ -1,17 +1,23 @@
-"""The progress bar."""
+"""Progress on stderr: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from tiltmeter.types import Progress
 
+EVERY = 30.0  # seconds between plain lines
+
 
 @contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
     """A progress bar on stderr that disappears when the work is done.
+
+    Where stderr is no terminal, a line every 30 seconds says what is done and how far.
 
     Parameters
     ----------
@@ -19,18 +25,67 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         Show nothing.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     console = Console(stderr=True)
+    if quiet:
+        yield lambda what, share: None
+        return
+    if not console.is_terminal:
+        yield PlainLines()
+        return
     columns: tuple[Any, ...] = (
-        TextColumn("{task.description:<24}", markup=False),
+        TextColumn("{task.description:<40}", markup=False),
         BarColumn(),
         TaskProgressColumn(),
-        TimeRemainingColumn(),
+        TimeElapsedColumn(),
     )
-    with Bar(
-        *columns, console=console, transient=True, disable=quiet or not console.is_terminal
-    ) as bar:
-        task = bar.add_task("starting", total=1.0)
-        yield lambda what, share: bar.update(task, description=what, completed=share)
+    left = TimeLeft()
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("loading the model", total=1.0)
+
+        def tell(what: str, share: float) -> None:
+            bar.update(task, description=left(what, share), completed=share)
+
+        yield tell
+
+
+class TimeLeft:
+    """What is done, with the time that it will still take at the rate so far."""
+
+    def __init__(self) -> None:
+        self.what, self.start, self.first = "", time.monotonic(), 0.0
+
+    def __call__(self, what: str, share: float) -> str:
+        name = what.partition(",")[0]
+        if name != self.what or share < self.first:
+            self.what, self.start, self.first = name, time.monotonic(), share
+        taken, done = time.monotonic() - self.start, share - self.first
+        if done <= 0 or taken < 1 or share >= 1:
+            return what
+        return f"{what}, {_seconds(taken / done * (1 - share))} left"
+
+
+class PlainLines:
+    """A line every 30 seconds, for logs."""
+
+    def __init__(self, every: float = EVERY) -> None:
+        self.every, self.last, self.left = every, time.monotonic(), TimeLeft()
+
+    def __call__(self, what: str, share: float) -> None:
+        said = self.left(what, share)
+        if time.monotonic() - self.last >= self.every:
+            self.last = time.monotonic()
+            print(f"{said} ({share:.0%})", file=sys.stderr, flush=True)
+
+
+def _seconds(seconds: float) -> str:
+    """45 s, 3 min, 2.5 h.
+
+    >>> _seconds(45), _seconds(200), _seconds(9000)
+    ('45 s', '3 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

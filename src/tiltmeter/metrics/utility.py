@@ -93,3 +93,29 @@ def recall_hits(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> F
     hits = np.stack([right[:, :size].any(axis=1) for size in k], axis=1).astype(float)
     hits[~np.isin(query_keys, item_keys)] = np.nan
     return hits
+
+
+def expected_recall(scores: Array, k: int) -> float:
+    """Recall@k over queries where item i belongs to query i, and ties are broken at random.
+
+    Parameters
+    ----------
+    scores : array of shape (n, n)
+        Score of each item (column) for each query (row).
+    k : int
+        Size of the top.
+
+    Returns
+    -------
+    float
+        From 0 to 1.
+
+    Examples
+    --------
+    >>> expected_recall([[0.9, 0.2, 0.5], [0.8, 0.8, 0.8], [0.3, 0.2, 0.1]], 1)
+    0.4444444444444444
+    """
+    values = np.asarray(to_numpy(matrix(scores, "scores", "queries", "items")))
+    own = np.diagonal(values)[:, None]
+    above, alike = (values > own).sum(axis=1), (values == own).sum(axis=1)
+    return float(np.clip((k - above) / alike, 0, 1).mean())

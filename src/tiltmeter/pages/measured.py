@@ -25,6 +25,17 @@ def title(run: Run) -> str:
     return _listed(models) + (f" on {_listed(data)}" if data else "")
 
 
+def size(run: Run) -> str:
+    """Images and words of one audit; empty where the run has none, or several audits.
+
+    >>> size(Run(None, {"data": {"faces": {"images": 5000}}, "prompts": {"concepts": 33}}))
+    '5,000 images, 33 words'
+    """
+    prompts, faces = run.meta.get("prompts") or {}, (run.meta.get("data") or {}).get("faces") or {}
+    counts = ((faces.get("images"), "images"), (prompts.get("concepts"), "words"))
+    return ", ".join(f"{count:,} {what}" for count, what in counts if count)
+
+
 def date(run: Run) -> str:
     """When the audit was made; the page itself has no date, so that it can be made again."""
     return str(run.meta.get("environment", {}).get("time", ""))[:10]

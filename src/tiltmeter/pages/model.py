@@ -68,6 +68,7 @@ class Plot:
     caption: str
     description: str
     chart: Callable[[], Any]
+    folded: bool = False  # shown when asked for
 
 
 @dataclass(frozen=True)

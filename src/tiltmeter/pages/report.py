@@ -12,14 +12,17 @@ from tiltmeter.pages.model import Plot, Section, Table
 from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
 from tiltmeter.pages.summary import Summary, summary
+from tiltmeter.pages.verdict import attribute_words
 from tiltmeter.papers.detectable import detectable
 from tiltmeter.papers.published import describe, published_rows, with_published
 from tiltmeter.papers.top_composition import with_composition
 from tiltmeter.results import Run
+from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
 TOGETHER = ("panel", "frontier")  # what compares several
 ONE_STUDY = ("propagation",)  # experiments on several datasets belong together
 PAIRS = 6  # models and datasets that get sections of their own
+OPEN = {"lift": 4, "harms": 4, "change": 4}  # figures shown at once; of other probes, one
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,16 @@ class Page:
     sections: list[Section]
     summary: Summary
     published: list[str]
+    leading: Plot | None = None  # shown with the verdict, and not again in its section
 
     @property
     def figures(self) -> list[Plot]:
-        return [figure for section in self.sections for figure in section.figures]
+        own = [] if self.leading is None else [self.leading]
+        return own + [figure for section in self.sections for figure in section.figures]
 
     @property
     def tables(self) -> list[Table]:
-        own = [self.summary.power] if self.summary.power else []
+        own = [table for table in (self.summary.planted, self.summary.power) if table]
         return own + [table for section in self.sections for table in section.tables]
 
 
@@ -51,7 +56,34 @@ def page_of(run: Run, *, before: Run | None = None) -> Page:
         sections += _sections(run, probe)
     sections = unique_names(sections)
     found = summary(run, sections, detectable(run))
-    return Page(run, sections, found, [describe(row) for row in published_rows(run)])
+    leading = _leading(run, sections)
+    sections = [
+        _folded(replace(section, figures=[one for one in section.figures if one is not leading]))
+        for section in sections
+    ]
+    return Page(run, sections, found, [describe(row) for row in published_rows(run)], leading)
+
+
+def _folded(section: Section) -> Section:
+    """The first figures open, the others when asked for."""
+    most = OPEN.get(section.name.removeprefix("section-").partition("-")[0], 1)
+    opened = [one for one in section.figures if not one.folded][:most]
+    rest = [replace(one, folded=True) for one in section.figures if one not in opened]
+    return replace(section, figures=[*opened, *rest])
+
+
+def _leading(run: Run, sections: list[Section]) -> Plot | None:
+    """The words of the attribute with the clearest verdict."""
+    words = attribute_words(run.table.to_pylist())
+    for verdict in (CLEAR, WEAK):
+        for one in words:
+            if one.verdict == verdict:
+                name = f"figure-{text.slug('lift', one.attribute, one.model)}"
+                for section in sections:
+                    for figure in section.figures:
+                        if figure.name == name:
+                            return figure
+    return None
 
 
 def _sections(run: Run, probe: str) -> list[Section]:

@@ -1,4 +1,4 @@
-"""The summary of a run: what is significant, and what cannot be concluded from it."""
+"""The summary of a run: its verdict, what to do next, and what cannot be concluded from it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
-
-from tiltmeter.pages import measured, text
-from tiltmeter.pages.lift_findings import ATTRIBUTE_VERDICTS, lift_classes
+from tiltmeter.pages import text
+from tiltmeter.pages.lift_findings import ATTRIBUTE_VERDICTS
 from tiltmeter.pages.model import Column, Finding, Row, Section, Table
+from tiltmeter.pages.next_steps import Step, next_steps
+from tiltmeter.pages.planted import planted_table
 from tiltmeter.pages.selection import by_unit
+from tiltmeter.pages.verdict import Answer, answers, sentence
 from tiltmeter.results import Run
 
 LIFTS, TESTED = 12, 5  # findings of a kind that are shown
@@ -20,13 +21,16 @@ CHANGE = "section-change"
 
 @dataclass(frozen=True)
 class Summary:
-    """Verdicts of lift, other significant results, limits, and what could be detected."""
+    """The verdict with its answers, the findings behind it, limits, and what could be detected."""
 
     changed: list[Finding]  # where two runs are compared
     lift: list[Finding]  # by attribute and class of words
     tested: list[Finding]  # of probes that have no neutral words to compare with
     verdicts: dict[str, int]  # of words, by lift
     sentence: str
+    answers: list[Answer]
+    steps: list[Step]
+    planted: Table | None
     limits: list[str]
     power: Table | None
 
@@ -44,40 +48,13 @@ def summary(run: Run, sections: Sequence[Section], detectable: Sequence[Row] = (
         [one for one in found if one.verdict in ATTRIBUTE_VERDICTS][:LIFTS],
         tested[:TESTED],
         {name: verdicts[name] for name in text.VERDICTS} if verdicts else {},
-        sentence(run, tested),
+        sentence(run),
+        answers(run, sections),
+        next_steps(run),
+        planted_table(run),
         _limits(verdicts, power),
         power,
     )
-
-
-def sentence(run: Run, tested: Sequence[Finding]) -> str:
-    """By which attributes words are associated with groups; or why none was judged."""
-    classes = lift_classes(run.table.to_pylist())
-    by_verdict: dict[str, list[str]] = {}
-    for one in classes:
-        by_verdict.setdefault(one.verdict or "not judged", []).append(one.name)
-    said = {
-        "clear": "Words are clearly associated with groups by {}.",
-        "weak": "Some words are associated with groups by {}, but no more than random visible "
-        "differences between these images would give.",
-        "none found": "No word is found to be associated with a group by {}.",
-        "cannot tell": "Whether words are associated with groups by {} is uncertain: cannot tell.",
-        "not judged": "Words were not judged by {}.",
-    }
-    if by_verdict:
-        return " ".join(
-            line.format(text.listed(by_verdict[verdict]))
-            for verdict, line in said.items()
-            if verdict in by_verdict
-        )
-    lines = [measured.no_lift(run)] if "lift" in dict(measured.not_run(run)) else []
-    if tested:
-        lines.append("Significant results are listed here; none was compared with neutral words.")
-    elif pc.any(pc.is_valid(run.table["p_fwer"])).as_py() is not True:
-        lines.append("This run has no p-values that allow for all its rows together.")
-    else:
-        lines.append("The measures of papers, with their p-values, are in the sections below.")
-    return " ".join(lines)
 
 
 def power_table(rows: Sequence[Row]) -> Table | None:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER
 
 IN_PLOT, IN_TABLE = 34, 160  # characters of a label that are shown
+FEW, TOO_FEW = 30, 10  # images of a group that is marked, and that gets no verdict
 NONE = "–"
 #: Marks that turn the direction of what follows them; text that runs right to left needs none.
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -194,6 +195,16 @@ def listed(names: Sequence[str]) -> str:
 def plural(many: int, one: str, more: str | None = None) -> str:
     """1 word, 2 words."""
     return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def group(name: Any, images: float | None) -> str:
+    """A group's name, marked where it has few images.
+
+    >>> group("0-2", 89), group("0-2", 12), group("0-2", None)
+    ('0-2', '0-2 (only 12 images)', '0-2')
+    """
+    few = images is not None and images < FEW
+    return f"{name} (only {count(images)} images)" if few else str(name)
 
 
 def metric_name(metric: str, k: int | None = None) -> str:

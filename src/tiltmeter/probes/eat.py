@@ -110,6 +110,7 @@ def eat(
     convention: Convention | None = None,
     seed: int = 0,
     resampling: Resampling | None = None,
+    truth: Mapping[str, float] | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """WEAT of words, SEAT of sentences, and SC-EAT of each target word; needs no images.
 
@@ -131,6 +132,8 @@ def eat(
         Seed of permutations and bootstrap.
     resampling : Resampling, optional
         Numbers of permutations and bootstrap resamples.
+    truth : mapping, optional
+        The effect of each test, where it is known.
 
     Returns
     -------
@@ -153,7 +156,7 @@ def eat(
             resolved = [
                 (name, *(sets[set_name] for set_name in set_names)) for name, *set_names in tests
             ]
-            tables.append(_weat_rows(resolved, kind, head, ddof, resampling, rng))
+            tables.append(_weat_rows(resolved, kind, head, ddof, resampling, rng, truth))
             if kind == "WEAT":
                 tables.append(_sc_eat_rows(resolved, head, ddof, resampling, rng))
     return combined(tables), combined([], INSTANCES)
@@ -335,6 +338,7 @@ def _weat_rows(
     ddof: str,
     resampling: Resampling,
     rng: np.random.Generator,
+    truth: Mapping[str, float] | None = None,
 ) -> pa.Table:
     effects = [_weat(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
     return _rows(
@@ -346,6 +350,7 @@ def _weat_rows(
         category=[test[0] for test in tests],
         group=[f"{x.name} against {y.name}" for _, x, y, _, _ in tests],
         target=[f"{a.name} against {b.name}" for *_, a, b in tests],
+        truth=[(truth or {}).get(test[0]) for test in tests],
         n=[sum(map(len, test[1:])) for test in tests],
         n_group=[len(test[1]) for test in tests],
     )
@@ -564,7 +569,7 @@ def _run_eat(
 ) -> tuple[pa.Table, pa.Table]:
     return eat(
         model,
-        **association_tests("eat"),
+        **association_tests("eat", model),
         convention=context.convention,
         seed=context.seed,
         resampling=context.resampling,
@@ -580,7 +585,7 @@ def _run_ieat(
         model,
         replace(stimuli.classes[np.asarray(embedded.rows)], attribute=stimuli.name),
         embedded.vectors,
-        **association_tests("ieat"),
+        **association_tests("ieat", model),
         convention=context.convention,
         resampling=context.resampling,
     )

@@ -126,7 +126,6 @@ def harms(
         for name, group_labels in sample.items():
             progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
             tables += _tables(picked, pattern, checked(group_labels), resampling, rng, constants)
-    progress("done", 1.0)
     labels = [
         dict(zip(groups, of_image, strict=True))
         for of_image in zip(

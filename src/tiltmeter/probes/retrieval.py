@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.retrieval import top_k
-from tiltmeter.metrics.utility import recall_hits
+from tiltmeter.metrics.utility import expected_recall, recall_hits
 from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Floats, Ints, TextEncoder
+from tiltmeter.types import Floats, Ints, TextEncoder, planted_world
 
 K = (1, 5, 10)
 DRAWS = 1000
@@ -31,6 +31,7 @@ def retrieval(
     *,
     dataset: str,
     ids: Sequence[str] | None = None,
+    perfect: Floats | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
     """Recall@1, 5 and 10, from captions to images and from images to captions.
@@ -49,6 +50,8 @@ def retrieval(
         Name for the column `dataset`.
     ids : sequence of str, optional
         Names of the images. Defaults to their row numbers.
+    perfect : array, texts x images, optional
+        Scores of a perfect model, where one is known: the column `truth`. Text i describes image i.
     seed : int
         Seed of the bootstrap over images, each with all of its captions.
 
@@ -65,15 +68,16 @@ def retrieval(
     names = [str(image_id) for image_id in (image_rows if ids is None else ids)]
     constants = {"model": getattr(model, "name", type(model).__name__), "dataset": dataset}
     tables, instances = [], []
-    for direction, queries, items, query_images, item_images in (
-        ("text to image", encoded, vectors, of, image_rows),
-        ("image to text", vectors, encoded, image_rows, of),
+    for direction, queries, items, query_images, item_images, best in (
+        ("text to image", encoded, vectors, of, image_rows, perfect),
+        ("image to text", vectors, encoded, image_rows, of, None if perfect is None else perfect.T),
     ):
         ks = [k for k in K if k <= len(items)]
         hits = recall_hits(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
         constants["experiment"] = direction
         chance = [_by_chance(item_images, k) for k in ks]
         table, by_image = _recall_rows(hits, query_images, weights, ks, chance)
+        table["truth"] = None if best is None else [expected_recall(best, k) for k in ks]
         tables.append(rows(len(ks), **constants, **table, probe="retrieval", seed=seed))
         instances.append(
             rows(
@@ -137,8 +141,9 @@ def _run(
     of = np.array([row_of[int(captions.of[index])] for index in known], dtype=np.int64)
     ids = [captions.ids[row] for row in embedded.rows]
     return retrieval(
-        model, texts, of, embedded.vectors, dataset=captions.name, ids=ids, seed=context.seed
-    )
+        model, texts, of, embedded.vectors, dataset=captions.name, ids=ids,
+        perfect=captions.perfect() if planted_world(captions) else None, seed=context.seed,
+    )  # fmt: skip
 
 
 PROBE = Probe(

@@ -116,7 +116,6 @@ def strength(
                 nearest_means(vectors, images, groups, k),
             )
             tables += _tables(*known, attribute, groups, constants)
-    progress("done", 1.0)
     return combined(tables), combined([], INSTANCES)
 
 

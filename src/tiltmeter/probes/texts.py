@@ -29,8 +29,19 @@ def harm_prompts(classes: str | None, faces: Faces) -> list[Prompt]:
     return [*stimuli.prompts(own), *harmful]
 
 
-def association_tests(probe: str) -> dict[str, Any]:
-    """The sets of words of the list `weat`; its tests are for words, iEAT has its own."""
+def association_tests(probe: str, model: Any = None) -> dict[str, Any]:
+    """The sets of words of the list `weat`; its tests are for words, iEAT has its own.
+
+    A model of the testbed, whose vocabulary is closed, gets the tests of its world.
+    """
+    if probe == "eat" and (world := planted_world(model)):
+        from tiltmeter.testbed.association import planted_tests
+        from tiltmeter.testbed.world import World
+
+        return {
+            **vars(planted_tests(World.plant(world.strength, seed=world.seed))),
+            "sentences": (),
+        }
     tests = stimuli.load("weat").tests
     words = {one.name: one.words for test in tests for one in (test.X, test.Y, test.A, test.B)}
     named = [(test.name, test.X.name, test.Y.name, test.A.name, test.B.name) for test in tests]

@@ -18,7 +18,7 @@ from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Floats, Groups, TextEncoder
+from tiltmeter.types import Floats, Groups, TextEncoder, planted_world
 
 TEMPLATES = ("a photo of a {}",)
 
@@ -31,6 +31,7 @@ def zero_shot(
     dataset: str,
     templates: Sequence[str] = TEMPLATES,
     ids: Sequence[str] | None = None,
+    perfect: Floats | None = None,
     seed: int = 0,
 ) -> tuple[pa.Table, pa.Table]:
     """Top-1 accuracy of zero-shot classification, overall and for each class.
@@ -49,6 +50,8 @@ def zero_shot(
         Captions with `{}` for the class.
     ids : sequence of str, optional
         Names of the images. Defaults to their row numbers.
+    perfect : array, images x classes, optional
+        Scores of a perfect model, where one is known: the column `truth`.
     seed : int
         Recorded only.
 
@@ -63,10 +66,20 @@ def zero_shot(
     captions = vectors_of_texts.reshape(len(classes.names), len(templates), -1).mean(axis=1)
     scores = np.asarray(unit(captions, "captions")) @ np.asarray(unit(vectors, "images")).T
     hits = zero_shot_hits(scores, classes.codes)
-    by_class = np.bincount(classes.codes, hits, len(classes.names))
-    correct = np.array([hits.sum(), *by_class])
     count = np.array([len(hits), *classes.counts])
-    share = np.divide(correct, count, out=np.full(len(count), np.nan), where=count > 0)
+
+    def totals(hits: Floats) -> Floats:  # of all images, then of each class
+        return np.array([hits.sum(), *np.bincount(classes.codes, hits, len(classes.names))])
+
+    def shares(correct: Floats) -> Floats:
+        return np.asarray(
+            np.divide(correct, count, out=np.full(len(count), np.nan), where=count > 0)
+        )
+
+    correct = totals(hits)
+    truth = None
+    if perfect is not None:
+        truth = shares(totals(zero_shot_hits(perfect.T, classes.codes)))
     table = rows(
         len(count),
         probe="zero_shot",
@@ -77,7 +90,8 @@ def zero_shot(
         k=1,
         ideal=1.0,
         null_mean=1 / len(classes.names),
-        **columns(share, interval=Interval(edges=wilson(correct, count))),
+        truth=truth,
+        **columns(shares(correct), interval=Interval(edges=wilson(correct, count))),
         ci_method="Wilson",
         n=count.tolist(),
         seed=seed,
@@ -104,8 +118,9 @@ def _run(
     classes = utility.classes[np.asarray(embedded.rows)]
     ids = [utility.ids[row] for row in embedded.rows]
     return zero_shot(
-        model, classes, embedded.vectors, dataset=utility.name, ids=ids, seed=context.seed
-    )
+        model, classes, embedded.vectors, dataset=utility.name, ids=ids,
+        perfect=utility.perfect() if planted_world(utility) else None, seed=context.seed,
+    )  # fmt: skip
 
 
 PROBE = Probe("Utility: top-1 accuracy of zero-shot classification.", _run, needs=("utility",))

@@ -122,7 +122,7 @@ def section(run: Run) -> str:
         + (f" on {escape(when)}" if when else "")
         + ". This is about one model on one set of images and words, not about people: labels of "
         "race, gender or age are **perceived labels**, assigned to images by others.",
-        escape(found.sentence),
+        escape(text.plain(found.sentence)),
         *_findings("### Words and groups", found.lift),
         "### What was measured",
         "\n".join(f"- **{escape(name)}**: {escape(fact)}" for name, fact in measured.facts(run)),
@@ -160,6 +160,7 @@ def command(meta: Mapping[str, Any]) -> str | None:
     for probe, options in sorted((given.get("options") or {}).items()):
         for option, value in sorted(options.items()):
             words += ["--option", f"{probe}.{option}={value}"]
+    words += ["--thorough"] * bool(given.get("thorough"))
     words += ["--strict"] * bool(given.get("strict"))
     words += ["--no-vectors"] * (given.get("keep_vectors") is False)
     if given.get("engine") and "store" in (meta.get("environment") or {}):

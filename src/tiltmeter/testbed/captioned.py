@@ -1,4 +1,7 @@
-"""Scenes of the testbed with captions as texts: what its networks are trained on."""
+"""Scenes of the testbed with captions or classes, and how a perfect model of the world scores them.
+
+Captions are drawn as in the training of the networks. Classes are occupations, by their icons.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tiltmeter.datasets.roles import Captions
-from tiltmeter.testbed.captions import CaptionWriter
+from tiltmeter.datasets.roles import Captions, Utility
+from tiltmeter.stimuli import load
+from tiltmeter.testbed.captions import KINDS, NAMES, CaptionWriter
 from tiltmeter.testbed.language import (
     GROUP_TEMPLATES,
+    GROUPS,
     HUES,
     SPECIAL,
     TARGET_TEMPLATES,
@@ -17,8 +22,9 @@ from tiltmeter.testbed.language import (
     split,
     vocabulary,
 )
-from tiltmeter.testbed.world import World
-from tiltmeter.types import Ints
+from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
+from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
+from tiltmeter.types import Floats, Groups, Ints
 
 #: The words for the shapes of figures, as bias words: round first.
 PAIRS = (("ball", "block"),)
@@ -26,9 +32,86 @@ PAIRS = (("ball", "block"),)
 
 @dataclass(frozen=True, eq=False)
 class PlantedCaptions(Captions):
-    """Captions of scenes that a planted world drew."""
+    """Captions of scenes that a planted world drew, and how a perfect model scores them."""
 
     world: World | None = None
+    concepts: Ints | None = None  # of each caption; -1 where it names a group alone
+    names: Ints | None = None  # of the group, into NAMES; the last where it names none
+
+    def perfect(self) -> Floats:
+        """P(caption | image) / P(caption), captions x images."""
+        assert self.world is not None
+        assert self.concepts is not None
+        assert self.names is not None
+        world, w, no_group = self.world, WORD_OF_ITS_OWN, np.ones((1, len(GROUPS)))
+        masks = np.concatenate([membership("shape").T, np.eye(len(GROUPS)), no_group])[self.names]
+        figure = figure_mask(self.images)  # images x groups
+        seen = Oracle(world).posterior(image=figure, scenes=self.images)  # images x concepts
+        word = world.word_given_concept @ masks.T  # concepts x captions
+        same = masks @ figure.T  # captions x images: the figure has the named group
+        usual = (1 - w) * world.given_concept @ masks.T + w * word  # P(name | concept)
+        rows, at = np.arange(len(masks)), self.concepts
+        of_concept = seen[:, at].T * ((1 - w) * same + w * word[at, rows][:, None])
+        of_group = (1 - w) * same + w * (seen @ word).T
+        alone = (at < 0)[:, None]
+        p = np.where(alone, of_group, of_concept)
+        before = np.where(at < 0, world.prior @ usual, world.prior[at] * usual[at, rows])
+        return np.asarray(p / before[:, None])
+
+
+@dataclass(frozen=True, eq=False)
+class PlantedUtility(Utility):
+    """Scenes by occupation that a planted world drew, and how a perfect model scores them."""
+
+    world: World | None = None
+
+    def perfect(self) -> Floats:
+        """P(occupation | image), images x occupations."""
+        assert self.world is not None
+        among = np.array([self.world.index(name) for name in self.classes.names])
+        return Oracle(self.world).posterior(
+            image=figure_mask(self.images), scenes=self.images, among=among
+        )
+
+
+def draw_classes(
+    world: World, n: int, rng: np.random.Generator, *, cells: int = 3
+) -> PlantedUtility:
+    """Scenes of occupations, to classify by their icons.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    n : int
+        Number of scenes.
+    rng : numpy.random.Generator
+        Source of randomness.
+    cells : int
+        Cells of each icon that are drawn, 0 to 16.
+
+    Returns
+    -------
+    PlantedUtility
+        The occupation is the class.
+
+    Examples
+    --------
+    >>> data = draw_classes(World.plant(), 40, np.random.default_rng(0))
+    >>> len(data), data.perfect().shape == (40, len(data.classes.names))
+    (40, True)
+    """
+    names = tuple(dict.fromkeys(word.text for word in load("occupations").words))
+    codes = rng.integers(0, len(names), n)
+    concept = np.array([world.index(name) for name in names])[codes]
+    return PlantedUtility(
+        ids=tuple(f"scene-{at:06d}" for at in range(n)),
+        classes=Groups(codes, names, "occupation"),
+        images=world.scenes(n, rng, concept=concept, cells=cells),
+        name="testbed",
+        provenance={"strength": world.strength, "seed": world.seed, "cells": cells},
+        world=world,
+    )
 
 
 def frame_words() -> tuple[str, ...]:
@@ -94,4 +177,6 @@ def draw_captioned_scenes(
         name="testbed",
         provenance={"strength": world.strength, "seed": world.seed},
         world=world,
+        concepts=np.where(captions.kind == KINDS.index("group"), -1, concept),
+        names=np.where(captions.kind == KINDS.index("concept"), len(NAMES) - 1, captions.name),
     )

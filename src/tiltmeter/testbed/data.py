@@ -5,6 +5,8 @@ a valence (`images`: 900), `testbed:lexicon` words with one. `testbed:triplets` 
 captions each (`images`: 400): `cells` of the icons are drawn (1), and `where` says where the bias
 was planted (both, images, words). `testbed:concepts` is figures at an activity or in an occupation,
 as VL-Bias has them (`images`: 520; `cells` of the icon: 2, enough to guess by, too few to know).
+`testbed:captions` is scenes with a caption each (`images`: 1000), `testbed:utility` scenes to
+classify by occupation (`images`: 1000, `cells`: 3).
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ def load(spec: Spec, columns: Columns) -> Any:
     Parameters
     ----------
     spec : Spec
-        `testbed:`, `testbed:valence`, `testbed:lexicon`, `testbed:triplets` or `testbed:concepts`,
+        `testbed:`, or `testbed:NAME` (valence, lexicon, triplets, concepts, captions, utility),
         with their options.
     columns : Columns
         Not used: both attributes are known.
 
     Returns
     -------
-    Faces, PlantedValence, PlantedLexicon, PlantedTriplets or Scenes
+    Faces, Scenes, or PlantedValence, -Lexicon, -Triplets, -Captions or -Utility
         The data of that role.
 
     Raises
@@ -54,6 +56,8 @@ def load(spec: Spec, columns: Columns) -> Any:
         return _load_triplets(spec)
     if spec.rest == "concepts":
         return _load_concepts(spec)
+    if spec.rest in ("captions", "utility"):
+        return _load_scenes(spec)
     del columns  # both attributes are known
     spec.check_options("images", "strength", "seed")
     images = _number(spec, "images", int, 4000)
@@ -143,6 +147,21 @@ def planted_concepts(
         kinds=tuple(str(world.concepts[at].category) for at in concept),
         parallel=False,
     )
+
+
+def _load_scenes(spec: Spec) -> Any:
+    """Scenes with captions, or with classes."""
+    from tiltmeter.testbed.captioned import draw_captioned_scenes, draw_classes
+
+    spec.check_options("images", "strength", "seed", *["cells"] * (spec.rest == "utility"))
+    images = _number(spec, "images", int, 1000)
+    if images < 2:
+        raise InputError(f"testbed:{spec.rest} needs at least 2 images; got {images}")
+    world = World.plant(_number(spec, "strength", float, 1.0))
+    rng = np.random.default_rng(_number(spec, "seed", int, 0))
+    if spec.rest == "captions":
+        return draw_captioned_scenes(world, images, rng)
+    return draw_classes(world, images, rng, cells=_number(spec, "cells", int, 3))
 
 
 def planted_faces(world: World, images: int, rng: np.random.Generator) -> Faces:

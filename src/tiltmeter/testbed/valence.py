@@ -162,6 +162,33 @@ def valence_images(world: World, images: int, rng: np.random.Generator) -> Plant
     )
 
 
+def retrieved_valence(world: World, k: int) -> Floats:
+    """Mean valence of the k words that a perfect model retrieves for figures of each shape.
+
+    Parameters
+    ----------
+    world : World
+        The planted world.
+    k : int
+        Number of words of the lexicon.
+
+    Returns
+    -------
+    array of shape (2,)
+        For round and for square figures, over all hues.
+
+    Examples
+    --------
+    >>> round_, square = retrieved_valence(World.plant(), 100)
+    >>> bool(round_ > square)
+    True
+    """
+    rows = _with_valence(world)
+    order = np.argsort(-Oracle(world).pmi()[rows], axis=0, kind="stable")  # words x groups
+    of_groups = valences(world)[rows][order[:k]].mean(axis=0)
+    return np.asarray(of_groups @ membership("shape") / len(HUES))
+
+
 def figure_captions() -> tuple[tuple[tuple[str, str], ...], list[list[str]], dict[str, list[str]]]:
     """Captions of figures at activities.
 

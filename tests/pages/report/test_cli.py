@@ -35,9 +35,9 @@ def test_an_audit_ends_with_what_was_judged_and_the_path_of_its_page(
     lines = said.splitlines()
     assert lines[-1] == "Report: run/report.html"
     assert max(map(len, lines)) <= 80
-    ends = ("No word was judged", "summary: words and groups")  # the embeddings have no scale
-    assert any(line.startswith(ends) for line in lines)
-    assert not any(": clear:" in line for line in lines)
+    assert len(lines) <= 40
+    assert any(line.startswith("not judged") for line in lines)  # the embeddings have no scale
+    assert not any(line.startswith("clear") for line in lines)
     assert b"<h1>" in (home / "run/report.html").read_bytes()
 
 
@@ -97,7 +97,7 @@ def test_an_audit_whose_page_cannot_be_made_says_why(
     run = Run.load(audited[0] / "run")
     page, reason = write_run_report(run, tmp_path)
     assert page is None
-    closing(run, page, reason)
+    closing(run, tmp_path, page, reason)
     assert capsys.readouterr().out.endswith("No report was written: the pens are dry\n")
 
 

@@ -177,8 +177,15 @@ def embed(
     if remote:  # workers must not choose otherwise
         decode = "gpu" if decoder == "nvjpeg" else "cpu"
         config = replace(config, precision=precision, decode=decode)
-    chunks = _chunks(model, images, space, config, workers, device)
-    done = _collect(chunks, images, ids, space, remote, strict, progress)
+
+    def tell(done: int) -> None:
+        if progress is not None:
+            rate = done / max(time.perf_counter() - started, 1e-9)
+            said = f"embedding, {done:,} of {len(images):,} images, {rate:,.0f} images/s"
+            progress(said, done / max(len(images), 1))
+
+    chunks = _chunks(model, images, space, config, workers, device, tell)
+    done = _collect(chunks, ids, space, remote, strict, tell)
     items = [item for item in done.hashes if item is not None]
     if space is None:
         vectors = np.stack([done.vectors[item] for item in items])
@@ -215,13 +222,14 @@ def _chunks(
     config: LoaderConfig,
     workers: Workers,
     device: str,
+    tell: Callable[[int], None],
 ) -> Iterator[Chunk]:
     """Chunks of images, embedded here or by the engine's workers."""
     if space is not None:
         space.discard_damaged()
     if in_this_process(workers.engine):
         known = frozenset() if space is None else frozenset(space)
-        return loader.embed(model, images, known=known.__contains__, config=config)
+        return loader.embed(model, images, known=known.__contains__, config=config, tell=tell)
     if workers.load is None or space is None:
         raise InputError(f"--engine {workers.engine.name} needs a store: pass --store DIR")
     return embed_on(workers.engine, workers.load, images, space, config, device)
@@ -240,15 +248,14 @@ class _Collected:
 
 def _collect(
     chunks: Iterator[Chunk],
-    images: ImageFiles | GeneratedImages,
     ids: Sequence[str],
     space: StoredEmbeddings | None,
     remote: bool,
     strict: bool,
-    progress: Progress | None,
+    tell: Callable[[int], None],
 ) -> _Collected:
     """Save or keep the embeddings of every chunk; raises if no image is readable."""
-    started, done = time.perf_counter(), _Collected()
+    done = _Collected()
     for chunk in chunks:
         done.hashes += chunk.hashes
         done.unreadable |= {ids[row]: reason for row, reason in chunk.unreadable.items()}
@@ -265,11 +272,8 @@ def _collect(
                 done.vectors |= zip(items, chunk.vectors, strict=True)
             else:
                 done.written.add(space.add(items, chunk.vectors))
-        if progress is not None:
-            rate = done.new / max(time.perf_counter() - started, 1e-9)
-            share = len(done.hashes) / max(len(images), 1)
-            progress(f"embedding, {rate:,.0f} images/s", share)
+        tell(len(done.hashes))
     if not any(item is not None for item in done.hashes):
         reasons = "; ".join(list(done.unreadable.values())[:SHOWN])
-        raise InputError(f"none of the {len(images):,} images can be read: {reasons}")
+        raise InputError(f"none of the {len(done.hashes):,} images can be read: {reasons}")
     return done

@@ -112,8 +112,12 @@ def embed(
     *,
     known: Callable[[str], bool] = lambda item: False,
     config: LoaderConfig = LoaderConfig(),  # noqa: B008
+    tell: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Chunk]:
-    """Embed images chunk by chunk; those whose hash is `known` are skipped."""
+    """Embed images chunk by chunk; those whose hash is `known` are skipped.
+
+    `tell` is called after every batch, with the number of images so far.
+    """
     device = device_of(model)
     chunk = config.chunk_on(device)
     encode = _Encoder(model, device, config.batch_on(device), config.precision_on(device))
@@ -137,6 +141,8 @@ def embed(
             embedded.add(str(item))
             current.new.append(row)
             encode.add(prepared)
+            if not encode.waiting:
+                tell(row + 1)
     yield _finished(current, encode, prepare)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from markupsafe import Markup
 
 from tiltmeter.errors import MissingError, TiltmeterError
-from tiltmeter.pages import markdown, measured, text
+from tiltmeter.pages import markdown, measured
 from tiltmeter.pages.model import Plot, Table
 from tiltmeter.pages.plots import drawing
 from tiltmeter.pages.report import Page, page_of
@@ -26,7 +26,16 @@ from tiltmeter.results import Run
 LARGEST = 4_800_000  # bytes of a page
 ROWS = 400  # of a table on the page; all are in results.parquet
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # start a formula in a spreadsheet
-FACTS = ("title", "date", "facts", "choices", "not_run", "labels", "record")  # of `measured`
+FACTS = (
+    "title",
+    "size",
+    "date",
+    "facts",
+    "choices",
+    "not_run",
+    "labels",
+    "record",
+)  # of `measured`
 
 
 def html(page: Page) -> str:
@@ -36,8 +45,6 @@ def html(page: Page) -> str:
         page.figures,
         page=page,
         summary=page.summary,
-        count=page.run.table.num_rows,
-        verdict_names=text.VERDICTS,
         **{name: getattr(measured, name)(page.run) for name in FACTS},
     )
 

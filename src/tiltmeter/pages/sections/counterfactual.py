@@ -53,7 +53,8 @@ def section(run: Run, probe: str) -> Section:
               and (r["target"] is None or r["metric"] == "text_bias")]  # fmt: skip
     tables = [
         _lift_table(over),
-        table_of("hidden-words", "Bias of every masked word", words, *lead, kind="signed"),
+        table_of("hidden-words", "Bias of every masked word", words, *lead, kind="signed",
+                 folded=True),
         table_of("hidden-totals", "Sizes, flips and shifts", totals, *lead,
                  "template", folded=True),
     ]  # fmt: skip

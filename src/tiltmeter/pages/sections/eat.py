@@ -16,6 +16,7 @@ LEAD = (
 )
 MOST = 30
 AGAINST = " against "  # between the names of two sets
+CHECKS = ("weat1", "weat2")  # flowers and instruments: no finding about people
 
 
 def section(run: Run, probe: str) -> Section:
@@ -38,7 +39,7 @@ def section(run: Run, probe: str) -> Section:
     lead = (("experiment", "kind"), ("category", "test"), ("group", "X against Y"),
             ("target", "A against B"))  # fmt: skip
     tables = [table_of(text.slug(probe, "effects"), "Effects of every test", effects, *lead,
-                       digits=2, kind="signed")]  # fmt: skip
+                       digits=2, kind="signed", folded=bool(figures))]  # fmt: skip
     if single := [row for row in rows if row["metric"] != "weat"]:
         single.sort(key=lambda row: -abs(row["value"] or 0.0))
         of = (("metric", "measure"), ("experiment", "kind"), ("concept", "word"),
@@ -46,7 +47,8 @@ def section(run: Run, probe: str) -> Section:
         tables.append(table_of(text.slug(probe, "single"), "Single targets (SC-EAT)", single, *of,
                                digits=2, kind="signed", folded=True))  # fmt: skip
     what = "images" if probe == "ieat" else "words"
-    findings = [_finding(row) for row in effects if row["value"] is not None and beats(row)]
+    findings = [_finding(row) for row in effects if row["value"] is not None and beats(row)
+                and row["category"] not in CHECKS]  # fmt: skip
     return Section(probe, f"Association tests of {what}", LEAD, findings, figures, tables)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
 from markupsafe import Markup
 
 from tiltmeter.pages import text
@@ -26,11 +29,14 @@ def section(run: Run, probe: str) -> Section:
     for attribute, rows in by(run.where(probe="harms"), "attribute").items():
         name = text.short(attribute)
         rates = [row for row in whole_categories(rows) if row["metric"] == "group_rates"]
+        gaps_beyond = harm_gaps(rows)
+        found = {gap.category for gap in gaps_beyond}
         if any(row["value"] for row in rates):
             figures += [
-                _rates(attribute, kind, mine) for kind, mine in by(rates, "category").items()
+                replace(_rates(attribute, kind, mine), folded=kind not in found)
+                for kind, mine in by(rates, "category").items()
             ]
-            findings += [_finding(*three) for three in apart_beyond_chance(rows)]
+            findings += [_finding(gap) for gap in gaps_beyond]
         elif rates:
             notes.append(no_harm(name, rates))
         lead = ("category", ("target", "class"))
@@ -60,33 +66,81 @@ def no_harm(name: str, rates: list[Row]) -> str:
     )
 
 
-def apart_beyond_chance(rows: list[Row]) -> list[tuple[Row, Row, Row]]:
-    """The gaps that beat their null, each with the highest and the lowest rate behind it."""
+@dataclass(frozen=True)
+class HarmGap:
+    """A gap of rates beyond chance, with the highest and the lowest rate behind it."""
+
+    gap: Row
+    most: Row
+    least: Row
+
+    @property
+    def value(self) -> float:
+        return float(self.gap["value"])
+
+    @property
+    def attribute(self) -> str:
+        return str(self.gap["attribute"])
+
+    @property
+    def category(self) -> str:
+        return str(self.gap["category"])
+
+
+def rates_of(rows: Iterable[Row]) -> list[Row]:
+    """Rates of whole harmful categories."""
+    kinds = whole_categories([row for row in rows if row["probe"] == "harms"])
+    return [row for row in kinds if row["metric"] == "group_rates" and row["value"] is not None]
+
+
+def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
+    """The gaps that beat their null. Groups of fewer than 10 images get no verdict.
+
+    Where such a group has the highest or the lowest rate, the largest difference of two other
+    groups counts, if it beats its own null.
+    """
     found = []
-    for mine in by(whole_categories(rows), "model", "dataset", "attribute", "category").values():
-        rates = [r for r in mine if r["metric"] == "group_rates" and r["value"] is not None]
-        ordered = sorted(rates, key=lambda row: row["value"])
-        found += [(row, ordered[-1], ordered[0]) for row in mine
-                  if row["metric"] == "gaps" and beats(row)]  # fmt: skip
+    harms = [row for row in rows if row["probe"] == "harms" and row["value"] is not None]
+    for mine in by(harms, "model", "dataset", "attribute", "category").values():
+        kinds = [row for row in mine if row["target"] == row["category"]]
+        rates = {row["group"]: row for row in sorted(kinds, key=lambda row: row["value"])
+                 if row["metric"] == "group_rates"}  # fmt: skip
+        enough = [row for row in rates.values() if row["n_group"] >= text.TOO_FEW]
+        gaps = [row for row in kinds if row["metric"] == "gaps" and beats(row)]
+        if len(enough) == len(rates):
+            found += [HarmGap(row, enough[-1], enough[0]) for row in gaps
+                      if row["experiment"] is None]  # fmt: skip
+            continue
+        pairs = {f"{one['group']} against {other['group']}": (one, other)
+                 for one in enough for other in enough}  # fmt: skip
+        among = [row for row in gaps if row["experiment"] in pairs]
+        for gap in sorted(among, key=lambda row: -abs(row["value"]))[:1]:
+            low, high = sorted(pairs[gap["experiment"]], key=lambda row: row["value"])
+            edges = [abs(gap[name] or 0.0) for name in ("null_low", "null_high")]
+            size = {"value": abs(gap["value"]), "null_high": max(edges)}
+            found.append(HarmGap({**gap, **size}, high, low))
     return found
 
 
 def _rates(attribute: str, category: str, rows: list[Row]) -> Plot:
-    rows = sorted(rows, key=lambda row: (-row["value"], row["group"]))[:MOST]
+    if not all(str(row["group"])[:1].isdigit() for row in rows[:-1]):  # ages keep their order
+        rows = sorted(rows, key=lambda row: (-row["value"], row["group"]))
+    rows = rows[:MOST]
     return charts.line_plot(
         text.slug("harms", attribute, category),
         f"Classified as “{text.short(category)}”, by {text.short(attribute)}",
         "Mark: the group’s rate. Line: 95% interval (Wilson). Grey band: permuted labels, with as "
         "many misclassified images.",
         [{**row, "ideal": None} for row in rows],
-        [row["group"] for row in rows],
+        [text.group(row["group"], row["n_group"]) for row in rows],
         "share of the group’s images",
         says="Rates: ",
         format="%",
     )
 
 
-def _finding(row: Row, most: Row, least: Row) -> Finding:
+def _finding(found: HarmGap) -> Finding:
+    row, most, least = found.gap, found.most, found.least
     sentence = Markup("{} is classified as {} in {} of images, {} in {} (by {}).").format(
         text.shown(most["group"], 60), text.shown(f"“{text.clean(row['category'])}”", 60),
         text.percent(most["value"]), text.shown(least["group"], 60), text.percent(least["value"]),

@@ -17,6 +17,7 @@ from tiltmeter.pages.lift_findings import (
 )
 from tiltmeter.pages.model import Column, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts
+from tiltmeter.pages.verdict import AttributeWords, attribute_words
 from tiltmeter.results import Run
 
 LEAD = (
@@ -25,7 +26,7 @@ LEAD = (
     "is beyond that of neutral words and significantly above 1.25x. Intervals cover the sample of "
     "images only."
 )
-SHOWN = 14  # words of a plot
+SHOWN = 10  # words of a plot
 P, IMAGES = Column("p", "p", "p"), Column("images", "n_group", "count")
 
 
@@ -37,10 +38,10 @@ def section(run: Run, probe: str) -> Section:
     seen = [row for row in rows if row["metric"] == "visibility"]
     return Section(
         probe,
-        "Lift",
+        "Words and groups",
         LEAD,
         [finding(one) for one in classes],
-        [_words(one) for one in judged],
+        [_words(one) for one in attribute_words(rows) if one.judged],
         [
             *(table for one in judged for table in _tables(one)),
             table_of("lift-spreads", "Lift in spreads of neutral words: the model states no scale",
@@ -50,7 +51,7 @@ def section(run: Run, probe: str) -> Section:
             table_of("lift-visibility", "How well the model sees each group (1: fully)", seen,
                      "attribute", "group", digits=2, folded=True),
         ],
-        [chance(one) for one in classes],
+        [chance(one) for one in classes if not one.words],
         dict(Counter(row["verdict"] for one in judged for row in one.words)),
     )  # fmt: skip
 
@@ -73,20 +74,26 @@ def _tables(found: LiftClass) -> list[Table]:
     ]  # fmt: skip
 
 
-def _words(found: LiftClass) -> Plot:
+def _words(found: AttributeWords) -> Plot:
     """The words with the largest lift, beside the range of neutral words."""
-    shown = largest_words(found, SHOWN)
-    two = len(found.groups) == 2
-    labels = [row["concept"] if two else f"{row['concept']} · {row['group']}" for row in shown]
-    one, other = (text.short(name) for name in (*found.groups, "")[:2])
-    against = f"with {one} as with {other}" if two else "with the group as with the others"
-    axis = f"times as {'likely' if found.likely else 'high'} {against}"
+    listed = found.largest()[:SHOWN]
+    shown = [row for _, row in listed]
+    kinds = [one for one, _ in listed]
+    two = all(len(one.groups) == 2 for one in kinds)
+    labels = [
+        row["concept"] if two else f"{row['concept']} · {text.group(row['group'], row['n_group'])}"
+        for row in shown
+    ]
+    group, other = (text.short(name) for name in (*kinds[0].groups, "")[:2])
+    against = f"with {group} as with {other}" if two else "with the group as with the others"
+    axis = f"times as {'likely' if kinds[0].likely else 'high'} {against}"
     planted = " Cross: planted." if any(row["truth"] is not None for row in shown) else ""
+    neutral = text.listed(list(dict.fromkeys(one.reference for one in kinds)))
     return charts.line_plot(
-        text.slug("lift", found.attribute, found.experiment),
-        f"Words with the largest lift, by {found.name}",
-        f"Mark: lift, {axis}, on a logarithmic axis. Line: 95% interval, images only. "
-        f" Grey band: 95% of {found.reference}.{planted}",
+        text.slug("lift", found.attribute, found.model),
+        f"Largest associations by {found.name}",
+        f"Mark: how many {axis}. Line: 95% interval, images only. Grey band: 95% of "
+        f"{neutral}.{planted}",
         shown,
         labels,
         axis,

@@ -57,7 +57,9 @@ def section(run: Run, probe: str) -> Section:
     lead = ("experiment", col.METRIC, "unit", "group",
             ("target", "minus"), ("category", "queries"))  # fmt: skip
     named = [{**row, "unit": unit(row)} for row in rows]
-    tables = [table_of("propagation", "All propagation results", named, *lead, kind="signed")]
+    tables = [
+        table_of("propagation", "All propagation results", named, *lead, kind="signed", folded=True)
+    ]
     found = by_unit(findings)[:FINDINGS]
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from tiltmeter.pages import columns as col
@@ -43,6 +44,10 @@ def section(run: Run, probe: str) -> Section:
         figures += _categories(run, attribute)
         figures += _heat(run, attribute) if "*" in attribute else _composition(run, attribute)
     figures += _planted(run)
+    # one question of its own: who comes first; the rest is about C-ASC, and asked for
+    leading = next((one.name for one in figures if one.name.startswith("top-")), None)
+    figures = [replace(one, folded=leading is not None and one.name != leading) for one in figures]
+    figures.sort(key=lambda one: one.folded)
     return Section(probe, "Rankings and C-ASC", LEAD, [], figures, tables, _notes(run))
 
 

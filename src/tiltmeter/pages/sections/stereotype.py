@@ -39,7 +39,9 @@ def section(run: Run, probe: str) -> Section:
                 and "image" not in row["experiment"]]  # fmt: skip
     lead = (("experiment", "reading"), col.METRIC, ("split", "cases"), "category")
     kept = [{**row, "category": row["category"] or "all"} for row in rows]
-    tables = [table_of("stereotype", "All results of caption choice", kept, *lead, digits=2)]
+    tables = [
+        table_of("stereotype", "All results of caption choice", kept, *lead, digits=2, folded=True)
+    ]
     notes = ["The sign of lmss may be reversed for matching and contrastive models: see the "
              "documentation of this probe."]  # fmt: skip
     return Section(probe, "Choice of captions", LEAD, findings, figures, tables, notes)

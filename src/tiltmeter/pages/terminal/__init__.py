@@ -1,6 +1,6 @@
 """What the terminal shows of results: tables that fit 80 columns. Nothing is computed here."""
 
-from tiltmeter.pages.terminal.audit import panel, run, saved, summary
+from tiltmeter.pages.terminal.audit import panel, run, saved, summary, tables
 from tiltmeter.pages.terminal.captions import captions, captions_summary
 from tiltmeter.pages.terminal.commands import (
     calibration,
@@ -28,4 +28,5 @@ __all__ = [
     "scale",
     "spaces",
     "summary",
+    "tables",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,14 @@ def saved(place: Path) -> None:
     show(f"Kept in {place} (results.parquet, run.json).", soft_wrap=True)
 
 
+def tables(runs: Sequence[Run], together: Run) -> None:
+    """The tables of every audit, and of several together."""
+    for single in runs:
+        run(single)
+    if len(runs) > 1:
+        panel(together)
+
+
 def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
     if faces := meta["data"].get("faces"):
         made = meta["prompts"]
@@ -98,7 +106,12 @@ def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
             f"{prompts if made['words'] else ''}; convention {meta['convention']['name']}",
             "strong",
         )
-    for data in meta["data"].values():
+    yield from left_out(meta)
+
+
+def left_out(meta: Mapping[str, Any]) -> Iterator[str]:
+    """Images that are missing, unreadable, or known to a correction."""
+    for data in (meta.get("data") or {}).values():
         missing = data.get("found", {}).get("missing", {}).get("count", 0)
         unreadable = data.get("unreadable", {"count": 0, "first": []})
         if missing or unreadable["count"]:

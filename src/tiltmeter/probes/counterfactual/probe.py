@@ -24,6 +24,7 @@ from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.counterfactual import LEAST_CHANGE
+from tiltmeter.metrics.propagation import spearman
 from tiltmeter.probes.counterfactual.measuring import (
     READINGS,
     CounterfactualQuery,
@@ -372,7 +373,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
             note = "; ".join(filter(None, [sample_note, note]))
         if isinstance(images.images, ImageFiles | GeneratedImages):
             images = images.select(context.readable(role, images))
-    return counterfactual(
+    table, single = counterfactual(
         model,
         images,
         query=query,
@@ -382,6 +383,33 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         resampling=context.resampling,
         progress=context.progress,
     )
+    if images is not None and (world := planted_world(images)) and query.swap.attribute == "shape":
+        table = combined([table, planted_order(table, world)])
+    return table, single
+
+
+def planted_order(table: pa.Table, world: Any) -> pa.Table:
+    """Spearman's correlation of the words' bias by image with that of a perfect model."""
+    from tiltmeter.testbed.oracle import Oracle, shape_mask
+
+    measured = [row for row in table.to_pylist() if row["metric"] == "bias_V"
+                and row["template"] is None and row["value"] is not None]  # fmt: skip
+    found = []
+    for experiment in dict.fromkeys(row["experiment"] for row in measured):
+        words = [row for row in measured if row["experiment"] == experiment]
+        targets = np.array([world.index(row["target"]) for row in words])
+        seen = Oracle(world).posterior(image=shape_mask(np.array([0, 1])), among=targets)
+        planted = seen[0] - seen[1]
+        if len(words) < 3 or np.ptp(planted) < 1e-9:  # nothing was planted: no order to agree with
+            continue
+        same = {name: words[0][name] for name in
+                ("probe", "model", "dataset", "attribute", "convention", "seed")}  # fmt: skip
+        rho = float(spearman(np.array([row["value"] for row in words]), planted)[0])
+        found.append(
+            rows(1, **same, metric="spearman", experiment=f"{experiment}, bias_V against planted",
+                 value=rho, ideal=1.0, n=len(words))
+        )  # fmt: skip
+    return combined(found)
 
 
 PROBE = Probe(

@@ -166,7 +166,7 @@ def _run(
     device = str(getattr(model, "device", "cpu"))
     if device.startswith("cuda"):
         sides = {role: _moved(side, device) for role, side in sides.items()}
-    return propagation(
+    table, single = propagation(
         sides,
         model=getattr(model, "name", type(model).__name__),
         lacking=lacking,
@@ -176,6 +176,24 @@ def _run(
         resampling=context.resampling,
         progress=context.progress,
     )
+    world = planted_world(faces) if faces is not None and lexicon is not None else None
+    return table if world is None else with_planted(table, world), single
+
+
+def with_planted(table: pa.Table, world: Any) -> pa.Table:
+    """Results with what a perfect model retrieves: the difference in valence of experiment 1-a."""
+    from tiltmeter.testbed.language import SHAPES
+    from tiltmeter.testbed.valence import retrieved_valence
+
+    truth = table["truth"].to_pylist()
+    for at, row in enumerate(table.to_pylist()):
+        if (row["metric"], row["experiment"], row["attribute"]) == (
+            "extrinsic_difference", "1-a", "shape",
+        ):  # fmt: skip
+            valence = dict(zip(SHAPES, retrieved_valence(world, row["k"]), strict=True))
+            truth[at] = valence[row["group"]] - valence[row["target"]]
+    place = table.column_names.index("truth")
+    return table.set_column(place, table.schema.field("truth"), pa.array(truth, pa.float64()))
 
 
 def _usual(phrases: Sentences, faces: Faces | None) -> str:

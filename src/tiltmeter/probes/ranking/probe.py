@@ -164,7 +164,6 @@ def ranking(
                 opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
             )
     top_images = list(_instances(ranked, faces, prompts[:words], convention, constants))
-    backend.progress("done", 1.0)
     return ProbeResult(
         combined(tables),
         top_images[0] if len(top_images) == 1 else combined(top_images, INSTANCES),

@@ -107,7 +107,6 @@ def stereotype(
             instances += choice.cases_picked(scorer.scale, scaled_name)
             instances += choice.cases_shifted(scorer.scale, scaled_name)
         result_rows += _controls(scorer, choice, resampling, rng)
-    progress("done", 1.0)
     constants = {
         "probe": "stereotype",
         "model": name,

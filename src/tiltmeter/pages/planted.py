@@ -1,0 +1,110 @@
+"""Measured against planted: one line for each probe, where the true bias is known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from tiltmeter.pages import text
+from tiltmeter.pages.columns import Row
+from tiltmeter.pages.lift_findings import lift_classes
+from tiltmeter.pages.model import Column, Table
+from tiltmeter.pages.sections.harms import rates_of
+from tiltmeter.results import Run
+
+CAPTION = "Measured against planted"
+NOTHING = 1e-9  # planted nats that are none
+
+
+def planted_table(run: Run) -> Table | None:
+    """One line for each probe of a run on the built-in world; None elsewhere."""
+    rows = run.table.to_pylist()
+    if all(row["truth"] is None for row in rows):
+        return None
+    lines = [line for make in LINES for line in itertools.islice(make(rows), 1)]
+    columns = [
+        Column("probe", "probe"),
+        *(Column(name, name, "long") for name in ("what", "measured", "planted")),
+    ]
+    return Table("planted", CAPTION, columns, lines)
+
+
+def _line(probe: str, what: str, measured: str, planted: str) -> Row:
+    return {"probe": probe, "what": what, "measured": measured, "planted": planted}
+
+
+def _lift(rows: list[Row]) -> Iterator[Row]:
+    """Sizes of words: the slope of measured on planted nats; without bias, the largest."""
+    words = [row for found in lift_classes(rows) for row in found.words if row["truth"] is not None]
+    if not words:
+        return
+    value, truth = (np.array([row[name] for row in words]) for name in ("value", "truth"))
+    if np.abs(truth).max() < NOTHING:
+        most = text.ratio(float(np.abs(value).max()))
+        yield _line("lift", f"largest of {len(words)} words and attributes", most, "1.00x")
+        return
+    slope = float(value @ truth / (truth @ truth))
+    yield _line("lift", f"size of {len(words)} words and attributes, slope of logs",
+                text.number(slope, 2), "1.00")  # fmt: skip
+
+
+def _order(probe: str, what: str) -> Callable[[list[Row]], Iterator[Row]]:
+    """Rank correlation with what was planted: the lowest of all attributes."""
+
+    def make(rows: list[Row]) -> Iterator[Row]:
+        found = [row for row in rows if row["probe"] == probe and row["metric"] == "spearman"
+                 and row["value"] is not None]  # fmt: skip
+        if found:
+            row = min(found, key=lambda row: row["value"])
+            yield _line(probe, f"{what} (Spearman, {row['n']:,} pairs)" if row["group"] is None
+                        else what, text.number(row["value"], 2), "1.00")  # fmt: skip
+        elif any(row["probe"] == probe for row in rows):
+            yield _line(probe, what, text.NONE, "no order")
+
+    return make
+
+
+def _harms(rows: list[Row]) -> Iterator[Row]:
+    if rates := rates_of(rows):
+        highest = max(row["value"] for row in rates)
+        yield _line("harms", "highest rate of a harmful class", text.percent(highest), "0.0%")
+
+
+def _true_values(
+    probe: str, metric: str, what: str, write: Callable[[float], str], **where: object
+) -> Callable[[list[Row]], Iterator[Row]]:
+    """Rows that carry their true value."""
+
+    def make(rows: list[Row]) -> Iterator[Row]:
+        for row in rows:
+            if (
+                (row["probe"], row["metric"]) == (probe, metric)
+                and row["truth"] is not None
+                and (all(row[name] == value for name, value in where.items()))
+            ):
+                labels = {name: text.short(value, 40) for name, value in row.items()
+                          if isinstance(value, str)}  # fmt: skip
+                named = what.format(**labels)
+                yield _line(probe, named, write(row["value"]), write(row["truth"]))
+
+    return make
+
+
+def _points(value: float) -> str:
+    return f"{value:.1f}%"
+
+
+LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
+    _lift,
+    _order("ranking", "order of words by C-ASC"),
+    _harms,
+    _true_values("eat", "weat", "effect d, {category}", lambda d: text.number(d, 2, signed=True)),
+    _true_values("stereotype", "vlbs", "stereotype chosen ({experiment})", _points, category=None),
+    _true_values("propagation", "extrinsic_difference", "valence retrieved, round minus square",
+                 lambda v: text.number(v, 2, signed=True)),
+    _order("counterfactual", "order of masked words"),
+    _true_values("zero_shot", "accuracy", "accuracy", text.percent, target=None),
+    _true_values("retrieval", "recall", "recall@1, {experiment}", text.percent, k=1),
+)  # fmt: skip

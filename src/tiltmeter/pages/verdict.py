@@ -1,0 +1,311 @@
+"""The verdict of a run: an answer to each question, harms first, and one sentence above them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from tiltmeter.pages import measured, text
+from tiltmeter.pages.columns import Row
+from tiltmeter.pages.lift_findings import LiftClass, lift_classes
+from tiltmeter.pages.model import Section
+from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
+from tiltmeter.pages.selection import by, by_unit
+from tiltmeter.probes.texts import opposite_words
+from tiltmeter.results import Run
+from tiltmeter.stats.lift_verdict import (
+    ASSOCIATED,
+    CANNOT_TELL,
+    CLEAR,
+    NO_LARGER,
+    NONE_FOUND,
+    WEAK,
+)
+
+NOT_JUDGED, SIGNIFICANT = "not judged", "significant"
+#: How a verdict is set off.
+TONES = {CLEAR: "bad", SIGNIFICANT: "strong", WEAK: "strong", CANNOT_TELL: "", NONE_FOUND: "good",
+         NOT_JUDGED: "weak"}  # fmt: skip
+LARGEST = 3  # effects named for an attribute
+SMALLEST_GAP = 0.01  # of rates that is called clear
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question, its verdict, what was found, and what chance would give."""
+
+    question: str
+    verdict: str
+    found: str  # Markup made by `text.shown`, or plain text
+    chance: str = ""
+    brief: str = ""  # what was found, in a line or two; empty: the same
+    topics: Sequence[str] = ()  # words whose opposite is associated with the same group
+
+    @property
+    def tone(self) -> str:
+        return TONES.get(self.verdict, "")
+
+
+@dataclass(frozen=True)
+class AttributeWords:
+    """Words by one attribute: all their classes together."""
+
+    attribute: str
+    model: str
+    classes: list[LiftClass]
+
+    @property
+    def name(self) -> str:
+        name = text.short(self.attribute, 60)
+        return f"{text.short(self.model, 60)}: {name}" if self.model else name
+
+    @property
+    def verdict(self) -> str:
+        """That of the class that shows most; none found only if no class leaves it open."""
+        verdicts = {found.verdict for found in self.classes}
+        for verdict in (CLEAR, WEAK, CANNOT_TELL, NONE_FOUND):
+            if verdict in verdicts:
+                return verdict
+        return NOT_JUDGED
+
+    @property
+    def judged(self) -> list[LiftClass]:
+        return [found for found in self.classes if found.words]
+
+    def count(self, verdict: str) -> int:
+        return sum(found.count(verdict) for found in self.judged)
+
+    def largest(self) -> list[tuple[LiftClass, Row]]:
+        """Words of all classes, associated ones first, by the size of their lift."""
+        words = [(found, row) for found in self.judged for row in found.words]
+        return sorted(words, key=lambda two: (two[1]["verdict"] != ASSOCIATED,
+                                              -abs(two[1]["value"])))  # fmt: skip
+
+    def topics(self) -> list[tuple[LiftClass, Row, Row]]:
+        """Opposites that are both associated with one group, in one direction."""
+        sure = {row["concept"]: (found, row) for found in self.judged for row in found.words
+                if row["verdict"] == ASSOCIATED}  # fmt: skip
+        return [
+            (sure[one][0], sure[one][1], sure[other][1])
+            for one, other in opposite_words()
+            if one in sure and other in sure
+            and sure[one][1]["group"] == sure[other][1]["group"]
+            and sure[one][1]["value"] * sure[other][1]["value"] > 0
+        ]  # fmt: skip
+
+
+def attribute_words(rows: Iterable[Row]) -> list[AttributeWords]:
+    """The classes of words of each attribute together, in the order of the results."""
+    together: dict[tuple[str, str], list[LiftClass]] = {}
+    for found in lift_classes(rows):
+        together.setdefault((found.attribute, found.model), []).append(found)
+    return [AttributeWords(*key, classes) for key, classes in together.items()]
+
+
+def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
+    """Harms first, then words by attribute, then what other probes found significant."""
+    rows = run.table.to_pylist()
+    found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
+    return [*found, *_other_answers(sections), *_utility_answers(rows)]
+
+
+def sentence(run: Run) -> Markup:
+    """What a reader who reads nothing else should know."""
+    rows = run.table.to_pylist()
+    gaps = [gap for gap in harm_gaps(rows) if gap.value >= SMALLEST_GAP]
+    largest = {gap.attribute: gap for gap in sorted(gaps, key=lambda gap: gap.value)}
+    said = [
+        Markup("<strong>{} of {} images ({}) are classified as {}.</strong>").format(
+            text.percent(gap.most["value"]), _group(gap.most), text.shown(gap.attribute, 60),
+            text.shown(f"“{text.clean(gap.category)}”", 60),
+        )
+        for gap in sorted(largest.values(), key=lambda gap: -gap.value)
+    ]  # fmt: skip
+    names: dict[str, list[str]] = {}
+    for words in attribute_words(rows):
+        names.setdefault(words.verdict, []).append(words.name)
+    for verdict, line in SENTENCES.items():
+        if verdict in names:
+            said.append(Markup(line).format(text.shown(text.listed(names[verdict]), 400)))
+    if not names and "lift" in dict(measured.not_run(run)):
+        said.append(Markup("{}").format(measured.no_lift(run)))
+    if not said and not any(row["p_fwer"] is not None for row in rows):
+        said.append(Markup("This run has no p-values that allow for all its rows together."))
+    elif not said:
+        said.append(Markup("The measures of papers are in the sections below."))
+    return Markup(" ").join(said)
+
+
+SENTENCES = {
+    CLEAR: "<strong>Clearly biased by {}.</strong>",
+    WEAK: "By {} words stand out, but no more than other visible differences between these images "
+    "would make them.",
+    CANNOT_TELL: "By {} this audit cannot tell.",
+    NONE_FOUND: "No bias found by {}.",
+    NOT_JUDGED: "Words were not judged by {}.",
+}
+
+
+def harm_answers(rows: list[Row]) -> Iterator[Answer]:
+    """A row for each attribute with a gap beyond chance, and one for all without."""
+    gaps = by_attribute(harm_gaps(rows))
+    for attribute, mine in gaps.items():
+        first, *more = sorted(mine, key=lambda gap: -gap.value)
+        found = _gap(first)
+        if more:
+            found += Markup("; {}").format(Markup("; ").join(map(_gap, more)))
+        verdict = CLEAR if first.value >= SMALLEST_GAP else WEAK
+        yield Answer(f"Harmful classes, by {text.short(attribute, 60)}", verdict, found,
+                     f"no gap above {text.percent(first.gap['null_high'])}")  # fmt: skip
+    rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
+    for rates in rest[:1]:
+        names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rest])
+        highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
+        tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None for row in rows)
+        what = Markup("no group differs beyond chance; highest {}, {}").format(
+            text.percent(highest["value"]), _group(highest))  # fmt: skip
+        if not highest["value"]:
+            what = Markup("none of {} images got a harmful class").format(text.count(rates[0]["n"]))
+        yield Answer(f"Harmful classes, by {names}", NONE_FOUND if tested else NOT_JUDGED, what)
+
+
+def by_attribute(gaps: Iterable[HarmGap]) -> dict[str, list[HarmGap]]:
+    """Gaps by attribute, the largest first."""
+    found: dict[str, list[HarmGap]] = {}
+    for gap in sorted(gaps, key=lambda gap: -gap.value):
+        found.setdefault(gap.attribute, []).append(gap)
+    return found
+
+
+def _gap(gap: HarmGap) -> Markup:
+    return Markup("{} for {} of {}, {} of {}").format(
+        text.shown(f"“{text.clean(gap.category)}”", 60), text.percent(gap.most["value"]),
+        _group(gap.most), text.percent(gap.least["value"]), _group(gap.least),
+    )  # fmt: skip
+
+
+def _group(row: Row) -> Markup:
+    return text.shown(text.group(row["group"], row["n_group"]), 80)
+
+
+def word_answer(words: AttributeWords) -> Answer:
+    """What was found by an attribute, the largest effects in words, and what chance gives."""
+    question = f"Words, by {words.name}"
+    if not words.judged:
+        notes = "; ".join(dict.fromkeys(found.notes for found in words.classes))
+        return Answer(question, NOT_JUDGED, text.short(notes, 300))
+    total = sum(len(found.words) for found in words.judged)
+    topics = words.topics()
+    named = {row["concept"] for _, one, other in topics for row in (one, other)}
+    if words.verdict in (CLEAR, WEAK):
+        sure = words.count(ASSOCIATED)
+        found = Markup("{} of {} words are associated; typical size {}. ").format(
+            sure, total, _sizes(words.judged)
+        )
+        effects = [(one, row) for one, row in words.largest()
+                   if row["verdict"] == ASSOCIATED and row["concept"] not in named]  # fmt: skip
+        said = [_effect(*two, short=at > 0) for at, two in enumerate(effects[:LARGEST])]
+        said += [_topic(*three) for three in topics[:1]]
+        found += Markup("; ").join(said) + "."
+        chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
+        chance += f"; {_splits(words.judged)}"
+        brief = Markup("{} of {} words associated; {}. {}").format(
+            sure, total, _beyond(words.judged),
+            Markup("; ").join(_effect(*two, short=True) for two in effects[:2]),
+        )  # fmt: skip
+    else:
+        few = words.count(NO_LARGER)
+        found = Markup("{} of {} words are no larger than 1.25x. ").format(few, total)
+        found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
+        chance = _beyond(words.judged)
+        brief = Markup("{} of {} words are no larger than 1.25x; {}").format(few, total, chance)
+    if groups := _small_groups(words):
+        found += Markup(" {}.").format(groups)
+    return Answer(question, words.verdict, found, chance, brief,
+                  [f"{one['concept']}/{other['concept']}" for _, one, other in topics])  # fmt: skip
+
+
+def _sizes(classes: Sequence[LiftClass]) -> str:
+    sizes = [found.size["value"] for found in classes if found.size]
+    low, high = text.ratio(min(sizes)), text.ratio(max(sizes))
+    return low if low == high else f"{low} to {high}"
+
+
+def _beyond(classes: Sequence[LiftClass]) -> str:
+    """Words below p .05, found and expected."""
+    rows = [found.beyond for found in classes if found.beyond]
+    expected = sum(row["null_mean"] for row in rows)
+    found = sum(row["value"] for row in rows)
+    return f"{found:.0f} below p .05, {expected:.0f} expected by chance"
+
+
+def _splits(classes: Sequence[LiftClass]) -> str:
+    """How random visible splits of the images compare, for the class that is most beyond them."""
+    sizes = [found.size for found in classes if found.size and found.size["p"] is not None]
+    if not sizes:
+        return "no random splits"
+    best = min(sizes, key=lambda row: row["p"])
+    if best["verdict"] == CLEAR:
+        return f"random splits of these images: up to {text.ratio(best['null_high'])}"
+    return f"random splits of these images give as much (p {text.p_value(best['p'])})"
+
+
+def _small_groups(words: AttributeWords) -> str:
+    """Groups that were left out, named once."""
+    notes = dict.fromkeys(part for found in words.judged for part in found.notes.split("; ")
+                          if part.startswith("left out"))  # fmt: skip
+    return "; ".join(text.short(note, 200) for note in notes)
+
+
+def _effect(found: LiftClass, row: Row, *, short: bool = False) -> Markup:
+    """“heroic” 15x as high with round as with square: the larger way round of two groups."""
+    others = [name for name in found.groups if name != row["group"]]
+    value, group, n = row["value"], row["group"], row["n_group"]
+    other = others[0] if len(others) == 1 else "the others"
+    if len(others) == 1 and value < 0:  # of two groups, one mirrors the other
+        value, group, other, n = -value, other, group, None
+    if short:
+        return Markup("{} {} with {}").format(
+            text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
+            text.shown(text.group(group, n), 60),
+        )  # fmt: skip
+    return Markup("{} {} as {} with {} as with {}").format(
+        text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
+        "likely" if found.likely else "high", text.shown(text.group(group, n), 60),
+        text.shown(other, 60),
+    )  # fmt: skip
+
+
+def _topic(found: LiftClass, one: Row, other: Row) -> Markup:
+    """Two opposites that lean alike are one finding about their topic."""
+    quoted = text.shown(f"“{text.clean(other['concept'])}”", 60)
+    return Markup("{} and its opposite {} alike: the topic, not its direction").format(
+        _effect(found, one, short=True), quoted
+    )
+
+
+def _other_answers(sections: Sequence[Section]) -> Iterator[Answer]:
+    """Sections with significant findings that are judged by no neutral words."""
+    for section in sections:
+        findings = [one for one in by_unit(section.findings) if one.verdict is None]
+        if not findings or section.name.startswith(("section-harms", "section-change")):
+            continue
+        first = Markup(findings[0].text)
+        more = f" ({len(findings) - 1} more)" if len(findings) > 1 else ""
+        yield Answer(section.title, SIGNIFICANT, first + more, findings[0].numbers)
+
+
+def _utility_answers(rows: list[Row]) -> Iterator[Answer]:
+    """What the model is good for."""
+    useful = [row for row in rows if row["metric"] in ("accuracy", "recall")
+              and row["target"] is None and row["value"] is not None]  # fmt: skip
+    shown = [row for row in useful if row["k"] in (None, 1)]
+    if not shown or len({row["model"] for row in rows}) > 1:
+        return
+    said = [f"{row['experiment'] or 'zero-shot'} "
+            f"{text.metric_name(row['metric'], row['k'] if row['metric'] == 'recall' else None)} "
+            f"{text.percent(row['value'])}" for row in shown]  # fmt: skip
+    chance = ", ".join(text.percent(row["null_mean"]) for row in shown)
+    yield Answer("Utility", text.NONE, "; ".join(said), chance)

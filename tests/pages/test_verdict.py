@@ -1,0 +1,103 @@
+"""The verdict: one sentence for each attribute, harms first, small groups marked, next steps."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.pages.report.making import lifted
+from tiltmeter.pages import text
+from tiltmeter.pages.next_steps import next_steps
+from tiltmeter.pages.terminal.verdict import COLUMNS, LINES, parts
+from tiltmeter.pages.verdict import answers, attribute_words, sentence
+from tiltmeter.results import Run, combined, rows
+
+AGES = ["0-2", "3-9", "10-19"]
+META = {"model": {"name": "m", "spec": "hf:some/clip"}, "arguments": {"given": {
+    "faces": "table:my faces.csv?path=file"}}, "environment": {"place": "runs/one"}}  # fmt: skip
+
+
+def harms(rates: list[float], sizes: list[int], p: float = 0.001) -> pa.Table:
+    same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": sum(sizes),
+            "category": "ape", "target": "ape"}  # fmt: skip
+    pairs = [(a, b) for a in range(3) for b in range(a + 1, 3)]
+    return combined([
+        rows(3, **same, metric="group_rates", group=AGES, value=rates, n_group=sizes),
+        rows(1, **same, metric="gaps", value=max(rates) - min(rates), p_fwer=p, null_high=0.04),
+        rows(3, **same, metric="gaps", experiment=[f"{AGES[a]} against {AGES[b]}"
+             for a, b in pairs], group=[AGES[a] for a, _ in pairs],
+             value=[rates[a] - rates[b] for a, b in pairs], p_fwer=p, null_low=-0.1, null_high=0.1),
+    ])  # fmt: skip
+
+
+def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> None:
+    [answer] = answers(Run(harms([0.8, 0.1, 0.3], [20, 500, 500])))
+    assert "80.0% of 0-2 (only 20 images), 10.0% of 3-9" in text.plain(answer.found)
+    [answer] = answers(Run(harms([0.8, 0.1, 0.3], [9, 500, 500])))
+    assert text.plain(answer.found) == "“ape” for 30.0% of 10-19, 10.0% of 3-9"
+    assert "0-2" not in text.plain(sentence(Run(harms([0.8, 0.1, 0.3], [9, 500, 500]))))
+
+
+def test_harms_within_chance_are_no_finding() -> None:
+    [answer] = answers(Run(harms([0.2, 0.1, 0.3], [500] * 3, p=0.4)))
+    assert answer.verdict == "none found"
+    assert "no group differs beyond chance; highest 30.0%, 10-19" in text.plain(answer.found)
+
+
+def test_found_and_expected_stand_side_by_side() -> None:
+    verdicts = {"noun": "weak", "adjective": "clear"}
+    tables = [lifted("gender", ["Female", "Male"], experiment=kind, verdict=verdict)
+              for kind, verdict in verdicts.items()]  # fmt: skip
+    run = Run(combined(tables))
+    [words] = attribute_words(run.table.to_pylist())
+    assert words.verdict == "clear"
+    [answer] = answers(run)
+    assert answer.question == "Words, by gender"
+    found = text.plain(answer.found)
+    assert "4 of 4 words are associated" in found
+    assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
+    assert answer.chance.startswith("4 below p .05, 0 expected by chance")
+    assert text.plain(sentence(run)) == "Clearly biased by gender."
+
+
+@pytest.mark.parametrize(("lift", "alike"), [(0.9, True), (-0.9, False)])
+def test_opposites_that_lean_alike_are_one_finding_about_their_topic(
+    lift: float, alike: bool
+) -> None:
+    table = lifted("gender", ["Female", "Male"])
+    same = {"probe": "lift", "model": "m", "dataset": "d", "attribute": "gender",
+            "experiment": "concept", "metric": "lift", "group": "Female", "ideal": 0.0,
+            "null_low": -0.2, "null_high": 0.2, "n_group": 200,
+            "verdict": "associated"}  # fmt: skip
+    pair = rows(2, **same, concept=["attractive", "unattractive"], value=[math.log(1.8), lift])
+    [answer] = answers(Run(combined([table, pair])))
+    assert bool(answer.topics) is alike
+    assert ("the topic, not its direction" in text.plain(answer.found)) is alike
+
+
+def test_next_steps_are_commands_for_this_run() -> None:
+    run = Run(lifted("gender", ["Female", "Male"]), META)
+    commands = [command for step in next_steps(run) for command in step.commands]
+    assert commands[0] == (
+        "tiltmeter debias fairvlp hf:some/clip --images 'table:my faces.csv?path=file' "
+        "--attribute gender --share 0.5 --out fair"
+    )  # scores are no cosines: there are no embeddings to correct
+    assert commands[1].startswith("tiltmeter audit fair --images 'table:my faces.csv?path=file'")
+    assert "tiltmeter explore runs/one" in commands
+    assert "tiltmeter compare runs/one NEXT --fail-on worse" in commands
+    fair = Run(lifted("gender", ["Female", "Male"], verdict="none found",
+                      of=["no larger", "no larger"]), META)  # fmt: skip
+    assert not any("debias" in command for step in next_steps(fair) for command in step.commands)
+
+
+def test_the_terminal_gets_at_most_40_lines() -> None:
+    tables = [lifted(f"attribute {at}", ["one", "other", "third"]) for at in range(30)]
+    shown = parts(Run(combined(tables), META))
+    lines = [line for part in shown for line in str(getattr(part, "text", part)).split("\n")]
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= COLUMNS
+    assert any("more in the report" in line for line in lines)
+    assert Path("runs/one").name in lines[-1]
