@@ -24,8 +24,8 @@ class Sizes:
 
 #: What `tiltmeter audit` takes, and with `--thorough`.
 QUICK = Sizes(
-    {"faces": 1400, "captions": 500, "utility": 500, "triplets": 80, "valence": 300, "lexicon": 0},
-    counterfactual=14,
+    {"faces": 2100, "captions": 500, "utility": 500, "triplets": 160, "valence": 500, "lexicon": 0},
+    counterfactual=28,
     resampling=Resampling(permutations=200, bootstraps=100),
 )
 THOROUGH = Sizes(

@@ -43,10 +43,10 @@ def _lift(rows: list[Row]) -> Iterator[Row]:
     value, truth = (np.array([row[name] for row in words]) for name in ("value", "truth"))
     if np.abs(truth).max() < NOTHING:
         most = text.ratio(float(np.abs(value).max()))
-        yield _line("lift", f"largest of {len(words)} words and attributes", most, "1.00x")
+        yield _line("lift", f"largest of {len(words)} lifts", most, "1.00x")
         return
     slope = float(value @ truth / (truth @ truth))
-    yield _line("lift", f"size of {len(words)} words and attributes, slope of logs",
+    yield _line("lift", f"size of {len(words)} lifts (slope of logs)",
                 text.number(slope, 2), "1.00")  # fmt: skip
 
 
@@ -58,8 +58,8 @@ def _order(probe: str, what: str) -> Callable[[list[Row]], Iterator[Row]]:
                  and row["value"] is not None]  # fmt: skip
         if found:
             row = min(found, key=lambda row: row["value"])
-            yield _line(probe, f"{what} (Spearman, {row['n']:,} pairs)" if row["group"] is None
-                        else what, text.number(row["value"], 2), "1.00")  # fmt: skip
+            said = f"{what} (Spearman, n = {row['n']:,})"
+            yield _line(probe, said, text.number(row["value"], 2), "1.00")
         elif any(row["probe"] == probe for row in rows):
             yield _line(probe, what, text.NONE, "no order")
 
