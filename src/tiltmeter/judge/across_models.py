@@ -41,6 +41,8 @@ def rows_across_models(
             )
         ]
         yield from _choices(choosing, reading, constants)
+    choosing = [run for run in runs if run.where(probe="stereotype", metric="vlbs")]
+    yield from _relevance_and_bias(choosing, None, constants)
 
 
 def _propagation(runs: Sequence[Run], constants: dict[str, Any], seed: int) -> Iterator[pa.Table]:
@@ -105,15 +107,24 @@ def _choices(runs: Sequence[Run], reading: str, constants: dict[str, Any]) -> It
             n_undefined=[comparison.tied for comparison in comparisons],
             note="McNemar's exact test on the same images",
         )
+    yield from _relevance_and_bias(runs, reading, constants)
+
+
+def _relevance_and_bias(
+    runs: Sequence[Run], reading: str | None, constants: dict[str, Any]
+) -> Iterator[pa.Table]:
+    """The correlation over models; without a reading, each model by its first, as in the paper."""
     try:
         correlation = relevance_and_bias(runs, reading)
     except InputError:  # fewer than three models
         return
+    if reading is None and len({name.rpartition("(")[2] for name in correlation.models}) < 2:
+        return  # all have the same reading: it was done
     yield rows(
         1,
         **constants,
         metric="pearson",
-        experiment=f"{reading}, vlrs with vlbs over models",
+        experiment=f"{reading or 'any reading'}, vlrs with vlbs over models",
         value=correlation.pearson,
         ci_low=correlation.ci_low,
         ci_high=correlation.ci_high,

@@ -19,8 +19,8 @@ from tiltmeter.papers.top_composition import with_composition
 from tiltmeter.results import Run
 from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
-TOGETHER = ("panel", "frontier")  # what compares several
-ONE_STUDY = ("propagation",)  # experiments on several datasets belong together
+#: Probes with one section for all models and datasets.
+TOGETHER = ("panel", "frontier", "propagation", "stereotype")
 PAIRS = 6  # models and datasets that get sections of their own
 OPEN = {"lift": 4, "harms": 4, "change": 4}  # figures shown at once; of other probes, one
 
@@ -90,14 +90,7 @@ def _sections(run: Run, probe: str) -> list[Section]:
     """One section for each model and dataset that the probe was run on."""
     rows = run.table.filter(pc.equal(run.table["probe"], probe))
     listed = zip(rows["model"].to_pylist(), rows["dataset"].to_pylist(), strict=True)
-    # means over experiments on several datasets name none
-    pairs = list(
-        dict.fromkeys(
-            (model, None if probe in ONE_STUDY else data)
-            for model, data in listed
-            if data is not None
-        )
-    )
+    pairs = list(dict.fromkeys(pair for pair in listed if pair[1] is not None))
     if len(pairs) <= 1 or probe in TOGETHER:
         return [_section(run, probe)]
     found = []

@@ -29,5 +29,7 @@ PAPERS = Registry(
     "paper",
     {
         "sobit": f"{_HERE}.sobit:PAPER",
+        "propagation": f"{_HERE}.propagation:PAPER",
+        "vlstereoset": f"{_HERE}.vlstereoset:PAPER",
     },
 )

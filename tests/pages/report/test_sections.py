@@ -199,7 +199,7 @@ def test_sizes_in_different_units_are_not_ranked_against_each_other() -> None:
         assert sizes == ["+0.400", "+0.020", "+0.300", "+0.010"]
 
 
-def test_experiments_on_several_datasets_are_one_section_per_model() -> None:
+def test_all_experiments_of_all_models_are_one_section_with_one_chart() -> None:
     table = pa.concat_tables(
         rows(1, probe="propagation", metric="rho", model=model, dataset=data, experiment=name,
              value=[0.5], n=9, k=5)
@@ -207,8 +207,12 @@ def test_experiments_on_several_datasets_are_one_section_per_model() -> None:
         for name, data in (("1*-a", "oasis+words"), ("2*-a", "faces"), ("1-a", "faces+words"))
     )  # fmt: skip
     found = [one for one in page_of(Run(table)).sections if "propagation" in one.name]
-    assert [one.title.rpartition(": ")[2] for one in found] == ["m", "o"]
-    assert [len(one.tables[0].rows) for one in found] == [3, 3]
+    [together] = found
+    [chart] = together.figures
+    assert chart.title == "Rho in 6 analyses"
+    assert "2*-a · o: mean +0.50 of 1" in chart.description
+    assert [len(one.rows) for one in together.tables] == [6, 6]
+    assert draw(together)
 
 
 def test_the_report_tells_how_often_labels_were_permuted() -> None:

@@ -29,6 +29,7 @@ from tiltmeter.judge.gate.change_verdict import (
     HARMS,
     MARGIN,
     NO_WORSE,
+    ON_REQUEST,
     QUESTIONS,
     RETRIEVAL,
     UTILITY,
@@ -70,8 +71,8 @@ class Comparison:
     table : pyarrow.Table
         Every result that both runs have, with its change.
     tests : pyarrow.Table
-        What answers the four questions, with verdicts: association and retrieval by attribute and
-        intersection, harms, and utility.
+        What answers the questions, with verdicts: association and retrieval by attribute and
+        intersection, harms, utility, stereotypes and propagation.
     words : pyarrow.Table
         Lift (on one scale) and MaxSkew of every word, before and after; they decide nothing.
     entropy : pyarrow.Table
@@ -161,12 +162,14 @@ def compare(
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two runs: every shared result, and four questions with one budget for errors.
+    """Compare two runs: every shared result, and up to six questions with one budget for errors.
 
     Association (lift of words and of neutral words, between groups and in counterfactual pairs),
-    retrieval (MaxSkew), harms (gaps) and utility (accuracy, recall). The chance that any test says
-    worse by chance is at most 5%, over all questions together. If both runs kept their embeddings,
-    images are paired; otherwise the runs' own intervals are compared, which has less power.
+    retrieval (MaxSkew), harms (gaps) and utility (accuracy, recall); of runs with these probes,
+    stereotypes (vlbs excess) and propagation (differences between groups in what is retrieved). The
+    chance that any test says worse by chance is at most 5%, over all questions together. If both
+    runs kept their embeddings, images are paired; otherwise the runs' own intervals are compared,
+    which has less power.
 
     Parameters
     ----------
@@ -227,6 +230,7 @@ def compare(
         RETRIEVAL: rankings.tests,
         HARMS: runs.by_interval(HARMS),
         UTILITY: runs.utility(),
+        **{question: runs.by_interval(question) for question in ON_REQUEST},
     }
     reasons, rows = {ASSOCIATION: reason, RETRIEVAL: unpaired}, table.to_pylist()
     paired = images is not None and images.paired
@@ -236,13 +240,19 @@ def compare(
         _table([*lifts, *rankings.words]),
         _table(_verdicts(rankings.entropy, ENTROPY, margin, convention)),
         {question: untested_reason(question, rows, reasons.get(question))
-         for question in QUESTIONS if not tests[question]},
+         for question in QUESTIONS if not tests[question] and _asked(question, rows)},
         None if paired else missing or "the two runs share no images",
         _names(before, after),
         len(images) if paired and images is not None else 0,
         0 if images is None else images.left_out,
         margin,
     )  # fmt: skip
+
+
+def _asked(question: str, rows: Sequence[Row]) -> bool:
+    """Whether a question is one of these runs: some are only if their probe was run."""
+    probe = ON_REQUEST.get(question)
+    return probe is None or any(row["probe"] == probe for row in rows)
 
 
 def judged_tests(

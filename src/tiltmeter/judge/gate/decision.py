@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.judge.gate.change_verdict import QUESTIONS, WORSE
+from tiltmeter.judge.gate.change_verdict import BIAS, QUESTIONS, WORSE
 from tiltmeter.judge.gate.comparison import Comparison, compare
 from tiltmeter.judge.gate.limits import Limit
 from tiltmeter.results import PLACEBO, Run
@@ -63,7 +63,9 @@ def gate(
         The run to decide on.
     before : Run, path or Comparison, optional
         The run to compare with, its directory, or a comparison already made. None: limits only.
-    fail_on : {"worse", "association", "retrieval", "harms", "utility", "never"}
+    fail_on : str
+        `worse`, a question (`association`, `retrieval`, `harms`, `utility`, `stereotypes`,
+        `propagation`) or `never`.
         `worse` fails for any question, the name of a question for that one; `never` leaves the
         decision to the limits.
     max : sequence of str or Limit
@@ -146,12 +148,19 @@ def metric_label(row: Row) -> str:
     names = {
         "max_skew": "MaxSkew",
         "gaps": "gap of harm",
+        "vlbs_excess": "vlbs excess",
+        "extrinsic_difference": "difference in valence",
+        "extrinsic_lean": "pleasant minus unpleasant",
         "mean_abs_lift": words,
         "mean_abs_pair_lift": f"{words} ({row['experiment']} swapped)",
     }
     k = f"@{row['k']}" if row["k"] and row["metric"] != "accuracy" else ""
     direction = f", {row['experiment']}" if row["metric"] == "recall" and row["experiment"] else ""
+    if row["metric"] in ("vlbs_excess", *BIAS):
+        direction = f", {row['experiment']}"
     target = f" ({row['target']})" if row["metric"] == "gaps" and row["target"] else ""
+    if row["metric"] in BIAS:
+        target = f" ({' minus '.join(filter(None, [row['group'], row['target']]))})"
     return f"{names.get(row['metric'], row['metric'])}{k}{direction}{target}"
 
 
@@ -159,7 +168,7 @@ def value_label(row: Row, name: str) -> str:
     """A value for readers: lift as a ratio, accuracy and recall with three digits."""
     if row["metric"] in LIFTS:
         return f"{math.exp(row[name]):.2f}x"
-    return f"{row[name]:.{3 if row['metric'] in ('accuracy', 'recall') else 2}f}"
+    return f"{row[name]:.{3 if row['metric'] in ('accuracy', 'recall', *BIAS) else 2}f}"
 
 
 def _short(label: str) -> str:

@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.judge.gate.change_verdict import HARMS, question_of
+from tiltmeter.judge.gate.change_verdict import (
+    BIAS,
+    HARMS,
+    PROPAGATION,
+    STEREOTYPES,
+    question_of,
+)
 from tiltmeter.results import KEY
 from tiltmeter.types import Floats
 
@@ -56,6 +62,12 @@ def judged(rows: list[Row], question: str) -> list[Row]:
     if question == HARMS:
         return [row for row in selected
                 if not row["experiment"] and row["target"] == row["category"]]  # fmt: skip
+    if question == STEREOTYPES:  # with the images themselves, over all categories
+        return [row for row in selected
+                if not row["category"] and "image" not in row["experiment"]]  # fmt: skip
+    if question == PROPAGATION:
+        return [row for row in selected
+                if row["experiment"].partition(" ")[0] in BIAS[row["metric"]]]  # fmt: skip
     return [row for row in selected
             if not (row["concept"] or row["category"] or row["target"])]  # fmt: skip
 

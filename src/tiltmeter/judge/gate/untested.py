@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiltmeter.judge.gate.change_verdict import ASSOCIATION, HARMS, RETRIEVAL, UTILITY, question_of
+from tiltmeter.judge.gate.change_verdict import (
+    ASSOCIATION,
+    HARMS,
+    PROPAGATION,
+    RETRIEVAL,
+    STEREOTYPES,
+    UTILITY,
+    question_of,
+)
 from tiltmeter.judge.gate.intervals import judged
 from tiltmeter.results import PLACEBO
 
@@ -14,6 +22,8 @@ MEASURED_BY = {
     RETRIEVAL: "--probe ranking",
     HARMS: "--probe harms",
     UTILITY: "--data utility=SPEC or --data captions=SPEC",
+    STEREOTYPES: "--probe stereotype --data triplets=SPEC",
+    PROPAGATION: "--probe propagation --data valence=SPEC --data lexicon=SPEC",
 }
 
 

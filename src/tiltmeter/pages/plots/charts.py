@@ -159,6 +159,43 @@ def lines(
     return sized((layer for name, layer in layers.items() if name in drawn), step * len(points))
 
 
+def dots_plot(
+    name: str, title: str, caption: str, rows: Sequence[Row], labels: Sequence[str], axis: str
+) -> Plot:
+    """A plot of `dots`, described by the mean value and mean null of each label."""
+    points = [
+        {"label": label, "value": row["value"], "null": row["null_mean"]}
+        for row, label in zip(rows, labels, strict=True)
+    ]
+    sentence = []
+    for label in dict.fromkeys(labels):
+        mine = [one for one in points if one["label"] == label]
+        nulls = [one["null"] for one in mine if one["null"] is not None]
+        mean = text.number(sum(one["value"] for one in mine) / len(mine), 2, signed=True)
+        null = f", permuted {text.number(sum(nulls) / len(nulls), 2, signed=True)}" if nulls else ""
+        sentence.append(f"{label}: mean {mean} of {len(mine)}{null}")
+    return Plot(name, title, caption, f"{'; '.join(sentence)}.", partial(dots, points, axis))
+
+
+def dots(points: Sequence[Row], title: str) -> Any:
+    """Several values on each line as circles, and the same without the labels as grey ticks."""
+    import altair as alt
+
+    labels = list(dict.fromkeys(one["label"] for one in points))
+    y = _lines_axis(labels)
+    axis = alt.Axis(title=title)
+    nulls = chart_of(one for one in points if one["null"] is not None)
+    layers = [
+        nulls.mark_tick(color=MUTED, thickness=2, height=STEP - 8).encode(
+            y=y, x=alt.X("null:Q", axis=axis)
+        ),
+        chart_of(points)
+        .mark_circle(color=ACCENT, size=60, opacity=0.65)
+        .encode(y=y, x=alt.X("value:Q", axis=axis)),
+    ]
+    return sized(layers, STEP * len(labels))
+
+
 def chart_of(values: Iterable[Row]) -> Any:
     """A chart of some values."""
     import altair as alt

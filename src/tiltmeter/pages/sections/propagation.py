@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from tiltmeter.metrics.propagation import spearman_p
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import measured, text
-from tiltmeter.pages.model import Finding, Plot, Row, Section, table_of
+from tiltmeter.pages.columns import Head
+from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by, by_unit
+from tiltmeter.probes.propagation.experiments import EXPERIMENTS, ROLES
 from tiltmeter.results import Run
 
 LEAD = (
@@ -39,32 +44,125 @@ SCATTERS = 8
 
 
 def section(run: Run, probe: str) -> Section:
-    """The section of the probe `propagation`."""
+    """The section of the probe `propagation`, for all models of a run together."""
     rows = run.where(probe=probe)
     valued = [row for row in rows if row["value"] is not None]
-    figures = [
-        *_rhos([row for row in valued if row["metric"] == "rho"], measured.permutations(run)),
-        *_scatters(run),
-        *_bars([row for row in valued if row["metric"] == "intrinsic_z"]),
-    ]
+    several = len({row["model"] for row in rows}) > 1
+    rhos = rho_rows(valued)
+    z_scores = [row for row in valued if row["metric"] == "intrinsic_z"]
+    if several:
+        pooled = run.where(probe="panel", metric="intrinsic_z")
+        figures = [*overview(rhos), *z_plots([{**row, "model": "all models"} for row in pooled])]
+    else:
+        figures = [
+            *(overview(rhos) if len({row["experiment"] for row in rhos}) > 1 else []),
+            *rho_plot(rhos, measured.permutations(run)),
+            *_scatters(run),
+            *z_plots(z_scores),
+        ]
     findings = [
-        _finding(row)
+        _finding(row, several=several)
         for row in valued
         if row["metric"] in ("extrinsic_difference", "extrinsic_lean")
         and "*" not in row["experiment"]
         and beats(row)
     ]
-    lead = ("experiment", col.METRIC, "unit", "group",
-            ("target", "minus"), ("category", "queries"))  # fmt: skip
-    named = [{**row, "unit": unit(row)} for row in rows]
+    lead: list[Head] = ["model"] * several
+    lead += ["experiment", col.METRIC, "unit", "group",
+                                   ("target", "minus"), ("category", "queries")]  # fmt: skip
+    measures = [row for row in rows if not row["metric"].startswith("data_")]
+    named = [{**row, "unit": unit(row)} for row in measures]
     tables = [
-        table_of("propagation", "All propagation results", named, *lead, kind="signed", folded=True)
+        table_of("propagation", "All propagation results", named, *lead, kind="signed",
+                 folded=True),
+        *[rho_table(rhos)] * bool(rhos),
+        *data_tables(rows),
     ]
     found = by_unit(findings)[:FINDINGS]
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
 
 
-def _rhos(rows: list[Row], permutations: int | None) -> list[Plot]:
+def rho_rows(rows: list[Row]) -> list[Row]:
+    """Every rho at its experiment's largest k, with its plain p: as if queries were unrelated."""
+    rhos = [row for row in rows if row["metric"] == "rho" and row["value"] is not None]
+    last: dict[Any, int] = {}
+    for row in rhos:
+        key = row["model"], row["experiment"]
+        last[key] = max(last.get(key, 0), row["k"] or 0)
+    return [
+        {**row, "plain_p": spearman_p(row["value"], row["n"] or 0)}
+        for row in rhos
+        if (row["k"] or 0) == last[row["model"], row["experiment"]]
+    ]
+
+
+def overview(rhos: list[Row]) -> list[Plot]:
+    """One chart of all experiments: a circle per analysis, a tick for its reference."""
+    several = len({row["model"] for row in rhos}) > 1
+    ordered = sorted(rhos, key=lambda row: (_place(row["experiment"]), str(row["model"])))
+    labels = [
+        f"{row['experiment']} · {text.short(row['model'], 30)}" if several else row["experiment"]
+        for row in ordered
+    ]
+    plot = charts.dots_plot(
+        "propagation-experiments",
+        f"Rho in {len(rhos)} analyses",
+        "Circle: Spearman’s rho of one analysis: of a group, or of all queries. Grey tick: the "
+        "mean of the same rho with permuted labels. Only what is right of its tick says anything "
+        "about valence or group; neither is bias.",
+        ordered, labels, "rho",
+    )  # fmt: skip
+    return [plot] * bool(rhos)
+
+
+def _place(experiment: str) -> tuple[int, str]:
+    name = experiment.partition(" ")[0]
+    known = list(EXPERIMENTS)
+    return (known.index(name) if name in known else len(known), experiment)
+
+
+def rho_table(rhos: list[Row]) -> Table:
+    """Every rho with its interval, reference and both p-values."""
+    rows = [{**row, "group": row["group"] or "all"} for row in rhos]
+    columns = [
+        *([Column("model", "model")] if len({row["model"] for row in rows}) > 1 else []),
+        Column("experiment", "experiment"), Column("group", "group"),
+        Column("rho", "value", "signed", 2), replace(col.INTERVAL, digits=2),
+        Column("permuted labels", "null_mean", "signed", 2), Column("p, permuted", "p", "p"),
+        Column("p, Holm", "p_fwer", "p"), Column("p, rho = 0", "plain_p", "p"), col.N,
+        Column("interval", "ci_method"),
+    ]  # fmt: skip
+    return Table("propagation-rho", f"Rho of {len(rows)} analyses", columns, rows, folded=True)
+
+
+def data_tables(rows: list[Row]) -> list[Table]:
+    """Statistics of the data: items by role and group, templates, clusters, valence."""
+    lines: dict[Any, Row] = {}
+    for row in rows:
+        if (row["metric"] or "").startswith("data_"):
+            key = row["category"], row["dataset"], row["group"]
+            line = lines.setdefault(
+                key,
+                {
+                    "role": ROLES.get(row["category"], row["category"]),
+                    "dataset": row["dataset"],
+                    "group": row["group"],
+                },
+            )
+            line[row["metric"].removeprefix("data_")] = row["value"]
+    columns = [
+        Column("data", "role"), Column("dataset", "dataset"), Column("group", "group"),
+        Column("items", "items", "count"), Column("templates", "templates", "count"),
+        Column("parents or words that items share", "clusters", "count"),
+        Column("mean valence", "valence_mean", "value"), Column("SD", "valence_sd", "value"),
+    ]  # fmt: skip
+    caption = "What was measured with"
+    return [Table("propagation-data", caption, columns, list(lines.values()))] * bool(lines)
+
+
+def rho_plot(rows: list[Row], permutations: int | None) -> list[Plot]:
+    """Rho of each analysis with its interval and the band of permuted labels."""
+    several = len({row["model"] for row in rows}) > 1
     plot = charts.line_plot(
         "propagation-rho",
         "Does what is retrieved follow the association?",
@@ -72,9 +170,10 @@ def _rhos(rows: list[Row], permutations: int | None) -> list[Plot]:
         "95% interval. Grey band: 95% of the same with the items’ labels permuted"
         + (f" {permutations:,} times." if permutations else "."),
         rows,
-        [f"{row['experiment']} · {row['group'] or 'all'}" for row in rows],
+        [" · ".join([row["experiment"], row["group"] or "all", *[row["model"]] * several])
+         for row in rows],
         "rho",
-        says="Spearman’s rho: ", digits=2, signed=True, most=44, bars=True,
+        says="Spearman’s rho: ", digits=2, signed=True, most=60 if several else 44, bars=True,
     )  # fmt: skip
     return [plot] * bool(rows)
 
@@ -134,23 +233,27 @@ def _pairs(inner: object, outer: object) -> list[Row]:
     ]  # fmt: skip
 
 
-def _bars(rows: list[Row]) -> list[Plot]:
+def z_plots(rows: list[Row]) -> list[Plot]:
+    """Group means as z-scores, one plot per model and experiment; of both bands in one."""
     found = []
-    for (experiment, category), mine in by(rows, "experiment", "category").items():
-        queries = f", {category} queries" if category else ""
-        if len(mine) > 2:  # of two groups both are 1 and -1 by construction
-            found.append(
-                charts.line_plot(
-                    text.slug("propagation-z", experiment, category),
-                    f"Groups in experiment {text.short(experiment)}{text.short(queries)}",
-                    "Bar: the group’s mean intrinsic effect as a z-score over groups (Figures 6 "
-                    "and 7 of the paper).",
-                    [{**row, "ideal": 0.0} for row in mine],
-                    [row["group"] for row in mine],
-                    "intrinsic effect, z-score",
-                    says="z-scores: ", digits=2, signed=True, bars=True,
-                )
-            )  # fmt: skip
+    several = len({row["model"] for row in rows}) > 1
+    for (model, experiment), mine in by(rows, "model", "experiment").items():
+        if len({row["group"] for row in mine}) < 3:  # of two, both are 1 and -1 by construction
+            continue
+        name = text.short(experiment.removeprefix("propagation, "))
+        found.append(
+            charts.line_plot(
+                text.slug("propagation-z", experiment, model if several else None),
+                f"Groups in experiment {name}" + (f", {text.short(model)}" if several else ""),
+                "Bar: the group’s mean intrinsic effect as a z-score over groups (Figures 6 "
+                "and 7 of the paper). Line: 95% interval. Z-scores always spread: they show an "
+                "order, and the table of differences shows whether there is any.",
+                [{**row, "ideal": 0.0} for row in mine],
+                [" · ".join(filter(None, [row["group"], row["category"]])) for row in mine],
+                "intrinsic effect, z-score",
+                says="z-scores: ", digits=2, signed=True, bars=True,
+            )
+        )  # fmt: skip
     return found
 
 
@@ -191,19 +294,44 @@ def unit(row: Row) -> str | None:
     return None
 
 
-def _finding(row: Row) -> Finding:
+def bias_sentences(rows: list[Row], metric: str) -> list[str]:
+    """For each model, what groups differ in; or that no difference is beyond chance."""
+    found = []
+    for model, mine in by(rows, "model").items():
+        tested = [row for row in mine if row["metric"] == metric and row["p_fwer"] is not None]
+        certain = sorted(filter(beats, tested), key=lambda row: -abs(row["value"]))
+        if tested and not certain:
+            names = text.listed(list(dict.fromkeys(row["experiment"] for row in tested)))
+            found.append(f"{model}: no difference between groups in what is retrieved is beyond "
+                         f"chance ({names}, {text.plural(len(tested), 'test')}).")  # fmt: skip
+        found += [
+            f"{model}: {Markup(sentence(row)).striptags()} ({numbers(row)})"
+            for row in certain[:FINDINGS]
+        ]
+    return found
+
+
+def sentence(row: Row) -> Markup:
+    """What a difference in what is retrieved says."""
     sentences = LEAN if row["metric"] == "extrinsic_lean" else DIFFERENCE
     up = row["value"] > 0
-    sentence = Markup(sentences[row["experiment"].partition(" ")[0]]).format(
+    return Markup(sentences[row["experiment"].partition(" ")[0]]).format(
         a=text.shown(row["group"], 60),
         b=text.shown(row["target"] or "", 60),
         less="more" if up else "less",
         fewer="more" if up else "fewer",
         smaller="larger" if up else "smaller",
     )
-    numbers = (
-        f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: "
-        + text.estimate(row, "difference", signed=True, null=False)
+
+
+def numbers(row: Row) -> str:
+    """The numbers behind it."""
+    return f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: " + text.estimate(
+        row, "difference", signed=True, null=False
     )
+
+
+def _finding(row: Row, *, several: bool) -> Finding:
+    model = f"{text.short(row['model'], 60)}: " if several else ""
     of = "valence" if _by_valence(row["experiment"]) else f"share, {row['metric']}"
-    return Finding(sentence, numbers, None, abs(row["value"]), of)
+    return Finding(sentence(row), model + numbers(row), None, abs(row["value"]), of)

@@ -79,9 +79,11 @@ def panel(run: Run) -> None:
                    "attribute", col.METRIC, col.VALUE, col.N))  # fmt: skip
     together = [{**row, "measure": TOGETHER[row["metric"]]} for row in rows
                 if row["category"] is None and row["metric"] in TOGETHER]  # fmt: skip
+    show(*probes.models_by_scores(run.where(probe="stereotype")))
     if together:
         show(table("over models", together, ("experiment", "what"), "measure", col.VALUE,
-                   col.INTERVAL, col.P, col.N))  # fmt: skip
+                   col.INTERVAL, Column("permuted", "null_mean", "value"), col.P,
+                   col.N))  # fmt: skip
 
 
 def saved(place: Path) -> None:

@@ -17,8 +17,11 @@ from tiltmeter.judge.gate.change_verdict import (
     CANNOT_TELL,
     HARMS,
     NO_WORSE,
+    ON_REQUEST,
+    PROPAGATION,
     QUESTIONS,
     RETRIEVAL,
+    STEREOTYPES,
     UTILITY,
     VERDICTS,
     WORSE,
@@ -40,6 +43,8 @@ ASKED = {
     RETRIEVAL: "are groups over-represented in the top k? (ideal 0)",
     HARMS: "do harmful classes fall on one group more? (ideal 0)",
     UTILITY: "is the model as useful as before?",
+    STEREOTYPES: "is the stereotype chosen more than errors explain? (points, ideal 0)",
+    PROPAGATION: "does what is retrieved differ between groups? (ideal 0)",
 }
 
 
@@ -62,7 +67,9 @@ def answers(found: Comparison) -> Iterator[Part]:
         made = answer(found, question)
         if made.rows:
             yield made
-        elif found.untested is None:
+        elif found.untested is None and (
+            question not in ON_REQUEST or question in found.untested_questions
+        ):
             reason = found.untested_questions.get(question, "all its tests are undefined")
             yield Paragraph(f"\n{question}: nothing tested: {reason}", "weak")
 
@@ -185,7 +192,7 @@ def answer(found: Comparison, question: str) -> Table:
     first = Column("by", "by", merged=True)
     numbers = ("before", "after", "change", "95% interval", "verdict")
     return table(f"{question}: {ASKED[question]}", [_line(row) for row in rows],
-                 *([first] if question != UTILITY else []), "measure",
+                 *([first] if question not in (UTILITY, STEREOTYPES) else []), "measure",
                  *(Column(head, head, "cell") for head in numbers))  # fmt: skip
 
 

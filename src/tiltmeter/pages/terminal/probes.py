@@ -11,6 +11,7 @@ from tiltmeter.pages.lift_findings import LiftClass, chance, largest_words
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
 from tiltmeter.pages.sections.counterfactual import flips, lift_findings
 from tiltmeter.pages.sections.harms import no_harm, whole_categories
+from tiltmeter.pages.sections.stereotype import SCORE_COLUMNS, score_lines, scores_table
 from tiltmeter.pages.selection import by, ends
 from tiltmeter.pages.terminal.layout import STRONGEST
 from tiltmeter.results import Run
@@ -36,8 +37,9 @@ def parts(run: Run) -> Iterator[Part]:
         yield table("embedding association tests", kinds, ("category", "test"), "kind",
                     Column("d", "value", "signed", 2), TWO, replace(col.NULL, digits=2), col.P,
                     P_HOLM)  # fmt: skip
-    if chosen := run.where(probe="stereotype", category=None):
-        yield choices(chosen)
+    if chosen := run.where(probe="stereotype"):
+        yield choices([row for row in chosen if row["category"] is None])
+        yield from by_category(chosen)
     yield from propagated(run.where(probe="propagation"))
     yield from masked_words(run.where(probe="counterfactual"))
     yield from strengths(run.where(probe="strength"))
@@ -92,14 +94,28 @@ def choices(rows: list[Row]) -> Table:
         for row in rows
         if row["value"] is not None
         and (row["metric"] == "shortest" or row["ideal"] is not None)
-        and row["split"] != "all"
         and "wrong" not in row["experiment"]
     ]
     perfect = [replace(col.PLANTED, head="perfect", digits=2)]
     perfect *= any(row["truth"] is not None for row in shown)
-    return table("caption choice", shown, ("experiment", "reading"), col.METRIC,
+    title = "caption choice (selected: images where the model picked the stereotype)"
+    return table(title, shown, ("experiment", "reading"), col.METRIC, ("split", "images"),
                  replace(col.VALUE, digits=2), TWO, replace(NULL_MEAN, digits=2), *perfect, col.P,
                  col.N)  # fmt: skip
+
+
+def by_category(rows: list[Row]) -> Iterator[Table]:
+    """vlrs, vlbs and ivlas by category, with the excess over errors the other way."""
+    lines = [line for line in score_lines(rows) if line["category"] is not None]
+    if len({line["category"] for line in lines}) > 1:
+        yield table("caption choice by category", lines, ("experiment", "reading"), "category",
+                    *SCORE_COLUMNS)  # fmt: skip
+
+
+def models_by_scores(rows: list[Row]) -> Iterator[Table]:
+    """Several models: their scores, next to models with a known choice."""
+    if len({row["model"] for row in rows}) > 1:
+        yield scores_table(rows)
 
 
 def masked_words(rows: list[Row]) -> Iterator[Part]:

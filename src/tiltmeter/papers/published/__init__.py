@@ -18,7 +18,7 @@ from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
 from tiltmeter.stimuli import DEFAULT
 
-SOURCES = ("berg2022", "sobit2024", "sem")
+SOURCES = ("berg2022", "sobit2024", "sem", "zhou2022", "ghate2025")
 #: What a row must share with a printed value to be the same measurement.
 KEY = ("probe", "metric", "experiment", "attribute", "group", "concept", "target", "k")
 
@@ -145,6 +145,14 @@ def _entries(name: str) -> Iterator[Published]:
             for group, value in zip(table["groups"], values, strict=True):
                 yield entry(table["measure"], value, table, model=table["model"], group=group,
                              concept=word, n=n)  # fmt: skip
+    for table in content.get("categories", ()):  # one row per model: a score for each category
+        for model, scores in table["rows"].items():
+            for measure, values in scores.items():
+                for category, value in zip(table["categories"], values, strict=True):
+                    yield entry(measure, value, table, model=model, category=category)
+    for one in content.get("values", ()):
+        fields = {name: one[name] for name in ("experiment", "group") if name in one}
+        yield entry(one["measure"], one["value"], one, model=one["model"], **fields)
 
 
 @cache
@@ -231,7 +239,7 @@ def _index(run: Run, one: Published, dataset: str | None, meta: Mapping[str, Any
     if one.concept is None:
         wanted["template"] = None
         if one.target is None:
-            wanted["category"] = None
+            wanted["category"] = one.category
     same = [
         pc.is_null(table[name]) if value is None else pc.equal(table[name], value)
         for name, value in wanted.items()

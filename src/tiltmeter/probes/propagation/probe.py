@@ -163,6 +163,11 @@ def _run(
             lacking["groups"] = f"no phrases that name groups by {attribute}"
         elif "faces" in sides or "valence" in sides:
             sides["groups"] = _phrases(model, phrases, labels, attribute, context.progress)
+    if choices.k_as == "auto" and any(len(side) < max(choices.k) for side in sides.values()):
+        choices = replace(choices, k_as="share")
+        note = "k is a share of the items, as large as in the study: there are fewer than "
+        note += f"{max(choices.k):,}"
+        sides = {role: replace(side, notes=(*side.notes, note)) for role, side in sides.items()}
     device = str(getattr(model, "device", "cpu"))
     if device.startswith("cuda"):
         sides = {role: _moved(side, device) for role, side in sides.items()}

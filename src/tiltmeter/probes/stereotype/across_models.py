@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -169,9 +169,10 @@ class ModelCorrelation(NamedTuple):
 def relevance_and_bias(runs: Sequence[Run], reading: str | None = None) -> ModelCorrelation:
     """Correlation of relevance (vlrs) with bias (vlbs) over models.
 
-    Each run, and each reading of it, counts as a model; `reading` selects one reading.
+    `reading` selects one reading. Without it, each model counts once, by its contrastive reading
+    if it has one, else by its matching head: so the paper reads its six models.
     """
-    points = [point for run in runs for point in _points(run, reading)]
+    points = [point for run in runs for point in _points(run, reading)[: None if reading else 1]]
     return correlated(
         tuple(name for name, _, _ in points),
         np.array([x for _, x, _ in points]),
@@ -211,15 +212,19 @@ def correlated(models: Sequence[str], x: Any, y: Any) -> ModelCorrelation:
     )  # fmt: skip
 
 
-def _points(run: Run, reading: str | None) -> Iterator[tuple[str, float, float]]:
+def _points(run: Run, reading: str | None) -> list[tuple[str, float, float]]:
+    """Model with its reading, vlrs and vlbs; cosines come first."""
+    found = []
     rows = run.where(probe="stereotype", metric="vlrs", category=None)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: str(row["experiment"])):
         experiment = row["experiment"]
         if "image" in experiment or row["value"] is None or reading not in (None, experiment):
             continue
-        [bias] = run.where(probe="stereotype", metric="vlbs", category=None, experiment=experiment)
+        [bias] = run.where(probe="stereotype", metric="vlbs", category=None, experiment=experiment,
+                           model=row["model"])  # fmt: skip
         if bias["value"] is not None:
-            yield f"{row['model']} ({experiment})", row["value"], bias["value"]
+            found.append((f"{row['model']} ({experiment})", row["value"], bias["value"]))
+    return found
 
 
 def _instances(run: Run) -> list[dict[str, Any]]:

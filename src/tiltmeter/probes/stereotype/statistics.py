@@ -141,7 +141,11 @@ class Ratio:
             other_weight = self.parts[3].sum()
             null = self.pooled + self.null * other_weight / (weight + other_weight)
         n = int((self.rows & self.against & (self.weight > 0)).sum())
-        return {**row_of(value, times, null=null, interval=interval), "n": n}
+        row = row_of(value, times, null=null, interval=interval)
+        if share and "null_low" in row:  # a share is not below 0, nor above 1
+            row |= {name: float(np.clip(row[name], 0.0, times))
+                    for name in ("null_low", "null_high")}  # fmt: skip
+        return {**row, "n": n}
 
     def excess_row(self, times: float) -> dict[str, Any]:
         """One side minus the other: errors towards the stereotype minus the opposite errors."""
