@@ -73,8 +73,9 @@ def section(run: Run, probe: str) -> Section:
     measures = [row for row in rows if not row["metric"].startswith("data_")]
     named = [{**row, "unit": unit(row)} for row in measures]
     tables = [
-        table_of("propagation", "All propagation results", named, *lead, kind="signed",
-                 folded=True),
+        table_of(
+            "propagation", "All propagation results", named, *lead, kind="signed", folded=True
+        ),
         *[rho_table(rhos)] * bool(rhos),
         *data_tables(rows),
     ]
