@@ -157,11 +157,11 @@ class World:
 
     def draw_groups(self, concept: Ints, rng: np.random.Generator) -> Ints:
         """The figure's group for each concept."""
-        return _pick(self.given_concept[concept], rng)
+        return draw_columns(self.given_concept[concept], rng)
 
     def draw_words(self, concept: Ints, group: Ints, rng: np.random.Generator) -> Ints:
         """The group that a caption names, for each concept and figure."""
-        own = _pick(self.word_given_concept[concept], rng)
+        own = draw_columns(self.word_given_concept[concept], rng)
         return np.where(rng.uniform(size=len(concept)) < WORD_OF_ITS_OWN, own, group)
 
     def scenes(
@@ -284,7 +284,7 @@ def _softmax(beta: Floats) -> Floats:
     return np.asarray(e / e.sum(axis=1, keepdims=True))
 
 
-def _pick(p: Floats, rng: np.random.Generator) -> Ints:
+def draw_columns(p: Floats, rng: np.random.Generator) -> Ints:
     """One column of each row, with the row's probabilities."""
     edges = p.cumsum(axis=1)
     return np.asarray((rng.uniform(size=(len(p), 1)) > edges[:, :-1]).sum(axis=1))

@@ -1,0 +1,117 @@
+"""A writer for the testbed: a small LLaVA that describes scenes and answers questions about them.
+
+It has the classes of the transformers library, so `save_pretrained` writes a checkpoint that the
+library loads, and `hf:DIR` gives the same answers. Its weights are not part of the package yet:
+`python -m tools.testbed.train_writer` trains them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tiltmeter.models.hf.generative import Generative
+from tiltmeter.models.network import Network
+from tiltmeter.testbed.dialogue import IMAGE, LETTERS, words
+from tiltmeter.testbed.language import SPECIAL
+from tiltmeter.testbed.models import Testbed
+from tiltmeter.testbed.render import SIZE
+
+PATCH = 4
+WIDTH = 96
+CHAT = (
+    "{% for message in messages %}{% if message.role == 'user' %}[CLS]"
+    "{% for part in message.content %}{% if part.type == 'image' %}" + IMAGE + "{% else %}"
+    " {{ part.text }} {% endif %}{% endfor %}[SEP]{% else %} {{ message.content[0].text }}"
+    "{% endif %}{% endfor %}"
+)
+
+
+def writer_network() -> Any:
+    """The network, with random weights."""
+    from transformers import (
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+    )
+
+    known = words()
+    vision = CLIPVisionConfig(
+        hidden_size=WIDTH, intermediate_size=4 * WIDTH, num_hidden_layers=3, num_attention_heads=4,
+        image_size=SIZE, patch_size=PATCH, hidden_act="gelu", projection_dim=WIDTH,
+    )  # fmt: skip
+    text = LlamaConfig(
+        vocab_size=len(known), hidden_size=WIDTH, intermediate_size=3 * WIDTH, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=128,
+        tie_word_embeddings=True, bos_token_id=known["[CLS]"], eos_token_id=known["[SEP]"],
+        pad_token_id=known["[PAD]"],
+    )  # fmt: skip
+    config = LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=known[IMAGE],
+        vision_feature_layer=-1, vision_feature_select_strategy="default",
+        image_seq_length=(SIZE // PATCH) ** 2, tie_word_embeddings=True,
+    )  # fmt: skip
+    return LlavaForConditionalGeneration(config)
+
+
+def writer_processor() -> Any:
+    """Its tokenizer, image processor and chat template."""
+    from tokenizers import Regex, Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.normalizers import Lowercase
+    from tokenizers.pre_tokenizers import Split
+    from transformers import (
+        AddedToken,
+        CLIPImageProcessorPil,
+        LlavaProcessor,
+        PreTrainedTokenizerFast,
+    )
+
+    known = Tokenizer(WordLevel(words(), unk_token="[PAD]"))
+    known.normalizer = Lowercase()
+    known.pre_tokenizer = Split(Regex(r"[^\s.,;:!?\"()]+"), "removed", invert=True)
+    special = [AddedToken(token, special=True, normalized=False) for token in (*SPECIAL, *LETTERS)]
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=known, pad_token="[PAD]", bos_token="[CLS]", eos_token="[SEP]",
+        unk_token="[PAD]", extra_special_tokens={"image_token": IMAGE},
+    )  # fmt: skip
+    tokenizer.add_tokens(special)
+    images = CLIPImageProcessorPil(
+        size={"height": SIZE, "width": SIZE}, do_center_crop=False, image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )  # fmt: skip
+    return LlavaProcessor(  # type: ignore[no-untyped-call]
+        images, tokenizer, patch_size=PATCH, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1, chat_template=CHAT,
+    )  # fmt: skip
+
+
+class WriterTestbed(Generative, Testbed):
+    """A trained writer of the testbed."""
+
+    block, rows = 64, 4096
+
+    def __init__(self, network: Any, name: str, provenance: dict[str, Any]) -> None:
+        Network.__init__(self, network, name, provenance)
+        self.processor = writer_processor()
+        self.tokenizer = self.processor.tokenizer
+        self.preprocessing = {"size": SIZE}
+
+    def prompt_inputs(self, image: Any | None, prompt: str, stem: str = "") -> dict[str, Tensor]:
+        """As the processor makes them; pixels are rendered."""
+        from PIL import Image
+
+        blank = None if image is None else Image.new("RGB", (SIZE, SIZE))
+        inputs = super().prompt_inputs(blank, prompt, stem)
+        if image is not None:
+            shown = image[None] if hasattr(image, "shape") else [image]
+            inputs["pixel_values"] = 2 * self.pixels(shown) - 1
+        return inputs
+
+    def save_pretrained(self, place: str | Path) -> None:
+        """Write a checkpoint that `hf:` and the transformers library load."""
+        self.network.save_pretrained(place)
+        self.processor.save_pretrained(place)
