@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tiltmeter.debiasers.fitting import debias
     from tiltmeter.judge.calibration import calibrate
     from tiltmeter.judge.gate import compare
+    from tiltmeter.judge.leaderboard import leaderboard
     from tiltmeter.models import load_model
     from tiltmeter.results import Run
     from tiltmeter.types import Faces, Groups
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Faces", "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "debias", "faces",
+    "leaderboard",
     "list_conventions", "list_datasets", "list_debiasers", "list_metrics", "list_models",
     "list_papers", "list_probes", "list_stimuli", "load_data", "load_model", "metrics",
     "stats", "stimuli",
@@ -55,6 +57,7 @@ _WHERE = {
         "conventions", "datasets", "debiasers", "metrics", "models", "papers", "probes",
         "stimuli",
     )},
+    "leaderboard": "judge.leaderboard",
     "load_data": "datasets",
     "load_model": "models",
 }  # fmt: skip

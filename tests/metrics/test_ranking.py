@@ -218,7 +218,7 @@ def test_choices_that_make_no_sense_are_refused(change: dict, message: str) -> N
 def test_what_decides_the_result_has_no_default(name: str, keyword: str) -> None:
     kind = {"k": 2, "target": "uniform", "empty": "floor", "ties": "stable"}
     del kind[keyword]
-    with pytest.raises(TypeError, match=keyword):
+    with pytest.raises(InputError, match=f"{keyword} must be chosen"):
         getattr(metrics, name)([[4, 3, 2, 1]], [0, 1, 0, 1], **kind)
 
 

@@ -259,8 +259,12 @@ def test_a_tower_alone(name: str, built: Callable[[str], Built], tmp_path: Path)
 
 
 def test_a_checkpoint_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="its config cannot be loaded"):
+    with pytest.raises(InputError, match="there is no directory") as caught:
         tm.load_model(f"hf:{tmp_path}/nothing")
+    assert (caught.value.code, caught.value.value) == ("not-found", f"{tmp_path}/nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="its config cannot be loaded"):
+        tm.load_model(f"hf:{tmp_path}/empty")
 
 
 class Trap:

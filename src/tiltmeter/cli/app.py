@@ -21,6 +21,7 @@ from tiltmeter.cli.explore import explore
 from tiltmeter.cli.frontier import frontier
 from tiltmeter.cli.help import Command, Group, examples
 from tiltmeter.cli.installation import doctor, list_
+from tiltmeter.cli.leaderboard import leaderboard
 from tiltmeter.cli.morph import morph
 from tiltmeter.cli.plan import plan
 from tiltmeter.cli.report import report
@@ -64,6 +65,9 @@ COMMANDS = (
     (EXPLAIN, compare, (
         "compare before after --fail-on worse",
         "compare before after --max 'max_skew@1000[gender] < 0.15'",
+    )),
+    (EXPLAIN, leaderboard, (
+        "leaderboard runs/clip runs/siglip runs/blip --out leaderboard.html",
     )),
     (SHARE, card, ("card tiltmeter-runs/001 --out README.md",)),
     (SHARE, bundle, ("bundle tiltmeter-runs/001 --out 001.tiltmeter.zip",)),

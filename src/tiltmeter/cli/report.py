@@ -45,7 +45,7 @@ def report(
     from tiltmeter.results import Run
 
     place = out or run / NAME
-    _check_place(place)
+    check_place(place)
     earlier = None if before is None else Run.load(before)
     reported(write(Run.load(run), place, before=earlier, figures=figures, tables=tables))
 
@@ -75,7 +75,14 @@ def write_run_report(run: Run, place: Path) -> tuple[Path | None, str]:
         return None, f"{error or type(error).__name__}"
 
 
-def _check_place(place: Path) -> None:
+def check_place(place: Path) -> None:
+    """Refuses a directory, and a file that is no page of ours.
+
+    Parameters
+    ----------
+    place
+        Where a page will be written.
+    """
     if place.is_dir():
         raise InputError(
             f"{place} is a directory: --out takes a file, such as audit.html",

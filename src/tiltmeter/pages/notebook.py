@@ -16,6 +16,7 @@ from tiltmeter.results import Run
 if TYPE_CHECKING:
     from tiltmeter.judge.frontier import Frontier
     from tiltmeter.judge.gate import Comparison
+    from tiltmeter.judge.leaderboard import Leaderboard
 
 MANY = 12  # findings and rows shown
 CELL = "text-align:left;padding:2px 12px 2px 0"
@@ -81,6 +82,13 @@ def frontier_html(found: Frontier) -> str:
         for row in found.table.to_pylist()
     ]  # fmt: skip
     return as_html(line(found), [_table("", shown)])
+
+
+def leaderboard_html(board: Leaderboard) -> str:
+    """A leaderboard in a notebook."""
+    from tiltmeter.pages.leaderboard import grid, sentence
+
+    return as_html(f"{len(board.models)} models", [sentence(board), grid(board)])
 
 
 def as_html(title: str, parts: Iterable[Part]) -> str:

@@ -15,6 +15,7 @@ VIEWS = Registry(
         "findings": "tiltmeter.pages.notebook:findings",
         "frontier_html": "tiltmeter.pages.notebook:frontier_html",
         "gate": "tiltmeter.judge.gate:gate",
+        "leaderboard_html": "tiltmeter.pages.notebook:leaderboard_html",
         "plot": "tiltmeter.pages.notebook:plot",
         "report": "tiltmeter.pages.html:write",
         "run_html": "tiltmeter.pages.notebook:run_html",
