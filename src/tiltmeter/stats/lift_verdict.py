@@ -176,15 +176,17 @@ def fewest_words_flagged_together(words: int, neutral: int, rule: LiftRule = RUL
     return math.ceil(words / (rule.fdr * (neutral + 1)))
 
 
-def bias_size(lift: Floats, neutral: Floats) -> float:
+def bias_size(lift: Floats, neutral: Floats) -> Floats:
     """Size of a model's bias by one attribute, in nats: what words have beyond neutral words.
 
-    sqrt(max(0, mean lift^2 over words - mean lift^2 over neutral words)).
+    sqrt(max(0, mean lift^2 over words - mean lift^2 over neutral words)). The last two axes are
+    words and groups; axes before them, such as splits of the images, are kept.
 
-    >>> round(bias_size([[0.5, -0.5]], [[0.3, -0.3]]), 3)
+    >>> float(bias_size([[0.5, -0.5]], [[0.3, -0.3]]).round(3))
     0.4
     """
-    return math.sqrt(max(0.0, _rms(lift) ** 2 - _rms(neutral) ** 2))
+    of_words, of_neutral = (np.square(np.asarray(x, float)).mean((-2, -1)) for x in (lift, neutral))
+    return np.sqrt(np.maximum(0.0, of_words - of_neutral))
 
 
 def share_below(size: float, splits: Floats) -> float:
@@ -273,7 +275,3 @@ def _check(lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: Lif
         )
     if not len(neutral) or not np.isfinite(neutral).all():
         raise InputError("there are no neutral words with a defined lift to judge words by")
-
-
-def _rms(x: Floats) -> float:
-    return float(np.sqrt(np.mean(np.square(np.asarray(x, float)))))

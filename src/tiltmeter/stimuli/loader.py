@@ -6,6 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
         if name_or_path not in STIMULI and name_or_path in _known_words():
             typed = [f"{name_or_path},"]  # a comma makes it a list
             raise UnknownNameError("list of stimuli", name_or_path, STIMULI, suggestions=typed)
-        file = STIMULI[name_or_path]
-        return _from_yaml(file.read_text(encoding="utf-8"), file.name, name_or_path)
+        return _built_in(name_or_path)
     raise InputError(
         f"cannot read a list of stimuli from {str(path)!r}: expected a file that ends in .yaml, "
         f".yml or .csv, words with commas between, or one of the names {', '.join(STIMULI)}"
@@ -104,6 +104,12 @@ def _known_words() -> dict[str, Word]:
         for word in reversed(found)
         if word.role != "placebo"
     }
+
+
+@cache  # lists do not change, and reading YAML is slow
+def _built_in(name: str) -> Stimuli:
+    file = STIMULI[name]
+    return _from_yaml(file.read_text(encoding="utf-8"), file.name, name)
 
 
 def _read(path: Path) -> str:

@@ -93,7 +93,7 @@ def class_rows(
     note = _joined(context.constants.get("note"), scored.note, too_few)
     same = {**context.constants, "note": note, "metric": "lift", "attribute": by.name,
             "experiment": scored.name, "n": int(images.sum())}  # fmt: skip
-    size = bias_size(lifts.value, lifts.neutral)
+    size = float(bias_size(lifts.value, lifts.neutral))
     return combined(
         [
             _word_rows(scored, lifts, verdicts, by, images, same, context.world),

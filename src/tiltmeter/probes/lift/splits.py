@@ -10,28 +10,31 @@ from tiltmeter.stats.lift_verdict import bias_size
 from tiltmeter.stats.random_visible_splits import random_visible_splits
 from tiltmeter.types import Floats, Ints
 
+BLOCK = 1 << 23  # memberships of images in groups that are held at once
+
 
 def split_sizes(scored: ScoredClass, means: Floats) -> Floats:
     """Size of the bias by each split, from the `mean_features` of its groups."""
     assert scored.sample is not None
     splits, groups, dimensions = means.shape
     scores = scored.sample.scores(means.reshape(splits * groups, dimensions))
-    by_split = scores.reshape(len(scores), splits, groups).transpose(1, 0, 2)
-    count, sizes = len(scored.words), []
-    for own in by_split:
-        value = np.asarray(lift_of_group_scores(own[:count], own[count:]))
-        neutral = np.asarray(lift_of_group_scores(own[count:], own[count:]))
-        sizes.append(bias_size(value, neutral))
-    return np.array(sizes)
+    by_split = scores.reshape(len(scores), splits, groups)
+    words, neutral = np.split(by_split, [len(scored.words)])
+    lifts = (np.asarray(lift_of_group_scores(side, neutral)) for side in (words, neutral))
+    return bias_size(*(lift.transpose(1, 0, 2) for lift in lifts))
 
 
 def mean_features(
     sample: ImageSample, cells: Ints, groups: int, splits: int, rng: np.random.Generator
 ) -> Floats:
     """Mean features of the groups of each split, splits x groups x dimensions."""
+    codes = random_visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
+    together = max(1, BLOCK // (groups * max(1, codes.shape[1])))
     found = np.empty((splits, groups, sample.features.shape[1]))
-    all_codes = random_visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
-    for split, codes in enumerate(all_codes):
-        members = np.eye(groups, dtype=sample.features.dtype)[codes]
-        found[split] = members.T @ sample.features / members.sum(axis=0)[:, None]
+    for start in range(0, splits, together):
+        block = codes[start : start + together]
+        members = (block[:, None] == np.arange(groups)[:, None]).astype(sample.features.dtype)
+        totals = members.reshape(-1, codes.shape[1]) @ sample.features
+        found[start : start + together] = totals.reshape(len(block), groups, -1)
+        found[start : start + together] /= members.sum(axis=2)[..., None]
     return found
