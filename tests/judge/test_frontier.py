@@ -26,14 +26,14 @@ from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.frontier import Frontier, frontier
 from tiltmeter.judge.frontier.evaluation import BiasEvaluator, CandidateRanking
-from tiltmeter.judge.frontier.gated import BOOTSTRAPS
+from tiltmeter.judge.frontier.gated import BOOTSTRAPS, worse_rows
 from tiltmeter.judge.frontier.inputs import split
 from tiltmeter.judge.frontier.leakage import leakage
 from tiltmeter.judge.frontier.strengths import COMPOSITIONS, GRIDS, Candidate, candidates, untrained
 from tiltmeter.judge.frontier.table import CandidateResult
 from tiltmeter.judge.gate import compare
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.results import COMPARISON, Run
+from tiltmeter.results import COMPARISON, PLACEBO, Run
 from tiltmeter.types import Faces, Groups, Prompt
 
 HOUSE = get_convention("tiltmeter")
@@ -239,6 +239,15 @@ def test_every_method_is_swept(found: Frontier) -> None:
     assert found.before.test_attributes == ["gender", "age", "gender*age"]
 
 
+def test_harms_are_asked_about(found: Frontier) -> None:
+    tests = found.chosen["leace"].gates[1].to_pylist()
+    gaps = [row for row in tests if row["probe"] == "harms"]
+    assert {row["attribute"] for row in gaps} >= {"gender", "age"}
+    assert all(row["verdict"] for row in gaps)
+    kept = found.run.where(metric="gaps", experiment=found.chosen["leace"].name)
+    assert [row["value"] for row in kept] == [row["after"] for row in gaps]
+
+
 def test_what_cannot_run_is_told(place: Path) -> None:
     """Vectors that were brought have no texts that name groups; methods that need some say so."""
     found = sweep(place, bootstraps=0, permutations=0, probes=False)
@@ -369,8 +378,8 @@ def test_frontier_and_compare_agree_on_a_method() -> None:
     parts = [faces.select(part) for part in split(len(faces), (0.5, 0.25, 0.25), seed=0)]
     fair = tm.debias("leace", model, parts[0], attribute="gender",
                      settings=chosen.candidate.settings)  # fmt: skip
-    given = {"probes": ["lift", "ranking"], "k": [20], "permutations": 0, "bootstraps": 0,
-             "options": {"lift": {"splits": 0}}}  # fmt: skip
+    given = {"probes": ["lift", "ranking", "harms"], "k": [20], "permutations": 0,
+             "bootstraps": BOOTSTRAPS, "options": {"lift": {"splits": 0}}}  # fmt: skip
     before, after = (tm.audit(one, parts[2], **given) for one in (model, fair))
     tests = [
         {(row["probe"], row["attribute"], row["category"]): row for row in table.to_pylist()}
@@ -386,6 +395,22 @@ def test_frontier_and_compare_agree_on_a_method() -> None:
     assert tests[0]["lift", "gender", None]["verdict"] == "better"
 
 
+def test_lift_comes_before_max_skew_where_it_is_known() -> None:
+    def gates(lift: float) -> tuple[pa.Table, pa.Table]:
+        row = {"probe": "lift", "metric": "mean_abs_lift", "attribute": "a", "after": lift}
+        return (pa.Table.from_pylist([row], schema=COMPARISON),) * 2
+
+    found = swept([(0.1, 0.0), (0.4, 0.0), (0.2, 0.0)])
+    least, more, ranker = found.candidates
+    ranker = replace(ranker, kind="ranking")  # leaves every score as it was
+    known = [replace(least, gates=gates(0.5)), replace(more, gates=gates(0.1)), ranker]
+    by_lift = replace(found, before=replace(found.before, gates=gates(0.7)), candidates=known)
+    assert found.best is least
+    assert by_lift.best is known[1]
+    assert by_lift.validation_bias(ranker) == 0.7
+    assert replace(by_lift, candidates=[ranker]).best is ranker
+
+
 def test_what_compare_rejects_is_not_recommended() -> None:
     found = swept([(0.5, 0.0), (0.1, 0.0)])
     worse = pa.Table.from_pylist(
@@ -397,3 +422,8 @@ def test_what_compare_rejects_is_not_recommended() -> None:
         tried = [found.candidates[0], replace(found.candidates[1], gates=gates)]
         assert replace(found, candidates=tried).best is tried[0]
     assert replace(found.candidates[0], gates=(none, worse)).worse == ["retrieval by hue"]
+    neutral = [{"probe": "lift", "metric": "mean_abs_lift", "attribute": "hue",
+                "category": PLACEBO, "verdict": "worse"}]  # fmt: skip
+    assert worse_rows(pa.Table.from_pylist(neutral, schema=COMPARISON)) == [
+        "association by hue (neutral words)"
+    ]

@@ -34,6 +34,7 @@ METRICS = {
     "normalized_entropy": "Normalised entropy",
     "group_rates": "rate",
     "gaps": "gap",
+    "mean_abs_lift": "Mean lift (nats)",
 }
 
 

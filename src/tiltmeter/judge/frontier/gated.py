@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.errors import UnknownNameError
 from tiltmeter.judge.frontier.evaluation import BiasEvaluator
 from tiltmeter.judge.frontier.utility import UtilityTask, encoded
 from tiltmeter.judge.gate.association import LiftRuns, WordTexts, association_tests
 from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
+    HARMS,
     MARGIN,
     RETRIEVAL,
     UTILITY,
@@ -22,45 +24,80 @@ from tiltmeter.judge.gate.change_verdict import (
     question_of,
 )
 from tiltmeter.judge.gate.comparison import judged_tests
+from tiltmeter.judge.gate.intervals import interval_tests
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import PairedRuns, RunImages, group_by_word
 from tiltmeter.judge.gate.utility import change_of_answers
+from tiltmeter.probes.harms import harms
 from tiltmeter.probes.lift.contrastive import ClassTexts, class_texts
 from tiltmeter.probes.lift.words import lift_prompts
-from tiltmeter.types import Floats, Prompt, planted_world
+from tiltmeter.probes.texts import harm_prompts
+from tiltmeter.results import PLACEBO
+from tiltmeter.stats.resampling import Resampling
+from tiltmeter.types import Faces, Floats, Prompt, planted_world
 
 BOOTSTRAPS = 100
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class LiftTexts:
-    """Words and neutral words of the association question, as the model encodes them."""
+class EncodedPrompts:
+    """Prompts as the model encodes them, for a candidate to correct."""
 
     prompts: Sequence[Prompt]
     vectors: Floats
-    scale: float
     world: Any
 
     @classmethod
-    def of(cls, model: Any, prompts: Sequence[Prompt]) -> LiftTexts | None:
-        """None if the model states no scale: then its scores have no unit."""
-        scale = getattr(model, "logit_scale", None)
-        if scale is None:
-            return None
-        both = lift_prompts(prompts, model)
-        vectors = encoded(model.encode_texts, [prompt.text for prompt in both])
-        return cls(both, vectors, float(scale), planted_world(model))
+    def of(cls, model: Any, prompts: Sequence[Prompt]) -> EncodedPrompts:
+        vectors = encoded(model.encode_texts, [prompt.text for prompt in prompts])
+        return cls(prompts, vectors, planted_world(model))
 
-    def classes(self, correct: Callable[..., Any]) -> list[ClassTexts]:
-        """The texts as a candidate corrects them."""
+    def corrected(self, correct: Callable[..., Any]) -> Any:
+        """A model that knows these texts, as a candidate corrects them."""
         place = {prompt.text: at for at, prompt in enumerate(self.prompts)}
-        model = SimpleNamespace(
+        return SimpleNamespace(
             encode_texts=lambda texts: correct(self.vectors[[place[t] for t in texts]], texts),
             world=self.world,
         )
-        texts = class_texts(model, self.prompts, self.scale)
-        return [one for one in texts if len(one.vectors)]
+
+
+@dataclass(frozen=True, eq=False)
+class GatePrompts:
+    """Texts of the questions about association and harms."""
+
+    lift: EncodedPrompts | None  # None: the model states no scale, so its scores have no unit
+    scale: float
+    harms: EncodedPrompts | None  # None: the model does not know the classes
+
+    @classmethod
+    def of(cls, model: Any, prompts: Sequence[Prompt], faces: Faces) -> GatePrompts:
+        scale = getattr(model, "logit_scale", None)
+        words = None if scale is None else EncodedPrompts.of(model, lift_prompts(prompts, model))
+        try:
+            classes = EncodedPrompts.of(model, harm_prompts(None, faces))
+        except UnknownNameError:
+            classes = None
+        return cls(words, float(scale or 1.0), classes)
+
+    def candidate(
+        self, part: BiasEvaluator, texts: Floats, images: Floats, correct: Callable[..., Any]
+    ) -> CandidateEmbeddings:
+        """What is compared of a candidate, whose texts are corrected by `correct`."""
+        lift: list[ClassTexts] = []
+        if self.lift is not None:
+            made = class_texts(self.lift.corrected(correct), self.lift.prompts, self.scale)
+            lift = [one for one in made if len(one.vectors)]
+        gaps: list[Row] = []
+        if self.harms is not None:
+            table, _ = harms(
+                self.harms.corrected(correct), replace(part.faces, vectors=images),
+                prompts=self.harms.prompts, attributes=part.attributes,
+                convention=part.convention, seed=part.seed,
+                resampling=Resampling(0, BOOTSTRAPS, part.seed),
+            )  # fmt: skip
+            gaps = table.to_pylist()
+        return CandidateEmbeddings(texts, images, lift, gaps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +107,7 @@ class CandidateEmbeddings:
     texts: Floats
     images: Floats
     lift: Sequence[ClassTexts] = ()
+    harms: Sequence[Row] = ()
 
 
 def gate_tests(
@@ -99,7 +137,8 @@ def gate_tests(
         pair, part.attributes, part.convention, bootstraps=BOOTSTRAPS, seed=part.seed,
         dataset=part.faces.name,
     )  # fmt: skip
-    tests = {ASSOCIATION: lifts, RETRIEVAL: rankings.tests, UTILITY: utility}
+    gaps = interval_tests(list(before.harms), list(after.harms), HARMS)
+    tests = {ASSOCIATION: lifts, RETRIEVAL: rankings.tests, HARMS: gaps, UTILITY: utility}
     return judged_tests(tests, MARGIN, part.convention.name)
 
 
@@ -118,7 +157,8 @@ def worse_rows(tests: pa.Table) -> list[str]:
     worse: dict[str, list[str]] = {}
     for row in tests.to_pylist():
         if row["verdict"] == WORSE:
-            worse.setdefault(question_of(row) or "", []).append(row["attribute"] or "")
+            neutral = " (neutral words)" if row["category"] == PLACEBO else ""
+            worse.setdefault(question_of(row) or "", []).append((row["attribute"] or "") + neutral)
     return [
         f"{question}{f' by {by}' if (by := ' and '.join(dict.fromkeys(names))) else ''}"
         for question, names in worse.items()

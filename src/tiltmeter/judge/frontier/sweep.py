@@ -36,7 +36,7 @@ from tiltmeter.judge.frontier.evaluation import (
 )
 from tiltmeter.judge.frontier.gated import (
     CandidateEmbeddings,
-    LiftTexts,
+    GatePrompts,
     gate_tests,
     utility_row,
 )
@@ -193,7 +193,7 @@ def frontier(
         [judge(one, resampling) for one in parts.others],
         tasks,
         encoded(tower.encode_texts, [prompt.text for prompt in said]),
-        LiftTexts.of(tower, prompts),
+        GatePrompts.of(tower, prompts, parts.test),
         resampling.seed,
         asked.probes,
         parts.rows,
@@ -299,7 +299,7 @@ class _Sweep:
     others: list[BiasEvaluator]
     tasks: Sequence[UtilityTask]
     texts: Floats
-    lift: LiftTexts | None
+    asked: GatePrompts
     seed: int
     probes: bool
     rows: FittedRows
@@ -405,8 +405,7 @@ class _Sweep:
         )
         gates: tuple[pa.Table, ...] = ()
         if made.reranker is None:
-            lift = [] if self.lift is None else self.lift.classes(made.texts)
-            parts = [CandidateEmbeddings(texts, seen_[id(part)], lift)
+            parts = [self.asked.candidate(part, texts, seen_[id(part)], made.texts)
                      for part in (self.validation, self.test)]  # fmt: skip
             self.base = self.base or parts
             gates = tuple(

@@ -16,6 +16,7 @@ from tiltmeter.judge.frontier.evaluation import CandidateEstimate
 from tiltmeter.judge.frontier.gated import worse_rows
 from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
+from tiltmeter.judge.gate.association import METRIC as LIFT
 from tiltmeter.results import COMPARISON, PLACEBO, Run, combined, rows
 from tiltmeter.results.views import VIEWS
 
@@ -57,6 +58,15 @@ class CandidateResult:
     def worse(self) -> list[str]:
         """What `compare` calls worse on the test split, such as `retrieval by hue`."""
         return worse_rows(self.gates[1])
+
+    def lift(self, attribute: str, part: int = 1) -> float | None:
+        """Mean |lift| over words by an attribute, in nats; `part` 0 is validation, 1 is test.
+
+        None without a scale, and for re-rankers, which change no score.
+        """
+        return next((row["after"] for row in self.gates[part].to_pylist()
+                     if (row["metric"], row["attribute"], row["category"])
+                     == (LIFT, attribute, None)), None)  # fmt: skip
 
     def verdict(self, metric: str, attribute: str | None) -> str | None:
         """Verdict of `compare` on the test split, of a measure over all words."""
@@ -106,8 +116,19 @@ class Frontier:
         return int(self.meta["convention"]["k"][0])
 
     def validation_bias(self, result: CandidateResult) -> float:
-        """The criterion of choice: mean MaxSkew of the fitted attribute, on validation."""
-        return result.validation["max_skew", self.attribute]
+        """The criterion of choice: mean |lift| by the fitted attribute, on validation.
+
+        Mean MaxSkew where the model states no scale, so that there is no lift.
+        """
+        return self._bias(result)[0]
+
+    def _bias(self, result: CandidateResult) -> tuple[float, float]:
+        """The criterion, and MaxSkew for those that are equal in it."""
+        skew = result.validation["max_skew", self.attribute]
+        before, own = (one.lift(self.attribute, 0) for one in (self.before, result))
+        if before is None:
+            return skew, skew
+        return before if own is None else own, skew  # re-rankers leave lift as it was
 
     @property
     def front(self) -> list[CandidateResult]:
@@ -117,9 +138,7 @@ class Frontier:
         """
         points = [result for result in (self.before, *self.candidates) if result.kind != "ranking"]
         cost = {id(result): _cost_or_zero(result.validation_cost) for result in points}
-        ordered = sorted(
-            points, key=lambda result: (cost[id(result)], self.validation_bias(result))
-        )
+        ordered = sorted(points, key=lambda result: (cost[id(result)], *self._bias(result)))
         best: list[CandidateResult] = []
         for result in ordered:
             if not best or self.validation_bias(result) < self.validation_bias(best[-1]):
@@ -147,7 +166,7 @@ class Frontier:
         What `compare` calls worse on either split is never recommended.
         """
         passing = [result for result in self.affordable if not any(map(worse_rows, result.gates))]
-        return min(passing, key=self.validation_bias, default=None)
+        return min(passing, key=self._bias, default=None)
 
     @property
     def affordable(self) -> list[CandidateResult]:
@@ -158,13 +177,9 @@ class Frontier:
             if not result.sees_labels and _cost_or_zero(result.validation_cost) < self.max_cost
         ]
 
-    def _key(self, result: CandidateResult) -> tuple[bool, float, float]:
+    def _key(self, result: CandidateResult) -> tuple[bool, float, float, float]:
         too_much = _cost_or_zero(result.validation_cost) >= self.max_cost
-        return (
-            too_much,
-            result.validation_cost if too_much else self.validation_bias(result),
-            self.validation_bias(result),
-        )
+        return (too_much, result.validation_cost if too_much else 0.0, *self._bias(result))
 
     def command(self, result: CandidateResult) -> str | None:
         """Command that makes this model, fitted on the same rows; None without specs."""
@@ -259,8 +274,10 @@ class Frontier:
                  **_columns(estimate, result.verdict(metric, attribute) if name == data else None)}
                 for (metric, attribute), estimate in estimates.items()
             ]  # fmt: skip
-        for test in result.gates[1].filter(pc.field("probe") == "lift").to_pylist():
-            same = {name: test[name] for name in ("metric", "attribute", "category", "verdict")}
+        asked = pc.field("probe").isin(["lift", "harms"])
+        for test in result.gates[1].filter(asked).to_pylist():
+            columns = ("metric", "attribute", "category", "target", "verdict")
+            same = {name: test[name] for name in columns}
             result_rows.append({"split": "test", "dataset": data, "value": test["after"],
                                 "ideal": 0.0, "n": test["n"], **same})  # fmt: skip
         judged = {test["experiment"]: test["verdict"] for test in result.gates[1].to_pylist()}

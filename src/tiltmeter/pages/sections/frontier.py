@@ -16,6 +16,7 @@ LEAD = (
     "reported on a third. A correction should lower the bias and leave the utility unchanged."
 )
 CANDIDATES = 40  # drawn in one plot
+ORDER = ("mean_abs_lift", "max_skew")
 
 
 def section(run: Run, probe: str) -> Section:
@@ -26,9 +27,12 @@ def section(run: Run, probe: str) -> Section:
     metric = next((row["metric"] for row in useful), "")
     utility = {row["experiment"]: row["value"] for row in useful if row["metric"] == metric}
     figures: list[Plot] = []
-    biased = by([row for row in tested if row["metric"] == "max_skew"], "dataset", "attribute")
-    for (data, attribute), mine in biased.items():
-        name = f"{text.metric_name('max_skew', mine[0]['k'])} by {text.short(attribute)}"
+    biased = by([row for row in tested if row["metric"] in ORDER and not row["category"]],
+                "metric", "dataset", "attribute")  # fmt: skip
+    for (measure, data, attribute), mine in sorted(
+        biased.items(), key=lambda one: ORDER.index(one[0][0])
+    ):
+        name = f"{text.metric_name(measure, mine[0]['k'])} by {text.short(attribute)}"
         points = [
             {
                 "x": utility[row["experiment"]],
@@ -40,9 +44,11 @@ def section(run: Run, probe: str) -> Section:
         ][:CANDIDATES]
         if len(points) > 1:
             figures.append(
-                front(text.slug("front", data, attribute), points, text.short(metric), name,
-                      "One point per method and strength, on held-out images.")
+                front(text.slug("front", measure, data, attribute), points, text.short(metric),
+                      name, "One point per method and strength, on held-out images.")
             )  # fmt: skip
+        if measure != "max_skew":  # has no null
+            continue
         mine = sorted(mine, key=lambda row: (row["value"], row["experiment"]))[:CANDIDATES]
         figures.append(
             charts.line_plot(

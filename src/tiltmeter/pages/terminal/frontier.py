@@ -14,18 +14,20 @@ from tiltmeter.pages.terminal.layout import show
 def frontier(found: Frontier, *, all_strengths: bool = False) -> None:
     """One line per method, at the strength that was chosen; or one per candidate."""
     shown = list(found.candidates) if all_strengths else list(found.chosen.values())
-    rows = [_row(found, one)
-            for one in (*sorted(shown, key=lambda one: one.bias(found.attribute).value),
-                        found.before)]  # fmt: skip
-    title = f"mean MaxSkew@{found.k} by {found.attribute}, on images that no method was fitted on"
+    rows = [
+        _row(found, one)
+        for one in (*sorted(shown, key=lambda one: _order(found, one)), found.before)
+    ]
+    title = f"bias by {found.attribute}, on images that no method was fitted on"
     show(
         summary(found),
-        table(title, rows, ("mark", ""), "method", "strength", Column("bias", "bias", "value"),
-              Column("null", "null", "value"), Column("lift", "lift", "cell"),
+        table(title, rows, ("mark", ""), "method", "strength", Column("lift", "lift", "cell"),
+              Column("MaxSkew", "bias", "value"), Column("null", "null", "value"),
               Column("lost", "lost", "cell"), Column("leaks", "leaks", "cell"), "gate",
               Column("s", "seconds", "cell")),
-        "* on the Pareto front and > the choice, both by the validation part. In bold: the bias is "
-        "within its null (97.5%). lift: mean lift of words, 1x is ideal. lost: points of utility, "
+        "* on the Pareto front and > the choice, both by the validation part. lift: mean lift of "
+        f"words, 1x is ideal; least first. MaxSkew@{found.k}: mean over words; in bold: within its "
+        "null (97.5%). lost: points of utility, "
         "the largest loss. leaks: accuracy of a linear and of a nonlinear probe for "
         f"{found.attribute}. gate: whether tiltmeter compare calls anything worse than before. "
         "labels: the method is given the labels of what it ranks.",
@@ -74,9 +76,7 @@ def as_json(found: Frontier) -> dict[str, Any]:
 def _row(found: Frontier, one: CandidateResult) -> Row:
     bias = one.bias(found.attribute)
     leaks = one.leakage.get(found.attribute)
-    lift = next((row["after"] for row in one.gates[1].to_pylist()
-                 if (row["metric"], row["attribute"], row["category"])
-                 == ("mean_abs_lift", found.attribute, None)), None)  # fmt: skip
+    lift = one.lift(found.attribute)
     lost = None if np.isnan(one.utility_cost) else f"{100 * one.utility_cost + 0.0:.1f}"
     front = any(one is other for other in found.front)
     before = one is found.before
@@ -94,3 +94,10 @@ def _row(found: Frontier, one: CandidateResult) -> Row:
         "gate": "" if before else "worse" if one.worse else "passed" if one.gates[1] else None,
         "seconds": "" if before else f"{one.seconds:.1f}",
     }
+
+
+def _order(found: Frontier, one: CandidateResult) -> tuple[float, float]:
+    """Lift first, as in the choice; re-rankers leave it as it was."""
+    lift = one.lift(found.attribute)
+    before = found.before.lift(found.attribute) or 0.0
+    return before if lift is None else lift, one.bias(found.attribute).value
