@@ -186,7 +186,7 @@ def bias_size(lift: Floats, neutral: Floats) -> Floats:
     0.4
     """
     of_words, of_neutral = (np.square(np.asarray(x, float)).mean((-2, -1)) for x in (lift, neutral))
-    return np.sqrt(np.maximum(0.0, of_words - of_neutral))
+    return np.asarray(np.sqrt(np.maximum(0.0, of_words - of_neutral)))
 
 
 def share_below(size: float, splits: Floats) -> float:
