@@ -172,7 +172,21 @@ def test_scales_that_were_fitted_on_the_same_captions_are_used() -> None:
     assert change(fitted(run, 20.0), fitted(run, 24.0)) == pytest.approx(0.2 * before)
     assert change(fitted(run, 20.0), fitted(run, 24.0, "others")) == pytest.approx(0, abs=1e-9)
     told = compare(fitted(run, 20.0), fitted(run, 24.0), **FEW).answers("association")[0]["note"]
-    assert told == "scales fitted on the same captions, 20.0 and 24.0"
+    assert told.startswith("scales fitted on the same captions, 20.0 and 24.0;")
+
+
+def test_matched_logits_are_said_on_the_common_scale() -> None:
+    """At half the temperature they are half as large, and the same on one scale."""
+
+    def matched(run: Run, nats: float) -> Run:
+        row = rows(1, probe="lift", metric="matched_logit", experiment="captions",
+                   dataset="captions", value=nats, n=500)  # fmt: skip
+        return Run(pa.concat_tables([run.table, row]), run.meta, {}, run.vectors)
+
+    before, after = matched(audited(), 8.0), matched(audited(scale=10.0), 4.0)
+    told = compare(before, after, **FEW).answers("association")[0]["note"]
+    assert "; matched - mismatched logits: gender" in told
+    assert told.endswith(", captions 8.0 to 8.0")
 
 
 def test_neutral_words_have_a_row_of_their_own() -> None:

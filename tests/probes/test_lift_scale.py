@@ -8,6 +8,8 @@ import pytest
 import tiltmeter as tm
 from tiltmeter.datasets.roles import Captions
 from tiltmeter.pages import terminal
+from tiltmeter.pages.html import page_of
+from tiltmeter.pages.plots.drawing import svg
 from tiltmeter.results import Run
 
 pytest.importorskip("torch")
@@ -43,7 +45,9 @@ def test_the_models_own_scale_is_that_of_its_captions(captions: Captions) -> Non
     assert fitted["n"] == 200
     assert fitted["note"] is None
     assert run.meta["model"]["logit_scale"]["origin"] == "checkpoint"
-    curve = run.where(metric="reliability")
+    curve, refitted = (run.where(metric="reliability", experiment=scale)
+                       for scale in ("own", "fitted"))  # fmt: skip
+    assert [row["k"] for row in refitted] == list(range(1, 11))
     assert [row["k"] for row in curve] == list(range(1, 11))
     assert sum(row["n"] for row in curve) == 200
     hits, sure = (np.array([row[name] for row in curve]) for name in ("value", "ideal"))
@@ -51,8 +55,23 @@ def test_the_models_own_scale_is_that_of_its_captions(captions: Captions) -> Non
 
 
 def test_a_wrong_scale_is_a_warning(captions: Captions) -> None:
-    _, fitted = audited(2.0, captions).where(metric="logit_scale")
+    run = audited(2.0, captions)
+    _, fitted = run.where(metric="logit_scale")
     assert "own scale is" in fitted["note"]
+    (shown,) = page_of(run).sections  # captions have none of their own
+    assert any("own scale is" in note for note in shown.notes)
+    curve = shown.figures[-1]
+    assert curve.title == "Does the scale say how sure the model is?"
+    assert "own scale" in svg(curve)
+    assert "Scale of the scores" in [table.caption for table in shown.tables]
+
+
+def test_matched_logits_follow_the_scale(captions: Captions) -> None:
+    once, twice = (audited(scale, captions).where(metric="matched_logit") for scale in (1.0, 2.0))
+    assert [row["experiment"] for row in once] == ["captions", "groups"]
+    for row, other in zip(once, twice, strict=True):
+        assert 0 < row["ci_low"] < row["value"] < row["ci_high"]
+        assert other["value"] == pytest.approx(2 * row["value"], rel=1e-4)
 
 
 def test_embeddings_without_a_scale_get_it_fitted(captions: Captions) -> None:

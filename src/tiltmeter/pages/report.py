@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.pages import text
@@ -21,6 +22,8 @@ from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
 #: Probes with one section for all models and datasets.
 TOGETHER = ("panel", "frontier", "propagation", "stereotype")
+#: Measured on captions, without an attribute: about the model's scale, whatever it is audited on.
+OF_SCALE = ("logit_scale", "reliability", "matched_logit")
 PAIRS = 6  # models and datasets that get sections of their own
 OPEN = {"lift": 4, "harms": 4, "change": 4}  # figures shown at once; of other probes, one
 
@@ -89,6 +92,8 @@ def _leading(run: Run, sections: list[Section]) -> Plot | None:
 def _sections(run: Run, probe: str) -> list[Section]:
     """One section for each model and dataset that the probe was run on."""
     rows = run.table.filter(pc.equal(run.table["probe"], probe))
+    if probe == "lift":  # captions are no dataset of their own
+        rows = rows.filter(pc.is_valid(rows["attribute"]))
     listed = zip(rows["model"].to_pylist(), rows["dataset"].to_pylist(), strict=True)
     pairs = list(dict.fromkeys(pair for pair in listed if pair[1] is not None))
     if len(pairs) <= 1 or probe in TOGETHER:
@@ -119,7 +124,11 @@ def _part(run: Run, model: str | None, data: str | None) -> Run:
         table = table.filter(pc.is_null(values) if model is None else pc.equal(values, model))
         if data is None:
             return table
-        return table.filter(pc.fill_null(pc.equal(table["dataset"], data), True))
+        mine = pc.fill_null(pc.equal(table["dataset"], data), True)
+        if "metric" in table.column_names:
+            of_scale = pc.is_in(table["metric"], pa.array(OF_SCALE))
+            mine = pc.or_(mine, pc.and_(of_scale, pc.is_null(table["attribute"])))
+        return table.filter(mine)
 
     instances = {name: kept(table) for name, table in run.instances.items()
                  if "dataset" in table.column_names}  # fmt: skip

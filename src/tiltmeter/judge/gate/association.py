@@ -97,16 +97,31 @@ def fitted_scales(before: Run, after: Run) -> tuple[float, float] | None:
     )
 
 
+def matched_logits(before: Run, after: Run) -> list[tuple[str, float, float]]:
+    """How much higher texts that match score than others, in both runs, in their own nats.
+
+    Captions with their own images, and texts that name a group with images of it.
+    """
+    old, new = (
+        {(row["experiment"], row["dataset"], row["attribute"]): row["value"]
+         for row in run.where(probe="lift", metric="matched_logit") if row["value"] is not None}
+        for run in (before, after)
+    )  # fmt: skip
+    return [(key[2] or key[0], value, new[key]) for key, value in old.items() if key in new]
+
+
 def pair_lift(
     tables: tuple[pa.Table, pa.Table],
     images: tuple[RunImages, RunImages],
     *,
     paired: bool,
     fitted: tuple[float, float] | None = None,
+    matched: Sequence[tuple[str, float, float]] = (),
 ) -> LiftRuns:
     """Words and neutral words that both runs scored, on the scale of the first.
 
-    With `fitted` scales, each run is on its own.
+    With `fitted` scales, each run is on its own. `matched` (`matched_logits`) is stated for
+    readers: another scale, or a model that no longer sees a group, shows in it.
 
     Raises
     ------
@@ -141,6 +156,11 @@ def pair_lift(
     said = f"both runs on the scale of the first, {scales[0]:.1f} (the second's is {scales[1]:.1f})"
     if fitted:
         said = f"scales fitted on the same captions, {fitted[0]:.1f} and {fitted[1]:.1f}"
+    if matched:
+        per_nat = [to / scale for scale, to in zip(scales, wanted, strict=True)]
+        gaps = [f"{name} {first * per_nat[0]:.1f} to {second * per_nat[1]:.1f}"
+                for name, first, second in matched]  # fmt: skip
+        said += f"; matched - mismatched logits: {', '.join(gaps)}"
     return LiftRuns(classes, images, paired, said)
 
 

@@ -18,6 +18,7 @@ from tiltmeter.judge.gate.association import (
     association_tests,
     fitted_scales,
     lift_texts,
+    matched_logits,
     pair_lift,
     row_tests,
 )
@@ -298,6 +299,7 @@ class _Runs:
             pair = pair_lift(
                 texts, self.images.runs, paired=self.images.paired,
                 fitted=fitted_scales(self.before, self.after),
+                matched=matched_logits(self.before, self.after),
             )  # fmt: skip
         except EmbeddingsUnavailableError as error:
             return [], [], str(error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
@@ -16,7 +17,7 @@ from tiltmeter.pages.lift_findings import (
     lift_classes,
 )
 from tiltmeter.pages.model import Column, Plot, Row, Section, Table, table_of
-from tiltmeter.pages.plots import charts
+from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.verdict import AttributeWords, attribute_words
 from tiltmeter.results import Run
 
@@ -27,6 +28,7 @@ LEAD = (
     "images only."
 )
 SHOWN = 10  # words of a plot
+TOLERANCE = 0.10  # nats that are worth more or less than a nat by this share are a warning
 P, IMAGES = Column("p", "p", "p"), Column("images", "n_group", "count")
 
 
@@ -35,13 +37,17 @@ def section(run: Run, probe: str) -> Section:
     rows = run.where(probe=probe)
     classes = lift_classes(rows)
     judged = [one for one in classes if one.words]
-    seen = [row for row in rows if row["metric"] == "visibility"]
+    seen, worth, scales, curve, matched = (
+        [row for row in rows if row["metric"] == metric]
+        for metric in ("visibility", "nat_worth", "logit_scale", "reliability", "matched_logit")
+    )
     return Section(
         probe,
         "Words and groups",
         LEAD,
         [finding(one) for one in classes],
-        [_words(one) for one in attribute_words(rows) if one.judged],
+        [*(_words(one) for one in attribute_words(rows) if one.judged),
+         *([_reliability(curve)] if curve else [])],
         [
             *(table for one in judged for table in _tables(one)),
             table_of("lift-spreads", "Lift in spreads of neutral words: the model states no scale",
@@ -50,9 +56,48 @@ def section(run: Run, probe: str) -> Section:
                      kind="signed", folded=True),
             table_of("lift-visibility", "How well the model sees each group (1: fully)", seen,
                      "attribute", "group", digits=2, folded=True),
+            table_of("lift-worth", "What one nat of score is worth as evidence of the group "
+                     "(1: a nat)", worth, "attribute", digits=2, folded=True),
+            table_of("lift-matched", "How much higher matching texts score than others (nats)",
+                     matched, ("experiment", "texts"), "attribute", digits=2, folded=True),
+            table_of("lift-scale", "Scale of the scores", scales, ("experiment", "scale"),
+                     ("dataset", "captions"), digits=2, folded=True),
+            table_of("lift-reliability", "How often a caption finds its image (value), by how sure "
+                     "the model is (ideal)", curve, ("experiment", "scale"), ("k", "bin"),
+                     digits=2, folded=True),
         ],
-        [chance(one) for one in classes if not one.words],
+        [*(chance(one) for one in classes if not one.words), *_warnings(scales, worth)],
         dict(Counter(row["verdict"] for one in judged for row in one.words)),
+    )  # fmt: skip
+
+
+def _warnings(scales: Sequence[Row], worth: Sequence[Row]) -> list[str]:
+    """A scale that does not fit its captions; nats that are worth more or less than a nat."""
+    said = [f"Scale: {row['note']}." for row in scales if row["note"] and row["value"] is not None]
+    for row in worth:
+        value = row["value"]
+        if value is not None and abs(value - 1) > TOLERANCE:
+            said.append(
+                f"By {row['attribute']}, one nat of score is worth {text.number(value)} nats of "
+                "evidence in these images: lift is that much too large or small for them."
+            )
+    return said
+
+
+def _reliability(curve: Sequence[Row]) -> Plot:
+    """How often a caption finds its image where the model is this sure, on each scale."""
+    points = [{"x": row["ideal"], "y": row["value"], "kind": f"{row['experiment']} scale"}
+              for row in curve]  # fmt: skip
+    says = "; ".join(f"{one['kind']}: {text.number(one['x'])} sure, {text.number(one['y'])} right"
+                     for one in points)  # fmt: skip
+    return Plot(
+        "lift-reliability-curve",
+        "Does the scale say how sure the model is?",
+        "Captions in ten bins by the probability of the image that the model ranks first. On the "
+        "dashed line, the model is right as often as it is sure. Below it, the scale is too large.",
+        f"{says}.",
+        partial(scatter.scatter, points, "probability of the first image",
+                "share of captions that find theirs", axes=False, diagonal=(0.0, 1.0)),
     )  # fmt: skip
 
 

@@ -49,6 +49,9 @@ class Scale:
         missing = self.reason or "the model states no scale, and no captions are given to fit one"
         tables = [rows(1, **same, experiment="own", value=np.nan if own is None else own,
                        note="the model states none" if own is None else None)]  # fmt: skip
+        on = {**constants, "dataset": self.dataset}
+        if self.cosines is not None and self.value is not None:
+            tables.append(self._matched(self.cosines, self.value, on))
         if self.fitted is None or self.cosines is None:
             if self.reason or own is None:
                 tables.append(rows(1, **same, experiment="fitted", value=np.nan, note=missing))
@@ -59,20 +62,37 @@ class Scale:
                 f"the model's own scale is {own / fit.value:.2f} times that of these captions: "
                 "lift is that many times too large or small for them"
             )
-        on = {**same, "dataset": self.dataset, "n": len(self.cosines)}
         tables.append(
-            rows(1, **on, experiment="fitted", value=fit.value, ci_low=fit.low, ci_high=fit.high,
+            rows(1, **on, metric="logit_scale", n=len(self.cosines), experiment="fitted",
+                 value=fit.value, ci_low=fit.low, ci_high=fit.high,
                  ci_method="sandwich, over pairs", note=warning)
         )  # fmt: skip
-        found = reliability(self.cosines, self.value or fit.value)
-        low, high = wilson(found.hits, found.count)
-        on |= {"metric": "reliability", "n": found.count.astype(int).tolist()}
-        tables.append(
-            rows(len(found.count), **on, experiment=self.origin,
-                 k=list(range(1, len(found.count) + 1)), value=found.hits / found.count,
-                 ideal=found.confidence, ci_low=low, ci_high=high, ci_method="Wilson")
-        )  # fmt: skip
+        known = {"own": own, "fitted": fit.value}
+        for name, scale in known.items():
+            if scale is not None:
+                tables.append(self._reliability(self.cosines, scale, {**on, "experiment": name}))
         return combined(tables)
+
+    @staticmethod
+    def _matched(cosines: Floats, scale: float, constants: Mapping[str, Any]) -> pa.Table:
+        """How much higher captions score with their own images than with others, in nats."""
+        n, own = len(cosines), np.diag(cosines)
+        gap = scale * (own - cosines.mean(axis=1)) * n / max(n - 1, 1)
+        mean, half = float(gap.mean()), 1.96 * float(gap.std()) / max(n - 1, 1) ** 0.5
+        return rows(1, **constants, metric="matched_logit", experiment="captions", n=n, value=mean,
+                    ci_low=mean - half, ci_high=mean + half, ci_method="over pairs")  # fmt: skip
+
+    @staticmethod
+    def _reliability(cosines: Floats, scale: float, constants: Mapping[str, Any]) -> pa.Table:
+        """How often captions find their images, by how sure the model is on this scale."""
+        found = reliability(cosines, scale)
+        low, high = wilson(found.hits, found.count)
+        return rows(
+            len(found.count), **constants, metric="reliability",
+            n=found.count.astype(int).tolist(), k=list(range(1, len(found.count) + 1)),
+            value=found.hits / found.count, ideal=found.confidence, ci_low=low, ci_high=high,
+            ci_method="Wilson",
+        )  # fmt: skip
 
 
 def model_scale(model: Any, captions: Any, context: AuditContext) -> Scale:
@@ -91,11 +111,12 @@ def model_scale(model: Any, captions: Any, context: AuditContext) -> Scale:
     origin = "none" if own is None else "checkpoint"
     if captions is None:
         return Scale(own, origin)
+    cosines = None
     try:
         cosines = pair_cosines(model, captions, context)
         fitted = fit_scale(cosines)
     except (InputError, UnknownNameError) as error:
-        return Scale(own, origin, reason=str(error))
+        return Scale(own, origin, cosines, dataset=captions.name, reason=str(error))
     value, origin = (fitted.value, "fitted") if own is None else (own, origin)
     return Scale(value, origin, cosines, fitted, captions.name)
 

@@ -47,7 +47,9 @@ def visibility_rows(
     model: TextEncoder, images: Floats, groups: Mapping[str, Groups], scale: float,
     constants: Mapping[str, Any],
 ) -> pa.Table:  # fmt: skip
-    """A row for each attribute and group with enough images."""
+    """Visibility of each group with enough images; and of each attribute what a nat is worth, and
+    how much higher an image scores with the text of its group than with the others' (matched).
+    """
     planted = planted_world(model) is not None
     tables = []
     for attribute, by in groups.items():
@@ -72,6 +74,13 @@ def visibility_rows(
                  ci_low=found.value - half, ci_high=found.value + half, ci_method="images only",
                  n=int(at.sum()), n_group=by.counts[enough].tolist(),
                  note=[f"evidence: {text[0]!r}" for text in texts])
+        )  # fmt: skip
+        each = np.arange(len(own))
+        gap = (evidence[each, own] - evidence.mean(axis=1)) * len(names) / (len(names) - 1)
+        mean, error = float(gap.mean()), 1.96 * float(gap.std(ddof=1)) / len(gap) ** 0.5
+        tables.append(
+            rows(1, **{**same, "metric": "matched_logit"}, experiment="groups", value=mean,
+                 ci_low=mean - error, ci_high=mean + error, ci_method="images only", n=len(gap))
         )  # fmt: skip
         value, low, high = worth or (np.nan, np.nan, np.nan)
         surely = None if worth else "the texts tell the groups apart surely, so there is no limit"
