@@ -77,10 +77,10 @@ def visibility_rows(
         )  # fmt: skip
         each = np.arange(len(own))
         gap = (evidence[each, own] - evidence.mean(axis=1)) * len(names) / (len(names) - 1)
-        mean, error = float(gap.mean()), 1.96 * float(gap.std(ddof=1)) / len(gap) ** 0.5
+        mean, spread = float(gap.mean()), 1.96 * float(gap.std(ddof=1)) / len(gap) ** 0.5
         tables.append(
             rows(1, **{**same, "metric": "matched_logit"}, experiment="groups", value=mean,
-                 ci_low=mean - error, ci_high=mean + error, ci_method="images only", n=len(gap))
+                 ci_low=mean - spread, ci_high=mean + spread, ci_method="images only", n=len(gap))
         )  # fmt: skip
         value, low, high = worth or (np.nan, np.nan, np.nan)
         surely = None if worth else "the texts tell the groups apart surely, so there is no limit"
