@@ -16,9 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +30,8 @@ import pyarrow.parquet as pq
 
 from tiltmeter.errors import DamagedError, InputError
 from tiltmeter.models.python import weights_fingerprint
-from tiltmeter.results import content_hash, file_hash
+from tiltmeter.results import content_hash, file_hash, write_atomically
+from tiltmeter.results.atomic import STALE
 from tiltmeter.types import Floats
 
 ABOUT = "space"
@@ -40,7 +39,6 @@ SPACE_FILE, SHA256 = f"{ABOUT}.json", "sha256 of this record"  # key of the reco
 #: Metadata keys of a shard: the hash of its .npy file, and that of the .parquet file (over BLANK).
 CHECKSUM, SEAL = b"vectors", b"file"
 BLANK = b"-" * 64
-STALE = 3600.0  # seconds after which a partial file is considered abandoned
 
 _SOUND: set[tuple[object, ...]] = set()  # shards that this process has verified, with their state
 
@@ -213,9 +211,9 @@ class StoredEmbeddings:
         vectors = np.ascontiguousarray(vectors, np.float32)
         shard = _name(items, vectors)
         place = self.path / f"{shard}.npy"
-        _atomically(place, lambda path: _save(path, vectors))
+        write_atomically(place, lambda path: _save(path, vectors))
         table = _sealed(items, file_hash(place))
-        _atomically(place.with_suffix(".parquet"), lambda path: path.write_bytes(table))
+        write_atomically(place.with_suffix(".parquet"), lambda path: path.write_bytes(table))
         self.__dict__.pop("_rows", None)
         return shard
 
@@ -333,7 +331,7 @@ class Store:
             about = json.loads(json.dumps(about, sort_keys=True, default=str))
             record = {"model": getattr(model, "name", ""), **about}
             text = json.dumps({**record, SHA256: content_hash(record)}, indent=2) + "\n"
-            _atomically(error.path, lambda to: to.write_text(text, encoding="utf-8"))
+            write_atomically(error.path, lambda to: to.write_text(text, encoding="utf-8"))
         return space
 
     def spaces(self) -> list[StoredEmbeddings]:
@@ -473,26 +471,12 @@ def _first_line(error: Exception) -> str:
 
 
 def _save(path: Path, vectors: Floats) -> None:
-    with path.open("wb") as file:
-        np.save(file, vectors)
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(vectors))
+    with path.open("wb") as file:  # not by np.save, which says of a full disk only the bytes
+        file.write(header.getvalue())
+        file.write(vectors.data)
 
 
 def _copy(source: Path, target: Path) -> None:
-    _atomically(target, lambda path: path.write_bytes(source.read_bytes()))
-
-
-def _atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically, even if the machine crashes; the last writer of a name wins."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        write(temporary)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    write_atomically(target, lambda path: path.write_bytes(source.read_bytes()))

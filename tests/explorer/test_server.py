@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import re
 import socket
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from starlette.testclient import TestClient
 from tests.explorer.making import photographs, served
 from tests.pages.report.making import HOSTILE, hostile_embeddings
 from tiltmeter.errors import InputError
+from tiltmeter.explorer import connections
 from tiltmeter.explorer import queries as asking
 from tiltmeter.explorer import server as serving
 from tiltmeter.explorer.data import ExplorerData, ExplorerModel, gather
@@ -346,6 +349,37 @@ def test_a_hundred_at_once(scene: ExplorerData) -> None:
         assert asyncio.run(all_of(address)) == [200] * 100
         assert threading.active_count() <= threads + 2 + serving.MAX_PARALLEL
     assert most == 1  # a model is asked by one thread at a time
+
+
+def test_slow_connections_do_not_keep_the_owner_out(scene: ExplorerData) -> None:
+    """300 connections that send half a request, some with a wrong token, and 20 without a word."""
+    with served(scene) as address:
+        port, token = re.search(r":(\d+)/([^/]+)/", address).groups()
+        slow = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(320)]
+        try:
+            for at, made in enumerate(slow[:300]):
+                line = "POST /wrong/rank HTTP/1.1\r\n" if at % 3 else "GET /x"
+                with contextlib.suppress(OSError):  # the oldest are closed already
+                    made.sendall(f"{line}Host: 127.0.0.1:{port}\r\nContent-Length: 9".encode())
+            started = time.perf_counter()
+            for _ in range(5):
+                line = f"GET /{token}/page.css HTTP/1.1"
+                assert b" 200 " in raw(int(port), line, f"Host: 127.0.0.1:{port}")
+            print(f"5 answers in {time.perf_counter() - started:.3f} s")
+        finally:
+            for made in slow:
+                made.close()
+
+
+def test_a_connection_that_sends_nothing_is_closed(
+    scene: ExplorerData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    with served(scene) as address:
+        port = int(re.search(r":(\d+)/", address).group(1))
+        made = socket.create_connection(("127.0.0.1", port), timeout=10)
+        with made, contextlib.suppress(ConnectionResetError):
+            assert made.recv(1) == b""
 
 
 # --- the page -----------------------------------------------------------------------------------

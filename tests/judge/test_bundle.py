@@ -31,13 +31,14 @@ from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.pbm import Pbm
 from tiltmeter.errors import InputError
 from tiltmeter.judge.bundle import verify as verifying
-from tiltmeter.judge.bundle.pack import bundle, headline, part_entry, run_hash, seal
+from tiltmeter.judge.bundle.pack import bundle, headline, part_entry, seal
 from tiltmeter.judge.bundle.recompute import METRICS
 from tiltmeter.judge.bundle.verify import VerificationResult, verify
 from tiltmeter.judge.bundle.zip_file import packed, unpacked
 from tiltmeter.judge.panel import panel
 from tiltmeter.models import load_model
 from tiltmeter.results import Run, rows
+from tiltmeter.results.run import SEAL, record_hash
 
 FEW = {"permutations": 60, "bootstraps": 20, "seed": 3}
 END = ".tiltmeter.zip"
@@ -94,7 +95,8 @@ def forged(path: Path, change: Callable[[pa.Table], pa.Table], to: Path) -> Path
     record = json.loads(parts["run.json"])
     digest = hashlib.sha256(parts["results.parquet"]).hexdigest()
     record["files"]["results.parquet"] = digest
-    record["hash"] = run_hash(record)
+    record.pop(SEAL, None)
+    record["hash"] = record_hash(record)
     parts["run.json"] = json.dumps(record).encode()
     return resealed(path, {**manifest, "headline": headline(table)}, parts, to)
 
@@ -537,7 +539,8 @@ def test_what_is_printed_is_clean(whole: Path, tmp_path: Path) -> None:
     manifest, parts = parts_of(whole)
     record = json.loads(parts["run.json"])
     record["model"]["name"] = "\x1b[31mred\x07 [bold]x[/bold] " + "y" * 10_000
-    record["hash"] = run_hash(record)
+    record.pop(SEAL, None)
+    record["hash"] = record_hash(record)
     path = resealed(whole, manifest, {**parts, "run.json": json.dumps(record).encode()},
                     tmp_path / f"x{END}")  # fmt: skip
     said = CliRunner().invoke(app, ["verify", str(path)], catch_exceptions=False).output
@@ -568,7 +571,8 @@ def without(saved: Path, to: Path, *names: str) -> Path:
     for name in names:
         (place / name).unlink()
         del record["files"][name]
-    record["hash"] = run_hash(record)
+    record.pop(SEAL, None)
+    record["hash"] = record_hash(record)
     (place / "run.json").write_text(json.dumps(record))
     return place
 
@@ -604,7 +608,8 @@ def test_a_run_without_ranking_and_one_with_fewer_columns(small: Path, tmp_path:
     record = json.loads((place / "run.json").read_text())
     digest = hashlib.sha256((place / "results.parquet").read_bytes()).hexdigest()
     record["files"]["results.parquet"] = digest
-    record["hash"] = run_hash(record)
+    record.pop(SEAL, None)
+    record["hash"] = record_hash(record)
     (place / "run.json").write_text(json.dumps(record))
     assert verify(bundle(place, tmp_path / f"x{END}").path).ok
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -120,6 +121,8 @@ def main() -> None:
         _fail(str(error) + _hint(error), error.code, error.value)
     except OSError as error:
         message = f"{error.filename or 'a file'}: {error.strerror or error}"
+        if error.errno == errno.ENOSPC:
+            message += "; free some space, or name another directory"
         _fail(message, "os-error", error.filename)
 
 

@@ -128,11 +128,16 @@ def verify(
         str | None,
         option("--digest", "SHA256", "The digest that was published with it", DATA),
     ] = None,
+    require_recomputed: Annotated[
+        bool,
+        flag("--require-recomputed", "Fail if a ranking result could not be recomputed", DATA),
+    ] = False,
     as_json: common.Json = False,
 ) -> None:
     """Verify the hashes of a bundle, and recompute what its counts give.
 
-    Exit code 1 if any differs."""
+    Exit code 1 if any differs; with --require-recomputed also if nothing was
+    recomputed, or a ranking result was not."""
     from tiltmeter.judge.bundle.verify import verify as check
     from tiltmeter.pages.terminal.sharing import verified, verified_summary
 
@@ -148,5 +153,7 @@ def verify(
         print(json.dumps(verified_summary(result), indent=2))
     else:
         verified(result)
-    if not result.ok:
+    if not result.ok or (require_recomputed and not result.fully_recomputed):
+        if result.ok:
+            print("Not verified: --require-recomputed, but some results were not recomputed.")
         raise typer.Exit(1)

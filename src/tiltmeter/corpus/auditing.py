@@ -20,6 +20,8 @@ from tiltmeter.corpus.vocabulary import EXAMPLE, Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
 from tiltmeter.errors import InputError
 from tiltmeter.io.filesystems import file_size, path_of
+from tiltmeter.io.tables import not_utf8
+from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.results import Run, combined, content_hash, run_record
 from tiltmeter.stimuli import Stimuli, Word, load
 from tiltmeter.types import Progress
@@ -279,12 +281,11 @@ def _word_list(words: str | Stimuli | Sequence[Word | str]) -> list[Word]:
 
 
 def _read_groups(path: str) -> Mapping[str, Any]:
-    import yaml  # here, so that importing the package stays fast
-
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid YAML: {error}", code="bad-file") from None
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error) from None
+    found = parse_yaml(text, path)
     if not isinstance(found, Mapping):
         raise InputError(f"{path} has no group words; {EXAMPLE}", code="bad-file", value=path)
     return found

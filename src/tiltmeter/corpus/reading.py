@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -21,9 +22,11 @@ import pyarrow.parquet as pq
 from tiltmeter.datasets.reading import read_json
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.filesystems import is_url, list_files, open_file, open_stream, path_of
+from tiltmeter.io.tables import DAMAGE
 
 BLOCK = 1 << 16  # rows
 CHUNK = 8 << 20  # bytes of text
+DEEPEST = 1000  # levels of JSON
 #: Common names of caption columns, in order of preference; case does not matter.
 COLUMNS = ("caption", "text", "captions", "alt_text", "alt", "description", "title", "sentence",
            "raw")  # fmt: skip
@@ -101,7 +104,7 @@ def blocks(path: File, column: str | None = None) -> Iterator[Block]:
         raise
     except InputError as error:
         raise BrokenFileError(str(error)) from None
-    except (pa.ArrowException, OSError, UnicodeError) as error:
+    except (*DAMAGE, KeyError, TypeError) as error:
         first = str(error).partition("\n")[0]
         raise BrokenFileError(f"{path} cannot be read: {first}") from None
 
@@ -181,10 +184,24 @@ def _json_lines(path: File, column: str | None) -> Iterator[Block]:
         while chunk := source.read(CHUNK):
             lines, _, rest = (rest + chunk).rpartition(b"\n")
             if lines.strip():
+                _check_depth(lines, path)
                 fields = fields or _json_fields(lines, column, path)
                 yield _of_lines(lines, fields)
     if rest.strip():
+        _check_depth(rest, path)
         yield _of_lines(rest, fields or _json_fields(rest, column, path))
+
+
+def _check_depth(lines: bytes, path: File) -> None:
+    """Refuse JSON that is nested deeply: pyarrow's parser would crash the process."""
+    letters = np.frombuffer(lines, np.uint8)
+    ends = np.flatnonzero(letters == ord("\n"))
+    bounds = np.concatenate([[-1], ends, [len(letters)]])
+    for at in np.flatnonzero(np.diff(bounds) > DEEPEST):  # others are too short for it
+        line = letters[bounds[at] + 1 : bounds[at + 1]]
+        opened = np.isin(line, [ord("{"), ord("[")]).astype(np.int64)
+        if (opened - np.isin(line, [ord("}"), ord("]")])).cumsum().max(initial=0) > DEEPEST:
+            raise BrokenFileError(f"{path} is nested deeper than {DEEPEST:,} levels")
 
 
 def _json_fields(lines: bytes, column: str | None, path: File) -> list[pa.Field]:
@@ -236,6 +253,7 @@ def _texts(captions: Any, images: Any, path: File) -> Block:
             f"{path}: the caption column is {captions.type}; expected text. Pass another --column"
         )
     texts, known = captions.cast(pa.string()), captions.is_valid()
+    texts.validate(full=True)  # its bytes are text: a damaged file may say so of any
     if texts.null_count:
         texts = texts.filter(known)
         images = None if images is None else images.filter(known)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.io.filesystems import Place, RemoteImages, list_files, map_places, open_file, path_of
 from tiltmeter.io.image_files import UnreadableImageError
 from tiltmeter.io.specs import Spec
-from tiltmeter.io.tables import Columns, groups_if_any
+from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
@@ -77,7 +77,9 @@ def _read(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
             column = _image_column(whole.schema_arrow, column, file)
             sizes = [whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)]
             return column, sizes, whole.read(_plain(whole.schema_arrow))
-    except (pa.ArrowException, OSError):
+    except TiltmeterError:
+        raise
+    except DAMAGE:
         return None
 
 

@@ -27,7 +27,7 @@ from tiltmeter.io.filesystems import (
 )
 from tiltmeter.io.image_files import SUFFIXES
 from tiltmeter.io.specs import Spec
-from tiltmeter.io.tables import Columns, groups_if_any
+from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
@@ -110,7 +110,7 @@ def _metadata(shard: str) -> tuple[str, Fields | None]:
     try:
         with open_file(place) as file:
             table = pq.read_table(file)
-    except (pa.ArrowException, OSError, InputError):
+    except (*DAMAGE, InputError):
         return place, None
     if "key" not in table.column_names:
         return place, {}
@@ -121,7 +121,7 @@ def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:
     inside = tar.extractfile(member)
     try:
         fields = json.loads(inside.read()) if inside else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 

@@ -20,6 +20,7 @@ from typing import Any
 from tiltmeter import stimuli
 from tiltmeter.debiasers.debiaser import GIVEN_BY, GroupTexts
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.types import Array
 
 #: The sections of a prompts file.
@@ -152,12 +153,10 @@ def _read(prompts: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
     sections: Any = prompts
     where = "prompts"
     if not isinstance(prompts, Mapping):
-        import yaml
-
         where = str(prompts)
         try:
-            sections = yaml.safe_load(Path(prompts).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            sections = parse_yaml(Path(prompts).read_text(encoding="utf-8"), where)
+        except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{where} cannot be read as prompts: {error}") from None
     if not isinstance(sections, Mapping) or not sections:
         raise InputError(f"{where} must map each group to a list of texts that name it")

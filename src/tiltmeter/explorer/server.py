@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, Router
 
 from tiltmeter.errors import InputError, TiltmeterError
+from tiltmeter.explorer.connections import connection_class
 from tiltmeter.explorer.data import ExplorerData
 from tiltmeter.explorer.queries import LONGEST, QueryRunner
 from tiltmeter.explorer.ranking import answer
@@ -32,7 +33,6 @@ HOST = "127.0.0.1"
 MAX_BODY = 2**15  # bytes of a request
 MAX_DRAINED = 2**23  # bytes of a too large request, read before it is refused
 MAX_PARALLEL = 2  # requests processed in parallel
-MAX_CONNECTIONS = 256  # more are refused
 MOST_SHOWN = 1000  # the largest k
 STOPS = (5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 100, 150, 200, 250, 300, 400, 500, 600, 800, 1000)
 
@@ -191,8 +191,7 @@ def server_config(app: Guard) -> uvicorn.Config:
         proxy_headers=False,
         lifespan="off",
         ws="none",
-        http="h11",
-        limit_concurrency=MAX_CONNECTIONS,
+        http=connection_class(app),
         timeout_graceful_shutdown=2,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 ID_COLUMNS = ("id", "file", "path", "image_path", "filepath", "key", "url")
 #: A text column with more distinct values is not a label column by default.
 MAX_GROUPS = 50
+#: What damaged bytes make pyarrow, csv and json raise, besides errors of the disk.
+DAMAGE = (pa.ArrowException, csv.Error, OSError, OverflowError, RecursionError, ValueError)
 BOOLEANS = ("true", "false", "yes", "no")
 
 
@@ -59,12 +62,16 @@ def read_table(path: Path | str) -> pa.Table:
             table = _read_json_lines(path)
         else:
             raise _bad_file(path, f"is not a table; expected {', '.join(TABLES)}")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except DAMAGE as error:
+        if isinstance(error, InputError) or getattr(error, "errno", None):
+            raise  # known, or of the disk
         first = str(error).partition("\n")[0]
         if "UTF8" in first or "UTF-8" in first:
             raise not_utf8(path, first) from None
         raise _bad_file(path, f"cannot be read as a table: {first}") from None
-    pixels = [column.name for column in table.schema if pa.types.is_binary(column.type)]
+    pixels = [column.name for column in table.schema if _is_bytes(column.type)]
+    if ids := [name for name in pixels if name in ID_COLUMNS]:
+        raise _bad_file(path, f"has ids of bytes in column {ids[0]!r}; expected text")
     table = table.drop_columns(pixels)  # some tables contain the images; labels are not bytes
     names = [name.lstrip("\ufeff").strip() for name in table.column_names]
     if len(set(names)) < len(names):
@@ -72,6 +79,10 @@ def read_table(path: Path | str) -> pa.Table:
     if table.num_rows == 0:
         raise _bad_file(path, f"is empty: it has columns {', '.join(names)} but no rows")
     return table.rename_columns(names)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def not_utf8(path: Path | str, why: object) -> InputError:
@@ -90,6 +101,8 @@ def _read_json_lines(path: Path | str) -> pa.Table:
         for number, line in enumerate(file, start=1):
             try:
                 row = json.loads(line) if line.strip() else {}
+            except RecursionError:
+                raise _bad_file(path, f"is nested too deeply in line {number}") from None
             except ValueError as error:
                 raise _bad_file(path, f"is not JSON in line {number}: {error}") from None
             if not isinstance(row, dict):
@@ -148,7 +161,7 @@ def read_vectors(paths: Sequence[Path]) -> Floats:
     for path in paths:
         try:
             part = np.load(path, mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
+        except Exception as error:  # NumPy raises anything on a damaged header
             raise _bad_file(path, f"cannot be read as a .npy array: {error}") from None
         if part.ndim != 2 or part.dtype.kind != "f":
             raise _bad_file(
@@ -253,7 +266,22 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
             code="bad-labels",
             value=table.column_names,
         )
-    return {name: Groups.from_labels(table[name].to_pylist(), attribute=name) for name in names}
+    return {
+        name: Groups.from_labels(_stripped(table[name].to_pylist(), name, source), attribute=name)
+        for name in names
+    }
+
+
+def _stripped(labels: list[object], name: str, source: object) -> list[object]:
+    """Labels without white space around them, with a warning where that joins groups."""
+    plain = [label.strip() if isinstance(label, str) else label for label in labels]
+    if len(set(map(str, plain))) < len(set(map(str, labels))):
+        warnings.warn(
+            f"{source}: some labels of {name!r} differ only by white space around them; they are "
+            "one group",
+            stacklevel=2,
+        )
+    return plain
 
 
 def image_column(path: Path | str) -> str | None:

@@ -13,6 +13,7 @@ from tiltmeter.types import Array, Groups
 DDOF = {"caliskan": 1, "wefe": 0}
 #: A standard deviation this small, relative to the values, is zero up to rounding.
 ROUNDING = 1e-12
+LARGEST = 1e150  # scores beyond it, or below its inverse, cannot be squared
 
 
 def association(w: Array, a: Array, b: Array) -> Array:
@@ -139,7 +140,8 @@ def c_asc(scores: Array, groups: Groups | Array) -> Array:
     Raises
     ------
     InputError
-        `scores` is not a finite matrix, or `groups` does not label every item.
+        `scores` is not a finite matrix, or too large or small to be squared, or `groups` does not
+        label every item.
 
     Examples
     --------
@@ -147,6 +149,13 @@ def c_asc(scores: Array, groups: Groups | Array) -> Array:
     array([[-1.549,  1.549]])
     """
     scores = matrix(scores, "scores", "queries", "items")
+    largest = namespace(scores).amax(abs(scores), -1) if scores.shape[1] else scores[:, :0]
+    if bool(((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST))).any()):
+        raise InputError(
+            f"scores must be at most {LARGEST:g} in size, and not all below {1 / LARGEST:g}: their "
+            "squares are beyond double precision. Rescale them",
+            value=float(largest.max()),
+        )
     return c_asc_of_moments(Moments.of(scores, as_groups(groups, scores.shape[1])))
 
 

@@ -1,10 +1,17 @@
 """Results of an audit: one table of declared columns, its provenance, and files on disk.
 
 `run` has `Run` (in memory and on disk), `schema` the columns of its tables, `record` the provenance
-in `run.json`, and `files` atomic writing and hashes.
+in `run.json`, `atomic` writing whole or not at all, and `files` parsing and hashes.
 """
 
-from tiltmeter.results.files import atomic_directory, content_hash, file_hash, label_hash
+from tiltmeter.results.atomic import atomic_directory, recover, write_atomically
+from tiltmeter.results.files import (
+    content_hash,
+    file_hash,
+    label_hash,
+    parse_json,
+    parse_parquet,
+)
 from tiltmeter.results.record import machine, prompt_record, run_record, versions
 from tiltmeter.results.run import FORMAT, ProbeFailedError, Run
 from tiltmeter.results.schema import (
@@ -34,8 +41,12 @@ __all__ = [
     "label_hash",
     "machine",
     "over_templates",
+    "parse_json",
+    "parse_parquet",
     "prompt_record",
+    "recover",
     "rows",
     "run_record",
     "versions",
+    "write_atomically",
 ]

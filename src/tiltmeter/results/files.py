@@ -1,13 +1,10 @@
-"""Files of a run: directories that are written whole or not at all, and hashes."""
+"""Files of a run: tables, JSON, and hashes."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,67 +12,62 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tiltmeter.errors import TiltmeterError
-
-
-@contextlib.contextmanager
-def atomic_directory(path: Path) -> Iterator[Path]:
-    """Write a directory atomically: whole, or not at all.
-
-    Parameters
-    ----------
-    path : Path
-        The directory to create or replace; its parents are created.
-
-    Yields
-    ------
-    Path
-        A new, empty directory next to `path`. It is renamed to `path` at the end of the `with`
-        block, and removed if the block raises.
-
-    Raises
-    ------
-    TiltmeterError
-        The directory cannot be created, written or renamed.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "run"
-    >>> with atomic_directory(path) as folder:
-    ...     _ = (folder / "note.txt").write_text("done")
-    ...     print(path.exists())
-    False
-    >>> [file.name for file in path.iterdir()]
-    ['note.txt']
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    except OSError as error:
-        raise TiltmeterError(f"cannot write to {path}: {error.strerror or error}") from error
-    try:
-        yield folder
-        folder.chmod(0o755)  # mkdtemp makes it readable by its owner only; a run is to be shared
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-            path.rename(old / "old")
-            folder.rename(path)
-            shutil.rmtree(old)
-        else:
-            folder.rename(path)
-    except OSError as error:
-        raise TiltmeterError(
-            f"could not save to {path}: {error.strerror or error}. Nothing was written there; "
-            "free some space or choose another directory"
-        ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+from tiltmeter.errors import InputError
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
     """Write a table with the compression that every file of a run has."""
     pq.write_table(table, path, compression="zstd")
+
+
+def parse_json(data: bytes | str, name: object) -> Any:
+    """Parse JSON that somebody else may have written.
+
+    Parameters
+    ----------
+    data : bytes or str
+        The text.
+    name : object
+        The file it is from, for the error.
+
+    Raises
+    ------
+    InputError
+        It is not JSON, or nested too deeply.
+
+    Examples
+    --------
+    >>> parse_json("[" * 100_000, "run.json")
+    Traceback (most recent call last):
+    ...
+    tiltmeter.errors.InputError: run.json is damaged, no valid JSON: nested too deeply
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        problem = "nested too deeply"
+    except ValueError as error:
+        problem = str(error)
+    raise InputError(f"{name} is damaged, no valid JSON: {problem}", code="bad-file", value=name)
+
+
+def parse_parquet(data: bytes, name: object) -> pa.Table:
+    """Parse a Parquet file; InputError if it is none.
+
+    Examples
+    --------
+    >>> parse_parquet(b"PAR1", "results.parquet")
+    Traceback (most recent call last):
+    ...
+    tiltmeter.errors.InputError: results.parquet is damaged, no valid Parquet file: ...
+    """
+    try:
+        return pq.ParquetFile(pa.BufferReader(data)).read()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{name} is damaged, no valid Parquet file: {reason}", code="bad-file", value=name
+        ) from error
 
 
 def content_hash(value: Any) -> str:

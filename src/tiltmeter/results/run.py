@@ -8,18 +8,27 @@ again, and counts and moments of their scores, from which anyone can check the r
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
-from tiltmeter.results.files import atomic_directory, content_hash, file_hash, write_parquet
+from tiltmeter.results.atomic import atomic_directory, recover
+from tiltmeter.results.files import (
+    content_hash,
+    file_hash,
+    parse_json,
+    parse_parquet,
+    write_parquet,
+)
 from tiltmeter.results.schema import RESULTS
 from tiltmeter.results.schema import over_templates as split_templates
 from tiltmeter.results.views import VIEWS
@@ -30,6 +39,11 @@ if TYPE_CHECKING:
 
 #: Version of the layout on disk.
 FORMAT = 1
+TABLE, PARTS = "results.parquet", ("instances", "vectors")
+#: Key of the hash of a whole record, time and place included.
+SEAL = "sha256 of this record"
+AGAIN = "Run the audit again, or restore the directory from a copy"
+_FILE = re.compile(rf"results\.parquet|({'|'.join(PARTS)})/[^/\\\0]+\.parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,11 +355,13 @@ class Run:
                 "format": FORMAT,
                 **self.meta,
                 "files": {
-                    str(file.relative_to(folder)): file_hash(file)
+                    file.relative_to(folder).as_posix(): file_hash(file)
                     for file in sorted(folder.rglob("*.parquet"))
                 },
             }
-            meta["hash"] = content_hash({k: v for k, v in meta.items() if k != "environment"})
+            meta = json.loads(json.dumps(meta))  # as it will be read
+            meta["hash"] = record_hash(meta)
+            meta[SEAL] = content_hash(meta)
             (folder / "run.json").write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
         return path
 
@@ -381,27 +397,102 @@ class Run:
         tiltmeter.errors.InputError: no-such-directory is not a run: it has no run.json...
         """
         path = Path(path)
-        if not (path / "run.json").is_file():
-            raise InputError(
-                f"{path} is not a run: it has no run.json. Make one with "
-                f"`tiltmeter audit MODEL --out {path}`"
-            )
+        if not path.exists():
+            with contextlib.suppress(OSError):
+                recover(path)
+        meta = read_record(path)
+        tables = {name: _read(path, name, digest) for name, digest in meta["files"].items()}
+        results = tables.pop(TABLE)
         try:
-            meta = json.loads((path / "run.json").read_text())
-        except ValueError as error:
-            raise InputError(f"{path / 'run.json'} is damaged, no valid JSON: {error}") from None
-        for name, digest in meta.get("files", {}).items():
-            if not (path / name).is_file() or file_hash(path / name) != digest:
-                raise InputError(
-                    f"{path / name} is missing or was changed since it was saved: run the audit "
-                    "again"
-                )
-        instances, vectors = (
-            {file.stem: pq.read_table(file) for file in sorted(path.glob(f"{part}/*.parquet"))}
-            for part in ("instances", "vectors")
+            results = results.cast(RESULTS)
+        except (pa.ArrowException, ValueError) as error:
+            raise InputError(
+                f"{path / TABLE} has other columns than this version reads: {error}",
+                code="bad-file",
+                value=path / TABLE,
+            ) from error
+        parts: dict[str, dict[str, pa.Table]] = {"instances": {}, "vectors": {}}
+        for name, table in tables.items():
+            part, _, file = name.partition("/")
+            parts[part][file.removesuffix(".parquet")] = table
+        meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash", SEAL)}
+        return cls(results, meta, **parts)
+
+
+def record_hash(meta: dict[str, Any]) -> str:
+    """Hash what a run measured, on what and how: its record without time and place."""
+    return content_hash({k: v for k, v in meta.items() if k not in ("environment", "hash", SEAL)})
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read the record of a run, and check it against its own hashes.
+
+    Parameters
+    ----------
+    path : Path
+        The directory of the run.
+
+    Returns
+    -------
+    dict
+        `run.json`, with `format`, `files` and `hash`.
+
+    Raises
+    ------
+    InputError
+        The directory is not a run, was made by a later version, or its record was changed.
+    """
+    file = path / "run.json"
+    if not file.is_file():
+        raise InputError(
+            f"{path} is not a run: it has no run.json. Make one with "
+            f"`tiltmeter audit MODEL --out {path}`",
+            code="not-found",
+            value=path,
         )
-        meta = {k: v for k, v in meta.items() if k not in ("format", "files", "hash")}
-        return cls(pq.read_table(path / "results.parquet").cast(RESULTS), meta, instances, vectors)
+    meta = parse_json(file.read_bytes(), file)
+    problem = None
+    if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
+        problem = "is not the record of a run"
+    elif meta["format"] > FORMAT:
+        raise InputError(
+            f"{path} was made by a later version of tiltmeter (format {meta['format']}, this one "
+            f"reads {FORMAT}): install that version",
+            code="bad-file",
+            value=path,
+        )
+    elif not _names_files(meta.get("files")):
+        problem = "names no files, or others than a run has"
+    elif "hash" not in meta or meta["hash"] != record_hash(meta):
+        problem = "was changed since it was saved: its hash differs"
+    elif SEAL in meta and meta[SEAL] != content_hash({k: v for k, v in meta.items() if k != SEAL}):
+        problem = "was changed since it was saved: time or place (environment) differ"
+    if problem:
+        raise InputError(f"{file} {problem}. {AGAIN}", code="damaged-file", value=file)
+    present = {f"{p.parent.name}/{p.name}" for part in PARTS for p in path.glob(f"{part}/*")}
+    for name in sorted(present - set(meta["files"])):
+        raise InputError(
+            f"{path / name} is not part of the run: it was added since it was saved. Remove it",
+            code="damaged-file",
+            value=path / name,
+        )
+    return dict(meta)
+
+
+def _names_files(files: Any) -> bool:
+    if not isinstance(files, dict) or TABLE not in files:
+        return False
+    return all(_FILE.fullmatch(name) and isinstance(files[name], str) for name in files)
+
+
+def _read(path: Path, name: str, digest: str) -> pa.Table:
+    """A table of a run, whose bytes have the hash of its record."""
+    file = path / name
+    data = file.read_bytes() if file.is_file() else None
+    if data is None or hashlib.sha256(data).hexdigest() != digest:
+        problem = "is missing" if data is None else "was changed since it was saved"
+        raise InputError(f"{file} {problem}. {AGAIN}", code="damaged-file", value=file)
+    return parse_parquet(data, file)
 
 
 def _renamed(table: pa.Table, new: Mapping[tuple[str, str], str]) -> pa.Table:

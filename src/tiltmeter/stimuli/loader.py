@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.stimuli.catalogue import STIMULI
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
 
@@ -130,14 +131,17 @@ def _read(path: Path) -> str:
 
 def _from_csv(text: str, where: str, name: str) -> Stimuli:
     reader = csv.DictReader(io.StringIO(text, newline=""), restkey="", skipinitialspace=True)
-    reader.fieldnames = [column.strip().lower() for column in reader.fieldnames or ()]
+    try:
+        reader.fieldnames = [column.strip().lower() for column in reader.fieldnames or ()]
+    except csv.Error as error:
+        raise InputError(f"{where} is not CSV: {error}", code="bad-file") from None
     if "word" not in reader.fieldnames:
         raise InputError(
             f"{where} has the columns {', '.join(reader.fieldnames) or '(none)'}; expected a first "
             f"row with the column 'word' and any of {', '.join(_COLUMNS[1:])}"
         )
     words = []
-    for row in reader:
+    for row in _rows(reader, where):
         if "" in row and "" not in reader.fieldnames:
             raise InputError(
                 f"line {reader.line_num} of {where} has more cells than the first row has columns; "
@@ -158,13 +162,17 @@ def _from_csv(text: str, where: str, name: str) -> Stimuli:
     return Stimuli(name, name, "words", where, words=_checked(words, where))
 
 
-def _from_yaml(text: str, where: str, name: str) -> Stimuli:
-    import yaml  # here, so that importing the package stays fast
-
+def _rows(reader: csv.DictReader[str], where: str) -> Iterator[dict[str, Any]]:
     try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{where} is not valid YAML: {error}") from None
+        yield from reader
+    except csv.Error as error:
+        raise InputError(
+            f"line {reader.line_num} of {where} is not CSV: {error}", code="bad-file"
+        ) from None
+
+
+def _from_yaml(text: str, where: str, name: str) -> Stimuli:
+    content = parse_yaml(text, where)
     if not content:
         raise InputError(f"{where} is empty; expected categories with their words")
     if not isinstance(content, dict):

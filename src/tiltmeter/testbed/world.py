@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.stimuli import load
 from tiltmeter.testbed.language import GROUPS, HUES, SHAPES, Concept, concepts
 from tiltmeter.testbed.render import BACKGROUND, CELLS, GRAINS, SIZE, Scenes, icon_code
@@ -254,12 +255,10 @@ def _read_table(
     known: tuple[Concept, ...], table: Mapping[str, Mapping[str, float]] | str | Path
 ) -> Floats:
     if isinstance(table, str | Path):
-        import yaml
-
         path = Path(table)
         try:
-            table = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            table = parse_yaml(path.read_text(encoding="utf-8"), path)
+        except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path} cannot be read as a table of betas: {error}") from None
     if not isinstance(table, Mapping) or not all(isinstance(x, Mapping) for x in table.values()):
         raise InputError(

@@ -164,7 +164,11 @@ def embed(
     1
     """
     if not isinstance(images, ImageFiles | GeneratedImages):
-        raise InputError("there are no image files to embed: see tiltmeter list datasets")
+        raise InputError(
+            "the data have labels but no image files to embed: name the column of image files "
+            "(table:FILE?path=COLUMN), or another dataset (tiltmeter list datasets)",
+            code="no-images",
+        )
     if not hasattr(model, "encode_images"):
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} cannot embed images: it has no encode_images")

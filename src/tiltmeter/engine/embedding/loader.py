@@ -1,7 +1,8 @@
-"""Embed images on this machine, decoded ahead by processes or threads, in fixed chunks.
+"""Embed images on this machine, decoded ahead by processes or threads, chunk by chunk.
 
-A chunk is embedded completely or not at all, and its batches do not depend on earlier work: a run
-that was killed and resumed gives the same bytes as an uninterrupted one.
+A chunk is embedded completely or not at all. It ends after a number of images, or of seconds, so
+that a slow model loses little if it is killed. Batches do not depend on earlier work: a run that
+was killed and resumed gives the same embeddings as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -53,6 +55,7 @@ class LoaderConfig:
     batch: int | None = None  # None: by device
     workers: int | None = None  # decoding workers; None: by device and cores
     chunk: int | None = None  # images saved together; None: by device
+    seconds: float = 60.0  # fewer are saved together if they take longer
     precision: str = "auto"  # float32, bfloat16; auto: bfloat16 on a GPU
     decode: str = "auto"  # where plain JPEG files are decoded: cpu, gpu; auto: gpu if possible
     compiled: bool = False  # torch.compile, for many images
@@ -130,10 +133,13 @@ def embed(
     current = Chunk(0)
     embedded: set[str] = set()
     ready = _prepared(prepare, _workers(prepare, device, config), threads=config.cores is not None)
+    started = time.monotonic()
     for row, (item, prepared, reason) in enumerate(ready):
-        if row - current.start == chunk:
+        # between batches only: which images are in one batch does not depend on time
+        late = not encode.waiting and time.monotonic() - started > config.seconds
+        if row > current.start and (row % chunk == 0 or late):
             yield _finished(current, encode, prepare)
-            current = Chunk(row)
+            current, started = Chunk(row), time.monotonic()
         current.hashes.append(item)
         if reason is not None:
             current.unreadable[row] = reason

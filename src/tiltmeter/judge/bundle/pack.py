@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 from tiltmeter import __version__
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.bundle.zip_file import packed
-from tiltmeter.results import FORMAT, RESULTS, content_hash, file_hash
+from tiltmeter.results import RESULTS, file_hash, recover, write_atomically
+from tiltmeter.results.run import SEAL, read_record
 
 BUNDLE = 1  # format version
 ENDING = ".tiltmeter.zip"
@@ -88,7 +89,7 @@ def bundle(
         )
     if out.exists() and not replace:
         raise InputError(f"{out} already exists: pass another --out, or --force")
-    meta = _record(directory)
+    meta = read_record(directory)
     files, missing = _files(directory, meta)
     table = as_results(pq.read_table(BytesIO(files[TABLE])))
     if with_vectors and not any(
@@ -177,31 +178,6 @@ def as_results(table: pa.Table) -> pa.Table:
     return pa.table(columns, schema=RESULTS)
 
 
-def run_hash(meta: dict[str, Any]) -> str:
-    """The hash of a run's record, as computed by `Run.save`."""
-    return content_hash({k: v for k, v in meta.items() if k not in ("environment", "hash")})
-
-
-def _record(directory: Path) -> dict[str, Any]:
-    path = directory / RUN
-    if not path.is_file():
-        raise InputError(
-            f"{directory} is not a run: it has no run.json. Make one with tiltmeter audit --out"
-        )
-    try:
-        meta = json.loads(path.read_text())
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    if not isinstance(meta, dict) or not isinstance(meta.get("files", {}), dict):
-        raise InputError(f"{path} is damaged: it is not the record of a run")
-    version = meta.get("format", FORMAT)
-    if not isinstance(version, int) or version > FORMAT:
-        raise InputError(
-            f"{directory} was made by a later version of tiltmeter: install that version"
-        )
-    return meta
-
-
 def _files(directory: Path, meta: dict[str, Any]) -> tuple[dict[str, bytes], list[str]]:
     """The run's files, and names of missing ones; raises if one was changed."""
     contents, missing = {}, []
@@ -254,7 +230,7 @@ def _embeddings(files: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]
 
 def _without_store_path(meta: dict[str, Any]) -> dict[str, Any]:
     """The record without the path of the store, which is private."""
-    shared = {name: value for name, value in meta.items() if name != "environment"}
+    shared = {name: value for name, value in meta.items() if name not in ("environment", SEAL)}
     if "environment" in meta:
         environment = meta["environment"]
         shared["environment"] = {
@@ -264,13 +240,9 @@ def _without_store_path(meta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(data: bytes, out: Path) -> None:
-    """Write atomically."""
-    temporary = out.with_name(f".{out.name}.{os.getpid()}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(data)
-        temporary.replace(out)
+        recover(out)
+        write_atomically(out, lambda path: path.write_bytes(data))
     except OSError as error:
         raise TiltmeterError(f"cannot write to {out}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -29,13 +29,13 @@ from tiltmeter.judge.bundle.pack import (
     as_results,
     canonical,
     headline,
-    run_hash,
 )
-from tiltmeter.judge.bundle.recompute import RecomputationResult, recompute
+from tiltmeter.judge.bundle.recompute import METRICS, RecomputationResult, recompute
 from tiltmeter.judge.bundle.zip_file import MOST_BYTES, changed_record, unpacked
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import COUNTS
 from tiltmeter.results import FORMAT
+from tiltmeter.results.run import record_hash
 
 #: Limits of a table: a small file can claim any number of rows.
 MOST_ROWS, MOST_CELLS, MOST_UNPACKED = 5 * 10**6, 2 * 10**8, 2**32
@@ -57,6 +57,17 @@ class VerificationResult:
     @property
     def ok(self) -> bool:
         return not self.problems and not (self.recomputed and self.recomputed.differences)
+
+    @property
+    def fully_recomputed(self) -> bool:
+        """Whether values were recomputed, and none of the probe ranking was left out."""
+        if self.recomputed is None or not self.recomputed.compared:
+            return False
+        return not any(
+            metric in METRICS
+            for probe, metric in self.recomputed.not_recomputed
+            if probe == "ranking"
+        )
 
 
 def verify(path: str | os.PathLike[str], *, digest: str | None = None) -> VerificationResult:
@@ -190,7 +201,7 @@ def _check_record(result: VerificationResult, record: Any, results: pa.Table) ->
     result.title = _title(record)
     if not isinstance(record.get("format", FORMAT), int) or record.get("format", FORMAT) > FORMAT:
         raise InputError("the run was made by a later version of tiltmeter: install that version")
-    if "hash" in record and run_hash(record) != record["hash"]:
+    if "hash" in record and record_hash(record) != record["hash"]:
         result.problems.append((RUN, "is not the record that the audit wrote: its hash differs"))
     recorded_hash = record.get("files", {}).get(TABLE)
     if recorded_hash and recorded_hash != result.manifest["parts"][TABLE]["sha256"]:

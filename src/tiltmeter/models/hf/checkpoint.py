@@ -9,7 +9,7 @@ from functools import cached_property
 from pickle import UnpicklingError
 from typing import Any
 
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.io.specs import Spec
 
 OPTIONS = ("revision", "trust_remote_code")
@@ -118,7 +118,9 @@ class Checkpoint:
                 f"hf:{self.name}: its {part} cannot be loaded: a pickle of more than "
                 "tensors could run code, so it was not opened. Save the model as safetensors"
             ) from error
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        except TiltmeterError:
+            raise
+        except Exception as error:  # a damaged file makes the library raise anything
             reason = str(error).strip().partition("\n")[0]
             raise InputError(
                 f"hf:{self.name}: its {part} cannot be loaded: {reason}. Expected a directory that "

@@ -123,11 +123,15 @@ def _csv(table: Table) -> str:
     writer.writerow(keys)
     for row in table.rows:
         cells = (row.get(key) for key in keys)
-        writer.writerow(
-            f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell
-            for cell in cells
-        )
+        writer.writerow(_plain(cell) if isinstance(cell, str) else cell for cell in cells)
     return out.getvalue()
+
+
+def _plain(cell: str) -> str:
+    """A cell without control characters, which a terminal would obey."""
+    shown = (letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in cell)
+    cell = "".join(shown)
+    return f"'{cell}" if cell.startswith(FORMULA) else cell
 
 
 def _file(name: str) -> str:
