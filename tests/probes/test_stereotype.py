@@ -897,3 +897,15 @@ def test_a_category_of_which_no_picture_is_left() -> None:
 def test_captions_that_are_the_same_are_refused() -> None:
     with pytest.raises(InputError, match="three different captions"):
         replace(made(2), captions=(("a", "a", "b"), ("a", "b", "c")))
+
+
+def test_the_band_of_a_share_stays_within_0_and_100() -> None:
+    """Few errors on a small side: the band of vlbs without bias must not start below 0."""
+    rng = np.random.default_rng(0)
+    sets = CaptionSets(np.arange(60), 60, None, 2.0 * rng.integers(0, 2, (199, 60)) - 1, None)
+    value = (np.arange(60) % 12 == 0).astype(float)
+    against = np.arange(60) < 8
+    ratio = Ratio(value, np.ones(60), against, np.ones(60, bool), sets)
+    row = ratio.row(share=True, times=100)
+    assert ratio.pooled * 100 + ratio.null.min() * 100 * 52 / 60 < 0  # the draws go below
+    assert 0 <= row["null_low"] <= row["null_mean"] <= row["null_high"] <= 100

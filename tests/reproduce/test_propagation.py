@@ -66,7 +66,7 @@ def test_114_analyses_and_every_item(study: Study) -> None:
     rhos = made["Figure 3"][1]
     assert len(rhos.rows) == 3 * 2 * 6
     assert {column.head for column in rhos.columns} >= {"permuted labels", "p, rho = 0"}
-    assert any("printed" in one.caption for one in made["Figure 3"] if hasattr(one, "rows"))
+    assert any("paper prints" in one.caption for one in made["Figure 3"] if hasattr(one, "rows"))
     data = made["Data statistics"][0]
     assert {row["items"] for row in data.rows if row["group"]} == {20, 12}
 

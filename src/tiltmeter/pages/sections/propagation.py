@@ -164,6 +164,7 @@ def data_tables(rows: list[Row]) -> list[Table]:
 def rho_plot(rows: list[Row], permutations: int | None) -> list[Plot]:
     """Rho of each analysis with its interval and the band of permuted labels."""
     several = len({row["model"] for row in rows}) > 1
+    rows = sorted(rows, key=lambda row: _place(row["experiment"]))
     plot = charts.line_plot(
         "propagation-rho",
         "Does what is retrieved follow the association?",

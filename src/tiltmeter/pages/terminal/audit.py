@@ -108,6 +108,9 @@ def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
             f"{prompts if made['words'] else ''}; convention {meta['convention']['name']}",
             "strong",
         )
+    elif meta["data"]:  # tables of several models must name theirs
+        names = text.listed([str(data.get("name")) for data in meta["data"].values()])
+        yield Paragraph(f"{meta['model']['name']} on {names}", "strong")
     yield from left_out(meta)
 
 
