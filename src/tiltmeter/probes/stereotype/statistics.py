@@ -142,10 +142,7 @@ class Ratio:
             null = self.pooled + self.null * other_weight / (weight + other_weight)
         n = int((self.rows & self.against & (self.weight > 0)).sum())
         row = row_of(value, times, null=null, interval=interval)
-        if share and "null_low" in row:  # a share is not below 0, nor above 1
-            row |= {name: float(np.clip(row[name], 0.0, times))
-                    for name in ("null_low", "null_high")}  # fmt: skip
-        return {**row, "n": n}
+        return {**(_within(row, 0.0, times) if share else row), "n": n}
 
     def excess_row(self, times: float) -> dict[str, Any]:
         """One side minus the other: errors towards the stereotype minus the opposite errors."""
@@ -155,7 +152,14 @@ class Ratio:
             sets = (self.parts[1] + self.parts[3] > 0).sum()
             interval = Interval(resampled[:, None], stretch=student_stretch(sets), method=RESAMPLED)
         n = int((self.rows & (self.weight > 0)).sum())
-        return {**row_of(value, times, null=self.null, interval=interval), "n": n}
+        row = row_of(value, times, null=self.null, interval=interval)
+        return {**_within(row, -times, times), "n": n}
+
+
+def _within(row: dict[str, Any], low: float, high: float) -> dict[str, Any]:
+    """A row whose interval and band do not leave the range of the value."""
+    edges = [name for name in ("null_low", "null_high", "ci_low", "ci_high") if name in row]
+    return {**row, **{name: float(np.clip(row[name], low, high)) for name in edges}}
 
 
 def share_interval(share: float, n: float, resampled: Floats | None) -> Interval:
