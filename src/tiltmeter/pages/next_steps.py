@@ -9,9 +9,9 @@ from typing import Any
 
 from tiltmeter.pages import text
 from tiltmeter.pages.sections.harms import harm_gaps
-from tiltmeter.pages.verdict import AttributeWords, attribute_words
+from tiltmeter.pages.verdict import AttributeWords, attribute_words, most_biased
 from tiltmeter.results import Run
-from tiltmeter.stats.lift_verdict import CANNOT_TELL, CLEAR, WEAK
+from tiltmeter.stats.lift_verdict import CANNOT_TELL
 
 #: Which correction, and why: docs/debias/comparison.md has all of them on the same images.
 DEBIASER, MASKED_DEBIASER = "transport", "fairvlp"
@@ -45,7 +45,7 @@ def next_steps(run: Run) -> list[Step]:
 def _correct(run: Run, words: list[AttributeWords], harms: list[str], place: str) -> Iterator[Step]:
     """Correct by the attribute that is most biased; an intersection stands for its parts."""
     model, images = (_argument(run, name) for name in ("spec", "faces"))
-    named = [one.attribute for verdict in (CLEAR, WEAK) for one in words if one.verdict == verdict]
+    named = [one.attribute for one in most_biased(words)]
     single = [name for name in (*named, *harms) if "*" not in name]
     if not single or model is None or "debiaser" in run.meta["model"]:
         return

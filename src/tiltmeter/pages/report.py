@@ -13,19 +13,18 @@ from tiltmeter.pages.model import Plot, Section, Table
 from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
 from tiltmeter.pages.summary import Summary, summary
-from tiltmeter.pages.verdict import attribute_words
+from tiltmeter.pages.verdict import attribute_words, most_biased
 from tiltmeter.papers.detectable import detectable
 from tiltmeter.papers.published import describe, published_rows, with_published
 from tiltmeter.papers.top_composition import with_composition
 from tiltmeter.results import Run
-from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
 #: Probes with one section for all models and datasets.
 TOGETHER = ("panel", "frontier", "propagation", "stereotype")
 #: Measured on captions, without an attribute: about the model's scale, whatever it is audited on.
 OF_SCALE = ("logit_scale", "reliability", "matched_logit")
 PAIRS = 6  # models and datasets that get sections of their own
-OPEN = {"lift": 4, "harms": 4, "change": 4}  # figures shown at once; of other probes, one
+OPEN = {"lift": 2, "harms": 2, "change": 4}  # figures shown at once; of other probes, one
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,10 @@ def _folded(section: Section) -> Section:
 
 def _leading(run: Run, sections: list[Section]) -> Plot | None:
     """The words of the attribute with the clearest verdict."""
-    words = attribute_words(run.table.to_pylist())
-    for verdict in (CLEAR, WEAK):
-        for one in words:
-            if one.verdict == verdict:
-                name = f"figure-{text.slug('lift', one.attribute, one.model)}"
-                for section in sections:
-                    for figure in section.figures:
-                        if figure.name == name:
-                            return figure
+    figures = {figure.name: figure for section in sections for figure in section.figures}
+    for one in most_biased(attribute_words(run.table.to_pylist())):
+        if figure := figures.get(f"figure-{text.slug('lift', one.attribute, one.model)}"):
+            return figure
     return None
 
 

@@ -80,6 +80,12 @@ def power_table(rows: Sequence[Row]) -> Table | None:
 def _limits(verdicts: Counter[str], power: Table | None) -> list[str]:
     """What this run does not show."""
     limits = []
+    limits.append(
+        "Nothing about people. Group labels are perceived labels, assigned by others. The results "
+        "are about a model or a corpus, a set of images or captions, a list of words and their "
+        "wording; images of groups may differ in light, pose or background, and a word may be "
+        "associated with these."
+    )
     if verdicts:
         limits.append(
             "“None found” and “cannot tell” do not mean “no bias”: other words, templates or "
@@ -96,12 +102,6 @@ def _limits(verdicts: Counter[str], power: Table | None) -> list[str]:
             f"size detects a C-ASC of {text.number(worst['many'], 2)} in 80 of 100 repetitions; "
             "smaller ones may be missed."
         )
-    limits.append(
-        "Nothing about people. Group labels are perceived labels, assigned by others. The results "
-        "are about a model or a corpus, a set of images or captions, a list of words and their "
-        "wording; images of groups may differ in light, pose or background, and a word may be "
-        "associated with these."
-    )
     limits.append(
         "No harm by itself. Whether a bias does harm depends on what is built on the model. "
         "Results of other conventions, other k or other attributes are other quantities: do not "

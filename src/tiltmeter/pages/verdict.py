@@ -29,6 +29,7 @@ NOT_JUDGED, SIGNIFICANT = "not judged", "significant"
 TONES = {CLEAR: "bad", SIGNIFICANT: "strong", WEAK: "strong", CANNOT_TELL: "", NONE_FOUND: "good",
          NOT_JUDGED: "weak"}  # fmt: skip
 LARGEST = 3  # effects named for an attribute
+NAMED = 2  # harms in the sentence
 SMALLEST_GAP = 0.01  # of rates that is called clear
 
 
@@ -71,6 +72,11 @@ class AttributeWords:
         return NOT_JUDGED
 
     @property
+    def size(self) -> float:
+        """The largest typical size of its classes, in nats."""
+        return max((found.size["value"] for found in self.judged if found.size), default=0.0)
+
+    @property
     def judged(self) -> list[LiftClass]:
         return [found for found in self.classes if found.words]
 
@@ -104,6 +110,12 @@ def attribute_words(rows: Iterable[Row]) -> list[AttributeWords]:
     return [AttributeWords(*key, classes) for key, classes in together.items()]
 
 
+def most_biased(words: Iterable[AttributeWords]) -> list[AttributeWords]:
+    """Attributes with words that stand out: clear before weak, large before small."""
+    found = [one for one in words if one.verdict in (CLEAR, WEAK)]
+    return sorted(found, key=lambda one: (one.verdict != CLEAR, -one.size))
+
+
 def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     """Harms first, then words by attribute, then what other probes found significant."""
     rows = run.table.to_pylist()
@@ -116,12 +128,15 @@ def sentence(run: Run) -> Markup:
     rows = run.table.to_pylist()
     gaps = [gap for gap in harm_gaps(rows) if gap.value >= SMALLEST_GAP]
     largest = {gap.attribute: gap for gap in sorted(gaps, key=lambda gap: gap.value)}
+    # an intersection adds nothing to a part that is named already
+    single = [gap for name, gap in largest.items()
+              if "*" not in name or not {*name.split("*")} & {*largest}]  # fmt: skip
     said = [
-        Markup("<strong>{} of {} images ({}) are classified as {}.</strong>").format(
+        Markup("<strong>{} of images of {} ({}) are classified as {}.</strong>").format(
             text.percent(gap.most["value"]), _group(gap.most), text.shown(gap.attribute, 60),
             text.shown(f"“{text.clean(gap.category)}”", 60),
         )
-        for gap in sorted(largest.values(), key=lambda gap: -gap.value)
+        for gap in sorted(single, key=lambda gap: -gap.value)[:NAMED]
     ]  # fmt: skip
     names: dict[str, list[str]] = {}
     for words in attribute_words(rows):
@@ -210,14 +225,17 @@ def word_answer(words: AttributeWords) -> Answer:
         said += [_topic(*three) for three in topics[:1]]
         found += Markup("; ").join(said) + "."
         chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
-        chance += f"; {_splits(words.judged)}"
+        chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         brief = Markup("{} of {} words associated; {}. {}").format(
             sure, total, _beyond(words.judged),
             Markup("; ").join(_effect(*two, short=True) for two in effects[:2]),
         )  # fmt: skip
     else:
         few = words.count(NO_LARGER)
-        found = Markup("{} of {} words are no larger than 1.25x. ").format(few, total)
+        shown = "" if words.verdict == NONE_FOUND else "No word is associated, and "
+        found = Markup("{}{} of {} words are shown to be no larger than 1.25x. ").format(
+            shown, few, total
+        )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
         brief = Markup("{} of {} words are no larger than 1.25x; {}").format(few, total, chance)

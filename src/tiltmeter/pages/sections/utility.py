@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Section, table_of
@@ -29,6 +31,7 @@ def section(run: Run, probe: str) -> Section:
         bars=True,
         domain=(0, 1),
     )
+    plot = replace(plot, folded=True)  # the verdict has its main numbers
     table = table_of(text.slug("utility", probe, "table"), "All results", rows, col.METRIC,
                      ("experiment", "direction"), ("target", "class"), folded=True)  # fmt: skip
     return Section(probe, TITLES.get(probe, "Utility"), LEAD, [], [plot] * bool(drawn), [table])

@@ -242,8 +242,17 @@ def _summary_rows(
                  value=size, ideal=0.0, ci_low=interval[0], ci_high=interval[1],
                  ci_method="bootstrap over words and images", **by_split,
                  verdict=verdict),
+            *[rows(1, **{**same, "metric": "images_needed"}, value=_needed(verdicts),
+                   n_undefined=int(np.isnan(verdicts.images_needed).sum()))]
+            * (verdict == CANNOT_TELL),
         ]
     )  # fmt: skip
+
+
+def _needed(verdicts: WordVerdicts) -> float:
+    """Images per group that would tell half of the words that images can tell; NaN without any."""
+    needed = verdicts.images_needed[np.isfinite(verdicts.images_needed)]
+    return float(np.ceil(np.median(needed))) if len(needed) else math.nan
 
 
 def _truth(
