@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tiltmeter.datasets.roles import Captions, Scenes
 from tiltmeter.debiasers.fairvlp import FairVLP
@@ -26,7 +27,7 @@ from tiltmeter.probes.counterfactual.sources import Source, Swap
 from tiltmeter.probes.counterfactual.sources.adversarial import AdversarialAttack, Attack
 from tiltmeter.probes.counterfactual.sources.parallel import RedrawnScenes
 from tiltmeter.probes.texts import counterfactual_words
-from tiltmeter.results import combined
+from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.stats.resampling import Resampling
@@ -139,7 +140,7 @@ def fairvlp_study(
             method = FairVLP(**settings, **common, steps=size.steps)
             trained = method.fit(trained, data, edited=edited).apply(trained)
         seconds = time.perf_counter() - started
-        rows, by_target, _ = _bias(trained, scenes, RedrawnScenes(BATCH), size.seed)
+        totals, by_target, _ = _bias(trained, scenes, RedrawnScenes(BATCH), size.seed)
         _, attacked, flipped = _bias(trained, scenes, AdversarialAttack(ATTACK, BATCH), size.seed)
         masked = masked_hits(
             trained, held_out, rng=np.random.default_rng(size.seed), pairs=PAIRS,
@@ -149,7 +150,7 @@ def fairvlp_study(
             tuned = FairVLP("retrieval", **common, steps=size.tuning).fit(trained, tuning)
             hits = recall(tuned.apply(trained), _one_scene_per_concept(world, size.seed), K)
         yield MethodResult(
-            name, seconds, rows, by_target, attacked, flipped, masked, hits if size.tuning else {}
+            name, seconds, totals, by_target, attacked, flipped, masked, hits if size.tuning else {}
         )
 
 
@@ -203,10 +204,10 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
     by caption, with p of no change.
     """
     vanilla = next((one for one in results if one.name == VANILLA), None)
-    rows: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for one in results:
         for row in one.rows:
-            rows.append({
+            found.append({
                 "method": one.name, "table": 4, "measure": f"B@{row['metric'][9:]}",
                 "words": row["category"], "value": 100 * row["value"],
                 "ci_low": 100 * row["ci_low"], "ci_high": 100 * row["ci_high"],
@@ -222,10 +223,10 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
                 if vanilla is not None:
                     base = (vanilla.by_target if source == "redrawn" else vanilla.attacked)[kind]
                     row |= _ratio(own, base, draws)
-                rows.append(row)
-        rows.append({"method": one.name, "table": 4, "measure": "flipped by attack",
+                found.append(row)
+        found.append({"method": one.name, "table": 4, "measure": "flipped by attack",
                      "words": "", "value": 100 * one.flipped})  # fmt: skip
-        rows.append({"method": one.name, "table": 4, "measure": "seconds of training",
+        found.append({"method": one.name, "table": 4, "measure": "seconds of training",
                      "words": "", "value": one.seconds})  # fmt: skip
         hits = {("masked accuracy", 4): one.masked}
         hits |= {(f"{way}, R@{k}", 5): table[:, at]
@@ -235,9 +236,40 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
             if vanilla is not None:
                 way, _, k = measure_name.partition(", R@")
                 same = vanilla.masked if number == 4 else vanilla.recall[way][:, K.index(int(k))]
-            rows.append({"method": one.name, "table": number, "measure": measure_name,
+            found.append({"method": one.name, "table": number, "measure": measure_name,
                          "words": "", **_share(own, same, draws)})  # fmt: skip
-    return rows
+    return found
+
+
+def study_table(study: Sequence[dict[str, Any]]) -> pa.Table:
+    """`study_rows` as rows of RESULTS: the method is the model, values are shares."""
+    tables = []
+    for row in study:
+        same = {"probe": "fairvlp", "model": row["method"], "split": f"Table {row['table']}",
+                "category": row["words"] or None, "n": row.get("n")}  # fmt: skip
+        unit = 1 if row["measure"] == "seconds of training" else 100
+        low, high = (_of_unit(row.get(name), unit) for name in ("ci_low", "ci_high"))
+        tables.append(
+            rows(1, **same, metric=row["measure"], value=[row["value"] / unit], ci_low=low,
+                 ci_high=high, null_mean=_of_unit(row.get("without_bias"), unit))
+        )  # fmt: skip
+        if "of_vanilla" in row:
+            tables.append(
+                rows(1, **same, metric=f"{row['measure']} of vanilla", value=[row["of_vanilla"]],
+                     ci_low=row["of_vanilla_low"], ci_high=row["of_vanilla_high"],
+                     ci_method="bootstrap over targets")
+            )  # fmt: skip
+        if "change" in row:
+            tables.append(
+                rows(1, **same, metric=f"{row['measure']}, change from vanilla", ideal=0.0,
+                     value=[row["change"] / unit], ci_low=row["change_low"] / unit,
+                     ci_high=row["change_high"] / unit, p=row["p"], p_side="two")
+            )  # fmt: skip
+    return combined(tables)
+
+
+def _of_unit(value: float | None, unit: int) -> float | None:
+    return None if value is None else value / unit
 
 
 def _ratio(own: Floats, base: Floats, draws: int) -> dict[str, float]:
@@ -266,10 +298,10 @@ def _share(own: Floats, base: Floats | None, draws: int) -> dict[str, Any]:
     return row
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
+def markdown(study: Sequence[dict[str, Any]]) -> str:
     """Tables 4 and 5 in the paper's layout, with intervals."""
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    found = {(r["method"], r["table"], r["measure"], r["words"]): r for r in rows}
+    methods = list(dict.fromkeys(row["method"] for row in study))
+    found = {(r["method"], r["table"], r["measure"], r["words"]): r for r in study}
 
     def cell(method: str, key: tuple[int, str, str], digits: int) -> str:
         row = found.get((method, *key))

@@ -13,6 +13,8 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.tables import read_table
 from tiltmeter.types import Faces, Prompt, planted_world
 
+#: Human stereotypes of activities: of CounterBias's 19, the one that the paper's text names.
+HUMAN_LABELS = {"skating": "female"}
 #: Placebo lists that ship, by the part of speech that they stand for.
 PLACEBOS = {"noun": "placebo-nouns", "adjective": "placebo-adjectives"}
 
@@ -226,7 +228,7 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
     templates = tuple(options["templates"].split("|")) if options["templates"] else ()
     if options["templates"] == "script":  # of the public scripts
         templates = tuple(listed.templates["script"])
-    labels_of: dict[str, str] = {}
+    labels_of: Mapping[str, str] = {}
     if options["labels"]:
         table = read_table(Path(options["labels"]))
         if not {"target", "label"} <= set(table.column_names):
@@ -236,7 +238,7 @@ def counterfactual_words(faces: Faces | None, options: Mapping[str, Any]) -> dic
             )
         labels_of = dict(zip(*(table[c].to_pylist() for c in ("target", "label")), strict=True))
     elif words == tuple(listed.pairs[0]):
-        labels_of = {"skating": "female"}  # of the paper's 19, the one that its text names
+        labels_of = HUMAN_LABELS
     sides = [{*names[side], words[side], groups[side].lower()} for side in (0, 1)]
     return {
         "attribute": attribute,

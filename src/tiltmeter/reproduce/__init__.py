@@ -31,5 +31,6 @@ PAPERS = Registry(
         "sobit": f"{_HERE}.sobit:PAPER",
         "propagation": f"{_HERE}.propagation:PAPER",
         "vlstereoset": f"{_HERE}.vlstereoset:PAPER",
+        "counterbias": f"{_HERE}.counterbias:PAPER",
     },
 )

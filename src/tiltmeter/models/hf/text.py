@@ -64,6 +64,8 @@ class TextCheckpoint(Network):
 class TextModel(TokenizerMasks, TextCheckpoint):
     """BERT and RoBERTa: masked words from texts alone."""
 
+    text_only = True
+
     def mask_logprobs(self, images: Any | None, texts: Sequence[str]) -> Array:
         """Log-probabilities of every piece at every mask; images must be None."""
         if images is not None:

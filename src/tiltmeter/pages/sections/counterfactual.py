@@ -42,7 +42,7 @@ def section(run: Run, probe: str) -> Section:
     figures: list[Plot] = []
     for experiment in dict.fromkeys(r["experiment"] for r in over if r["metric"] == "bias_V"):
         mine = [row for row in over if row["experiment"] == experiment]
-        figures += _quadrants(experiment, mine)
+        figures += quadrants(experiment, mine)
         if sizes := [row for row in mine if row["metric"].startswith("abs_bias_")]:
             figures.append(_sizes(experiment, sizes))
     lead = (("experiment", "images, softmax"), ("category", "words"), ("metric", "measure"),
@@ -130,7 +130,7 @@ def flips(rows: list[Row]) -> list[str]:
     ]
 
 
-def _quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
+def quadrants(experiment: str, rows: list[Row]) -> list[Plot]:
     """Visual against language bias: Figure 7 of the paper."""
     image, words = (
         {(r["category"], r["target"]): r["value"] for r in rows if r["metric"] == part}

@@ -18,7 +18,7 @@ from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
 from tiltmeter.stimuli import DEFAULT
 
-SOURCES = ("berg2022", "sobit2024", "sem", "zhou2022", "ghate2025")
+SOURCES = ("berg2022", "sobit2024", "sem", "zhou2022", "ghate2025", "zhang2022")
 #: What a row must share with a printed value to be the same measurement.
 KEY = ("probe", "metric", "experiment", "attribute", "group", "concept", "target", "k")
 
@@ -41,6 +41,7 @@ class Published:
     concept: str | None = None
     category: str | None = None
     target: str | None = None
+    template: str | None = None
     k: int | None = None
     convention: str | None = None
     words: tuple[str, ...] = ()  # the lists that its words are from
@@ -131,8 +132,9 @@ def _entries(name: str) -> Iterator[Published]:
         for model, values in table["rows"].items():
             groups = table.get("groups", [None] * len(values))
             columns = table["measures"] * (len(values) if "groups" in table else 1)
+            about = {name: table[name] for name in ("target", "template") if name in table}
             for measure, group, value in zip(columns, groups, values, strict=True):
-                yield entry(measure, value, table, model=model, group=group)
+                yield entry(measure, value, table, model=model, group=group, **about)
     for table in content.get(
         "tops", ()
     ):  # one row per category: a word and its value for each group
@@ -237,7 +239,7 @@ def _index(run: Run, one: Published, dataset: str | None, meta: Mapping[str, Any
     if one.model:
         wanted["model"] = meta["model"].get("name")
     if one.concept is None:
-        wanted["template"] = None
+        wanted["template"] = one.template
         if one.target is None:
             wanted["category"] = one.category
     same = [

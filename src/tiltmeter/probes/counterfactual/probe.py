@@ -360,6 +360,8 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
     true: Source | None = None
     curve: Mapping[str, Source] = {}
     note = ""
+    if getattr(model, "text_only", False):
+        images = None  # the rows of texts alone, for equations 12 and 13
     if images is not None:
         if images.images is None:
             raise CannotRunError(f"{images.name} has embeddings and no images to change")
