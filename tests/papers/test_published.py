@@ -298,9 +298,10 @@ def test_every_figure_can_be_asked_for() -> None:
     keys = [(o.source, o.table, o.model, o.dataset, o.metric, o.attribute, o.group, o.concept,
              o.category, o.target, o.change, o.k, o.experiment, o.template)
             for o in whole]  # fmt: skip
-    assert len(set(keys)) == len(keys) == 449
+    assert len(set(keys)) == len(keys) == 578
     assert {o.probe for o in whole} == {
-        "ranking", "retrieval", "zero_shot", "harms", "captions", "counterfactual"
+        "ranking", "retrieval", "zero_shot", "harms", "captions", "counterfactual", "stereotype",
+        "propagation",
     }  # fmt: skip
     assert all(0 <= o.value <= 1 for o in whole if o.metric in ("group_rates", "recall"))
 
