@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import tiltmeter as tm
 from tests.refusing import refused
 from tiltmeter.probes.lift.masked import check_caption
+from tiltmeter.probes.lift.pairs import answer_logprobs
 from tiltmeter.probes.lift.scored import rows_per_cell
+from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import Run
-from tiltmeter.types import Faces, Groups
+from tiltmeter.types import Continuations, Faces, Groups
 
 pytest.importorskip("torch")
 FEW = {"bootstraps": 10, "attributes": ["shape"]}
@@ -63,14 +68,30 @@ class PlantedMatcher:
         return 3 * brightness + word + group * (nurse + 0.1 * (word - 0.5))
 
 
-def test_the_matching_logit_of_a_model_without_embeddings() -> None:
+class PlantedContinuer:
+    """The same as a generative model: likelihoods of texts as answers to a question."""
+
+    name = "continuer"
+
+    def continuations(
+        self, images: np.ndarray, prompt: str, texts: list[str], *, stem: str = ""
+    ) -> Continuations:
+        assert prompt == "Who is this?"
+        scores = np.stack([PlantedMatcher().match(images, [text]) for text in texts], axis=1) - 20
+        return Continuations(scores, np.ones(len(texts), int), np.ones(scores.shape, bool))
+
+
+@pytest.mark.parametrize("model", [PlantedMatcher(), PlantedContinuer()])
+def test_models_without_embeddings(model: PlantedMatcher | PlantedContinuer) -> None:
     group = np.arange(60) % 2
     images = np.stack([group, np.random.default_rng(0).normal(size=60)], axis=1)
     faces = Faces(tuple(map(str, range(60))), {"kind": Groups(group, ("a", "b"))}, images=images)
-    run = tm.audit(PlantedMatcher(), faces, probes=["lift"], words="sobit", bootstraps=10,
-                   options={"lift": {"splits": 5, "matched_images": 25}})  # fmt: skip
+    options = {"splits": 5, "matched_images": 25, "question": "Who is this?"}
+    run = tm.audit(model, faces, probes=["lift"], words="sobit", bootstraps=10,
+                   options={"lift": options})  # fmt: skip
     (nurse,) = run.where(metric="lift", concept="nurse", group="b")
-    assert nurse["experiment"] == "matching: noun"
+    protocol = "matching" if isinstance(model, PlantedMatcher) else "answers"
+    assert nurse["experiment"] == f"{protocol}: noun"
     assert nurse["value"] == pytest.approx(1, abs=0.12)
     assert nurse["n_group"] == 25
     assert "a sample of 50 images" in nurse["note"]
@@ -118,3 +139,16 @@ def test_rows_per_cell() -> None:
     cells = Groups(np.array([0, 1, 0, 0, 1, 0]), ("a", "b"))
     assert rows_per_cell(cells, 2).tolist() == [0, 1, 4, 5]
     assert rows_per_cell(cells, 9).tolist() == list(range(6))
+
+
+def test_a_server_that_gives_only_bounds_has_no_lift() -> None:
+    class Censored(PlantedContinuer):
+        def continuations(self, *args: Any, **options: Any) -> Continuations:
+            found = super().continuations(*args, **options)
+            return replace(found, exact=found.exact & False)
+
+    faces = Faces(("1", "2"), {"kind": Groups.from_labels("ab")}, images=np.zeros((2, 2)))
+    with pytest.raises(CannotRunError, match="prompt_logprobs"):
+        answer_logprobs(Censored(), "Who is this?", lambda what, share: None)(
+            faces.images, ["a nurse"]
+        )

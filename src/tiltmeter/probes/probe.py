@@ -191,6 +191,7 @@ _METHODS = {
     "DualEncoder": "gives embeddings (encode_images, encode_texts)",
     "MultiVectorEncoder": "compares texts with several vectors of an image (image_vectors)",
     "Matcher": "matches images and texts (match)",
+    "Continuer": "scores answers to a prompt (continuations)",
     "MaskedPredictor": "predicts masked words (mask_logprobs)",
 }
 

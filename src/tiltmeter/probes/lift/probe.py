@@ -2,8 +2,9 @@
 
 Scores are on the model's log scale, so a gap between groups is a log ratio, in one unit for every
 model: scale x cosine of dual encoders (`contrastive`), ln P(word) of masked heads (`masked`), the
-matching logit (`matching`). Words are judged by neutral words of the same class in the same
-templates. Definition: `tiltmeter.metrics.group_lift`; verdicts: `tiltmeter.stats.lift_verdict`.
+matching logit (`matching`), ln P(text) as an answer of a generative model (`answers`). Words are
+judged by neutral words of the same class in the same templates. Definition:
+`tiltmeter.metrics.group_lift`; verdicts: `tiltmeter.stats.lift_verdict`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from tiltmeter.metrics.digest import intersect_groups
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
 from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
-from tiltmeter.probes.lift.matching import score_matches
+from tiltmeter.probes.lift.pairs import answer_logprobs, matching_logits, score_pairs
 from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, spread_rows, undefined_row
 from tiltmeter.probes.lift.scale import Scale, model_scale
 from tiltmeter.probes.lift.scored import (
+    ANSWERS,
     CONTRASTIVE,
     MASKED,
     MATCHING,
@@ -51,6 +53,7 @@ from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.lift_verdict import RULE, enough_images
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import (
+    Continuer,
     Faces,
     Groups,
     Ints,
@@ -73,8 +76,8 @@ class LiftOptions:
     Attributes
     ----------
     scores : str
-        Protocols, separated by commas; by default the first of contrastive, masked and matching
-        that the model has.
+        Protocols, separated by commas; by default the first of contrastive, masked, matching and
+        answers that the model has.
     splits : int
         Random visible splits of the images that a class of words is compared with.
     masked_images, matched_images : int
@@ -83,6 +86,8 @@ class LiftOptions:
         Captions of masked words, separated by ``|``, in place of the templates.
     targets : str
         Further words of masked captions: lists separated by commas.
+    question : str
+        What a generative model is asked about an image; texts are scored as answers.
     """
 
     scores: str = ""
@@ -91,6 +96,7 @@ class LiftOptions:
     matched_images: int = 10
     captions: str = ""
     targets: str = "activities"
+    question: str = "Describe this image."
 
 
 def lift_table(
@@ -111,7 +117,7 @@ def lift_table(
 
     Parameters
     ----------
-    model : TextEncoder, MaskedPredictor or Matcher
+    model : TextEncoder, MaskedPredictor, Matcher or Continuer
         The model to audit.
     faces : Faces
         Images with groups.
@@ -172,7 +178,12 @@ def lift_table(
     if MATCHING in protocols:
         at = rows_per_cell(cells, options.matched_images)
         with check_vocabulary():
-            scored += score_matches(model, prompts, faces, cells, at, progress)
+            score = matching_logits(model, progress)
+            scored += score_pairs(MATCHING, score, model, prompts, faces, cells, at)
+    if ANSWERS in protocols:
+        at = rows_per_cell(cells, options.matched_images)
+        score = answer_logprobs(model, options.question, progress)
+        scored += score_pairs(ANSWERS, score, model, prompts, faces, cells, at)
     if not any(one.scores for one in scored):
         raise CannotRunError("needs neutral words of the same part of speech as its words")
     constants = {
@@ -259,8 +270,9 @@ def chosen_protocols(model: Any, faces: Faces, engine: Engine, wanted: str) -> l
         CONTRASTIVE: None if isinstance(model, TextEncoder) else "needs a model with embeddings",
         MASKED: None if isinstance(model, MaskedPredictor) else "needs a masked head",
         MATCHING: None if isinstance(model, Matcher) else "needs a model that matches",
+        ANSWERS: None if isinstance(model, Continuer) else "needs a generative model",
     }
-    for name in (MASKED, MATCHING):
+    for name in (MASKED, MATCHING, ANSWERS):
         if faces.images is None:
             reasons[name] = reasons[name] or "needs images, and not embeddings alone"
         if engine.name != "local":
@@ -315,7 +327,7 @@ PROBE = Probe(
     _run,
     needs=("faces",),
     takes=("captions",),
-    protocols=(TextEncoder, MaskedPredictor, Matcher),
+    protocols=(TextEncoder, MaskedPredictor, Matcher, Continuer),
     options=vars(LiftOptions()),
     by_parts=True,
 )

@@ -11,7 +11,8 @@ from tiltmeter.metrics.group_lift import GroupScores
 from tiltmeter.probes.lift.words import Word
 from tiltmeter.types import Faces, Floats, Groups, Ints
 
-CONTRASTIVE, MASKED, MATCHING = PROTOCOLS = ("contrastive", "masked", "matching")
+PROTOCOLS = ("contrastive", "masked", "matching", "answers")
+CONTRASTIVE, MASKED, MATCHING, ANSWERS = PROTOCOLS
 
 
 @dataclass(frozen=True, eq=False)
