@@ -96,7 +96,7 @@ def verdicts(runs: LiftRuns, *, retrieval: bool = True, margin: float = MARGIN, 
         convention = get_convention("tiltmeter").with_(k=K)
         tests["retrieval"] = retrieval_tests(
             pair, ATTRIBUTES, convention, bootstraps=39, seed=seed
-        )[0]
+        ).tests
     return judged_tests(tests, margin).to_pylist()
 
 
