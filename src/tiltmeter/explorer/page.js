@@ -318,7 +318,8 @@
       make("b", "", own(short(one.name, 80))), " (chance: " + Math.round(one.null_low * told.k) + " to " +
       Math.round(one.null_high * told.k) + ")"];
     if (!far.length) {
-      return [...lifted(told), "In the top " + told.k + " every group comes up about as often as chance would have it."];
+      return [...lifted(told), "In the top " + told.k + " every group comes up about as often as chance would have it; " +
+        "C-ASC and lift compare all images."];
     }
     const parts = [more, fewer].filter(Boolean).map(part);
     const said = [...lifted(told), "Of the top " + told.k + ", ", ...parts[0], ...(parts[1] ? [" and ", ...parts[1]] : []), "."];

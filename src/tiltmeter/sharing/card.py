@@ -268,7 +268,10 @@ def _with_index(head: str, mine: dict[str, Any] | None, line: str) -> str:
     wanted = _merged(known.get(INDEX), mine)
     if wanted is None or wanted == known.get(INDEX):
         return head
-    block = yaml.safe_dump({INDEX: wanted}, sort_keys=False, allow_unicode=True, width=1000)
+    # inner mappings on one line: a card is read by people too
+    block = yaml.safe_dump(
+        {INDEX: wanted}, sort_keys=False, allow_unicode=True, width=1000, default_flow_style=None
+    )
     start, end = _place(head, root)
     merged = head[:start] + block.replace("\n", line) + head[end:]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tiltmeter.pages import text
@@ -15,7 +16,9 @@ from tiltmeter.pages.sections.captions import (
 )
 from tiltmeter.pages.selection import present
 from tiltmeter.pages.terminal.layout import STRONGEST, show
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run
+
+REASONS = 3  # shown, the most frequent first
 
 
 def captions_summary(run: Run) -> dict[str, Any]:
@@ -71,8 +74,8 @@ def captions(run: Run) -> None:
         )  # fmt: skip
     else:
         show("No word occurs significantly more often with one group.")
-        for note in list(_reasons(run))[:1]:
-            show(Paragraph(f"{note}.", "weak"))
+        for (attribute, note), words in _reasons(run).most_common(REASONS):
+            show(Paragraph(f"  {attribute}, {text.plural(words, 'word')}: {note}", "weak"))
     if sentences := slope_sentences(run):
         show(Paragraph("\nlift in the model against lift in these captions", "strong"))
         show(*sentences)
@@ -80,7 +83,13 @@ def captions(run: Run) -> None:
             show(Paragraph(WITH_MODEL, "weak"))
 
 
-def _reasons(run: Run) -> dict[str, None]:
-    """Why words have no lift, most often first."""
-    notes = [row["note"] for row in run.where(metric="lift") if row["note"]]
-    return dict.fromkeys(sorted(notes, key=lambda note: -notes.count(note)))
+def _reasons(run: Run) -> Counter[tuple[str, str]]:
+    """Why words have no lift, or none that is significant: words by attribute and reason."""
+    reasons = {
+        (row["attribute"], row["concept"]): row["note"]
+        if row["value"] is None
+        else "not beyond chance"
+        for row in run.where(metric="lift")
+        if row["concept"] and row["category"] != PLACEBO
+    }
+    return Counter((attribute, note) for (attribute, _), note in reasons.items())
