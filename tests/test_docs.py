@@ -34,7 +34,7 @@ CHECKPOINT = "openai/clip-vit-base-patch32"
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.M | re.S)
 PLUGIN = "tiltmeter.pytest_plugin"
 #: Cards that speak of two parts.
-SHARED = {"ieat": "eat"}
+SHARED = {"ieat": "eat", "face_eat": "eat"}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

@@ -20,6 +20,8 @@ UTK = ("25_0_1_20170116174525125.jpg.chip.jpg", "70_1_4_20170109150557335.jpg.ch
 #: These three are in the release, without a race.
 UTK_ODD = ("39_1_20170116174525125.jpg.chip.jpg", "61_1_20170109142408075.jpg.chip.jpg",
            "61_1_20170109150557335.jpg.chip.jpg")  # fmt: skip
+#: These two have every label, and an odd end.
+UTK_ENDS = ("24_0_1_20170116220224657 .jpg.chip.jpg", "55_0_0_20170116232725357jpg.chip.jpg")
 
 
 def labels(faces: Faces, attribute: str) -> list[str]:
@@ -42,6 +44,15 @@ def test_utkface(tmp_path: Path) -> None:
     assert any(line.startswith("6 malformed: ") for line in describe(faces))
     with refused("incomplete", "6 malformed"):
         tm.load_data(f"utkface:{tmp_path}?strict=yes")
+
+
+def test_utkface_odd_ends(tmp_path: Path) -> None:
+    photos(tmp_path, *UTK_ENDS)
+    faces = tm.load_data(f"utkface:{tmp_path}?strict=yes")
+    assert dict(zip(faces.ids, labels(faces, "race"), strict=True)) == {
+        UTK_ENDS[0]: "Black", UTK_ENDS[1]: "White"
+    }  # fmt: skip
+    assert labels(faces, "age") == ["20-29", "50-59"]
 
 
 def test_utkface_in_other_bands(tmp_path: Path) -> None:

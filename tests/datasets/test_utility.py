@@ -156,6 +156,7 @@ def test_imagefolder(tmp_path: Path) -> None:
     data = tm.load_data(f"imagefolder:{tmp_path}?split=val")
     assert (data.classes.names, data.classes.codes.tolist()) == (("n01", "n02"), [0, 0, 1])
     assert data.provenance["found"]["malformed"]["first"] == ["stray.jpeg"]
+    assert data.name == f"{tmp_path.name}-val"  # imagenet-val, not val
     names = text(tmp_path / "names.txt", "n01 tench, Tinca tinca", "n02 goldfish, Carassius")
     named = tm.load_data(f"imagefolder:{tmp_path}?split=val&names={names}")
     assert named.classes.names == ("goldfish", "tench")

@@ -15,6 +15,7 @@ from tests.debiasers.making import planted  # noqa: E402
 from tests.models import tiny_dual  # noqa: E402
 from tests.random_clip import random_clip  # noqa: E402
 from tiltmeter import stimuli  # noqa: E402
+from tiltmeter.datasets.roles import Utility  # noqa: E402
 from tiltmeter.debiasers.adversary import Adversary, alternate  # noqa: E402
 from tiltmeter.debiasers.debiased import Debiased  # noqa: E402
 from tiltmeter.debiasers.fitting import debias  # noqa: E402
@@ -26,6 +27,7 @@ from tiltmeter.metrics import METRICS  # noqa: E402
 from tiltmeter.models.weights import weights_hash  # noqa: E402
 from tiltmeter.testbed.captioned import draw_captioned_scenes  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
+from tiltmeter.types import Groups  # noqa: E402
 
 torch.set_num_threads(1)
 TEXTS = ["a photo of a good person", "this person is kind", "a lawful individual"]
@@ -372,6 +374,28 @@ def test_the_epoch_of_the_least_bias_is_kept(trained, dual, figures) -> None:
         scores = method.apply(dual).encode_texts(texts) @ x.T
         found = METRICS["ndkl"](scores, groups, target="prior").mean()
         assert found == pytest.approx(by_epoch[method.kept_], abs=1e-3)
+
+
+def test_accuracy_on_classes_stops_too_and_other_prompts_choose_the_epoch(dual, figures) -> None:
+    """As in the authors' code: any utility stops, and all prompts choose."""
+    x, groups, faces = figures[0]
+    classes = Groups.from_labels([("ball", "block")[code] for code in groups.codes])
+    utility = Utility(faces.ids, classes, faces.images)
+    course = {"variant": "adversarial", "epochs": 2, "warmup": 1, "batch": 64,
+              "learning_rate": 2e-3, "adversary_rate": 3e-3}  # fmt: skip
+    whole = PromptArray(**course, keep_words="berg-train+berg").fit(
+        dual, vectors=x, groups=groups, utility=utility
+    )
+    before, *_, last = whole.log_
+    assert before["accuracy"] == 1.0
+    assert {"accuracy", "bias"} <= set(last)
+    texts = [one.text for one in stimuli.prompts(stimuli.load("berg"))]
+    scores = whole.apply(dual).encode_texts(texts) @ x.T
+    kept = next(line for line in whole.log_ if line["epoch"] == whole.kept_)
+    found = METRICS["ndkl"](scores, groups, target="prior").mean()
+    assert found == pytest.approx(kept["bias"], abs=1e-3)
+    stopped = PromptArray(**course, stop=1.01).fit(dual, vectors=x, groups=groups, utility=utility)
+    assert stopped.stopped_ == 0
 
 
 def test_l2_pulls_to_the_texts_as_they_were(dual, figures) -> None:

@@ -84,6 +84,18 @@ def test_a_killed_run_reaches_the_same_weights(tmp_path: Path, killed_at: int) -
     assert torch.equal(trained(CONFIG, checkpoints=tmp_path, stop=lambda step: 1 / 0)[0], whole)
 
 
+def test_a_checkpoint_is_written_by_the_clock_too(tmp_path: Path, monkeypatch) -> None:
+    """Few slow steps: all would be lost by a kill if only every 500th were kept."""
+    slow = TrainingConfig(steps=30, batch=16, learning_rate=1e-2, checkpoint=500,
+                          precision="float32")  # fmt: skip
+    trained(slow, checkpoints=tmp_path / "quick", stop=lambda step: step == 9)
+    assert not (tmp_path / "quick" / CHECKPOINT).is_file()
+    monkeypatch.setattr("tiltmeter.debiasers.training.SECONDS", 0.0)
+    trained(slow, checkpoints=tmp_path / "slow", stop=lambda step: step == 9)
+    assert len(torch.load(tmp_path / "slow" / CHECKPOINT)["log"]) == 10
+    assert torch.equal(trained(slow, checkpoints=tmp_path / "slow")[0], trained(slow)[0])
+
+
 def test_the_checkpoint_of_another_training_is_refused(tmp_path: Path) -> None:
     trained(CONFIG, checkpoints=tmp_path, stop=lambda step: step == 5)
     with pytest.raises(InputError, match="another training"):

@@ -78,3 +78,22 @@ def test_fill(template: str, word: str, text: str) -> None:
 def test_fill_needs_a_slot() -> None:
     with pytest.raises(InputError, match="no place for a word"):
         fill("a photo of a person", "kind")
+
+
+def test_articles_as_written_in_words_and_neutral_words() -> None:
+    """The authors' lists say so themselves; any list can be shown so."""
+    from tiltmeter import stimuli
+    from tiltmeter.errors import UnknownNameError
+    from tiltmeter.probes.texts import audit_prompts
+
+    code = stimuli.prompts(stimuli.load("berg-code"))
+    assert len(code) == 29 * 11
+    assert "A evil person" in {prompt.text for prompt in code}
+    texts = {prompt.text for prompt in audit_prompts(None, "berg", None, None, "written")}
+    assert "A photo of a evil person" in texts
+    assert not any(" an " in text or text.startswith("An ") for text in texts)
+    neutral = [prompt for prompt in audit_prompts(None, "berg-code") if prompt.role == "placebo"]
+    assert neutral
+    assert not any(" an " in prompt.text for prompt in neutral)
+    with pytest.raises(UnknownNameError, match="did you mean 'written'"):
+        stimuli.prompts(["honest"], templates="a {}", articles="writen")

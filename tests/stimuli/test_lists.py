@@ -29,6 +29,11 @@ KINDS = {
     "sobit": "words",
     "sobit-extra": "words",
     "weat": "weat",
+    "berg-code": "words",
+    "berg-sanity": "words",
+    "berg-weat": "pairs",
+    "clip-cifar": "templates",
+    "clip-imagenet": "templates",
 }
 PLACEBOS = {"placebo-nouns": "noun", "placebo-adjectives": "adjective"}
 

@@ -37,12 +37,13 @@ class WordOptions:
     words: str | None = None  # None: the texts that come with the embeddings, or `default`
     placebo: str | None = None  # neutral words; None: built-in, of the same part of speech
     templates: Sequence[str] | None = None  # None: those of the word list
+    articles: str | None = None  # `adjusted` or `written`; None: as the word list says
     classes: str | None = None  # of the `harms` probe; None: `harms`
 
     @property
-    def texts(self) -> tuple[str | None, str | None, Sequence[str] | None]:
-        """What decides which prompts are shown: words, neutral words and templates."""
-        return self.words, self.placebo, self.templates
+    def texts(self) -> tuple[str | None, str | None, Sequence[str] | None, str | None]:
+        """What decides which prompts are shown: words, neutral words, templates and articles."""
+        return self.words, self.placebo, self.templates, self.articles
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ class AuditKeywords(TypedDict, total=False):
     words: str | None
     placebo: str | None
     templates: Sequence[str] | None
+    articles: str | None
     classes: str | None
     probes: Sequence[str] | None
     options: Mapping[str, Mapping[str, Any]] | None

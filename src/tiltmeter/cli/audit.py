@@ -80,6 +80,16 @@ def audit(
         list[str] | None,
         option("--template", "TEXT", "Such as 'a photo of a {}'; repeatable", WORDS),
     ] = None,
+    articles: Annotated[
+        str | None,
+        option(
+            "--articles",
+            "adjusted|written",
+            "Whether a becomes an before a vowel sound",
+            WORDS,
+            default="as the word list says",
+        ),
+    ] = None,
     classes: Annotated[
         str | None,
         option("--classes", "NAME|FILE", "Classes for the probe harms", WORDS),
@@ -179,6 +189,7 @@ def audit(
         "words": words,
         "placebo": placebo,
         "templates": template,
+        "articles": articles,
         "classes": classes,
         "probes": probe,
         "options": probe_options(option or ()),

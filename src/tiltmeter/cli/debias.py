@@ -34,7 +34,7 @@ def debias(
     attribute: common.Attribute = None,
     data: Annotated[
         list[str] | None,
-        option("--data", "captions=SPEC", "Captions for methods that train", DATA),
+        option("--data", "ROLE=SPEC", "Data for methods that train: captions=, utility=", DATA),
     ] = None,
     edited: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def debias(
         from tiltmeter.debiasers.export import check_format, export_saved
 
         check_format(export, model)
-    roles = data_roles(data or (), known=("captions",))
+    roles = data_roles(data or (), known=("captions", "utility"))
     settings = key_values("--option NAME=VALUE", option or (), example="keep=400")
     with progress_bar(quiet=as_json) as progress:
         debiased = run_debias(
@@ -81,6 +81,7 @@ def debias(
             captions=roles.get("captions"),
             prompts=prompts,
             edited=edited,
+            utility=roles.get("utility"),
             settings=settings,
             share=share,
             out=out,

@@ -49,7 +49,7 @@ def load(spec: Spec, columns: Columns) -> Utility:
         ids=present.select(inside),
         classes=classes,
         images=present.images,
-        name=directory.resolve().name,
+        name="-".join([spec.directory().resolve().name, *([split] if split else [])]),
         provenance={"found": {**present.found, "groups": group_counts([classes])}},
     )
 

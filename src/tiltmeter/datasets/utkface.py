@@ -21,7 +21,8 @@ GENDERS = ("Male", "Female")
 RACES = ("White", "Black", "Asian", "Indian", "Other")
 #: The youngest ages of FairFace's age bands.
 BANDS = (0, 3, 10, 20, 30, 40, 50, 60, 70)
-NAME = re.compile(r"(\d{1,3})_([01])_([0-4])_\d+\.jpg(\.chip\.jpg)?")
+#: Two files of the release have a space before the dot, or no dot, and every label.
+NAME = re.compile(r"(\d{1,3})_([01])_([0-4])_\d+ ?\.?jpg(\.chip\.jpg)?")
 
 
 def load(spec: Spec, columns: Columns) -> Faces:

@@ -8,7 +8,7 @@ minimises the cross-entropy of the group; the model maximises it, with terms tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -142,8 +142,9 @@ class AdversarialObjective(Objective):
         The adversary's learning rate.
     seed
         Seed of the adversary's weights and of the order of captions.
-    utility, least
-        Measured after each epoch; training stops when it is below `least`.
+    utilities
+        By name, what is measured after each epoch, and its least value: training stops when one of
+        them is below that.
     bias
         Measured after each epoch.
 
@@ -166,8 +167,7 @@ class AdversarialObjective(Objective):
     batch: int = 256
     adversary_rate: float = 2e-4
     seed: int = 0
-    utility: Callable[[], float] | None = None
-    least: float = 0.0
+    utilities: Mapping[str, tuple[Callable[[], float], float]] = field(default_factory=dict)
     bias: Callable[[], float] | None = None
     log: list[dict[str, Any]] = field(default_factory=list, init=False)
     kept: int | None = field(default=None, init=False)
@@ -235,11 +235,10 @@ class AdversarialObjective(Objective):
         first = next(at for at, turn in enumerate(self.turns) if turn.epoch == epoch)
         line = {"epoch": epoch, **_means(log[first : step + 1])}
         if epoch >= 0:
-            for name, measure in (("utility", self.utility), ("bias", self.bias)):
-                if measure is not None:
-                    line[name] = measure()
+            line |= {name: measure() for name, (measure, _) in self.utilities.items()}
+            line |= {} if self.bias is None else {"bias": self.bias()}
         self.log.append(line)
-        if line.get("utility", self.least) < self.least:
+        if any(line.get(name, least) < least for name, (_, least) in self.utilities.items()):
             self.stopped = epoch
             return True
         if epoch >= 0 and (self.bias is None or line["bias"] < self._lowest):

@@ -320,6 +320,7 @@ class ModelEdit(Debiaser):
         groups: Groups | None = None,
         images: Any = None,
         edited: Any = None,
+        utility: Any = None,
         checkpoints: Path | None = None,
         progress: Progress | None = None,
     ) -> Self:
@@ -339,6 +340,8 @@ class ModelEdit(Debiaser):
             The labelled images themselves, where the image tower is trained.
         edited
             The images of `captions` as an image editor changed them, in the same order.
+        utility
+            Images with classes, on which accuracy must not fall too far.
         checkpoints
             Directory for checkpoints; an interrupted training resumes from the last one.
         progress

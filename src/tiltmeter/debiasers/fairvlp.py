@@ -143,12 +143,13 @@ class FairVLP(ModelEdit):
         groups: Groups | None = None,
         images: Any = None,
         edited: Any = None,
+        utility: Any = None,
         checkpoints: Path | None = None,
         progress: Progress | None = None,
     ) -> Self:
         """Train a copy of the model on captions with their images.
 
-        See `ModelEdit.fit`; labelled images are not used.
+        See `ModelEdit.fit`; labelled images and `utility` are not used.
         """
         self._check(model, captions, edited)
         learner = copy.deepcopy(model)

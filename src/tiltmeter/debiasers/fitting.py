@@ -44,6 +44,7 @@ def debias(
     captions: Any = None,
     prompts: str | Path | Mapping[str, Sequence[str]] | None = None,
     edited: str | Path | None = None,
+    utility: Any = None,
     settings: Mapping[str, Any] | None = None,
     share: float = 1.0,
     out: str | Path | None = None,
@@ -76,6 +77,8 @@ def debias(
         default sentences with the groups' names.
     edited
         Folder of edited images named by id, or `redraw` for scenes of the testbed.
+    utility
+        Images with classes, or their spec: training stops when accuracy on them falls too far.
     settings
         Hyperparameters of the method.
     share
@@ -150,6 +153,7 @@ def debias(
             groups=groups,
             images=getattr(fitted_on, "images", None),
             edited=None if edited is None else _edited(edited, train),
+            utility=load_data(utility, role="utility") if isinstance(utility, str) else utility,
             checkpoints=None if out is None else _checkpoints(out),
             progress=report,
         )

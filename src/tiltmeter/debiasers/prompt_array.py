@@ -34,6 +34,7 @@ from tiltmeter.debiasers.debiaser import (
 )
 from tiltmeter.debiasers.prompt_array_data import (
     Learner,
+    accuracy_judge,
     caption_vectors,
     encode_each_time,
     lookup,
@@ -86,10 +87,14 @@ class PromptArray(ModelEdit):
         The adversary: its width, whether a sigmoid follows its last layer, and what its input is
         divided by.
     stop
-        Training stops when recall on held-out captions falls below this share of the original
-        model's.
+        Training stops when recall on held-out captions, or accuracy on the images with classes
+        that are given (`utility`), falls below this share of the original model's.
     keep
         Which epoch before the stop is kept: `best` (the least NDKL on the fitted images) or `last`.
+    keep_words
+        Prompts by which the best epoch is chosen: lists of stimuli joined by +. Empty: the training
+        prompts. The authors' code uses those of training, test and sanity:
+        `berg-train+berg+berg-sanity`.
     precision, checkpoint, seed
         See `TrainingConfig`.
 
@@ -128,6 +133,7 @@ class PromptArray(ModelEdit):
     divide: float = 20.0
     stop: float = 0.5
     keep: str = "best"
+    keep_words: str = ""
     precision: str = "auto"
     seed: int = 0
     checkpoint: int = 500
@@ -141,6 +147,7 @@ class PromptArray(ModelEdit):
         groups: Groups | None = None,
         images: Any = None,
         edited: Any = None,
+        utility: Any = None,
         checkpoints: Path | None = None,
         progress: Progress | None = None,
     ) -> Self:
@@ -171,7 +178,9 @@ class PromptArray(ModelEdit):
             key = content_hash([params, data, model.identity["weights"]])
             if progress is not None and captions is not None:
                 progress("embedding the captions' images", 0.0)
-            objective = self._objective(model, learner, learning, captions, x, labels, images)
+            objective = self._objective(
+                model, learner, learning, captions, x, labels, images, utility
+            )
             train(objective, self._config(objective), key=key, checkpoints=checkpoints,
                   progress=progress)  # fmt: skip
             objective.restore_best()
@@ -211,7 +220,7 @@ class PromptArray(ModelEdit):
 
     def _objective(
         self, model: Any, learner: Learner, learning: list[nn.Parameter], captions: Any, x: Floats,
-        labels: Groups, images: Any,
+        labels: Groups, images: Any, utility: Any,
     ) -> AdversarialObjective:  # fmt: skip
         """The training, and what the early stop is judged by."""
         if learner.tunes_images and images is None:
@@ -226,7 +235,7 @@ class PromptArray(ModelEdit):
             before = bare.vectors(bare.tokenize(prompts).to(device), learner.tokens)
         used: Ints = np.empty(0, np.int64)
         caption_images: RowEncoder | None = None
-        judge, original = None, 0.0
+        judges: dict[str, tuple[Any, float]] = {}
         if captions is not None:
             used, watched = self._split(captions, len(x))
             of = np.asarray(captions.of)
@@ -237,6 +246,9 @@ class PromptArray(ModelEdit):
                     else lookup(caption_vectors(model, captions, used), device)
                 )
             judge, original = recall_judge(model, learner, captions, watched)
+            judges |= {} if judge is None else {"utility": (judge, original)}
+        if utility is not None:
+            judges["accuracy"] = accuracy_judge(model, learner, utility)
         texts = learner.text_encoder(prompts, [captions.texts[row] for row in used])
         codes = torch.as_tensor(labels.codes.astype(np.int64), device=device)
         adversarial, itc = VARIANTS[self.variant]
@@ -244,13 +256,16 @@ class PromptArray(ModelEdit):
             codes, len(labels.names), shown, texts, caption_images, len(used),
             float(model.logit_scale), learning, before.detach(),
         )  # fmt: skip
-        if judge is not None:
-            self.log_ = [{"epoch": "before", "utility": original}]
+        if judges:
+            self.log_ = [
+                {"epoch": "before", **{name: value for name, (_, value) in judges.items()}}
+            ]
+        shown_by = learner.text_encoder(_texts(self.keep_words), []) if self.keep_words else None
         return AdversarialObjective(
             data, self._turns(len(x), adversarial), adversarial, self.itc if itc else 0.0, self.l2,
             self.divide, self.hidden, self.squashed, self.batch, self.adversary_rate, self.seed,
-            judge, self.stop * original,
-            mean_ndkl(data) if adversarial and self.keep == "best" else None,
+            {name: (measure, self.stop * value) for name, (measure, value) in judges.items()},
+            mean_ndkl(data, shown_by) if adversarial and self.keep == "best" else None,
         )  # fmt: skip
 
     def _config(self, objective: AdversarialObjective) -> TrainingConfig:
@@ -276,11 +291,7 @@ class PromptArray(ModelEdit):
         return rows[count : count + most], rows[:count]
 
     def _prompts(self) -> list[str]:
-        if not isinstance(self.words, str):
-            return list(self.words)
-        from tiltmeter import stimuli
-
-        return [prompt.text for prompt in stimuli.prompts(stimuli.load(self.words))]
+        return _texts(self.words) if isinstance(self.words, str) else list(self.words)
 
     def _check(self, captions: Any) -> None:
         check_choice("variant of the prompt array", self.variant, tuple(VARIANTS))
@@ -295,6 +306,15 @@ class PromptArray(ModelEdit):
                 f"variant {self.variant} needs captions with their images: "
                 f"{GIVEN_BY['captions']}, such as captions=coco:FILE?images=DIR"
             )
+
+
+def _texts(words: str) -> list[str]:
+    """The prompts of lists of stimuli, joined by +, each once."""
+    from tiltmeter import stimuli
+    from tiltmeter.probes.texts import lists
+
+    texts = (prompt.text for listed in lists(words) for prompt in stimuli.prompts(listed))
+    return list(dict.fromkeys(texts))
 
 
 class PromptArrayModel:

@@ -134,18 +134,46 @@ def recall_judge(
     return measure, recall(original, before)
 
 
-def mean_ndkl(data: AdversaryData) -> Callable[[], float]:
-    """Return a measure of the mean NDKL of the training prompts on the fitted images.
+def accuracy_judge(model: Any, learner: Learner, utility: Any) -> tuple[Callable[[], float], float]:
+    """Return a measure of zero-shot accuracy on images with classes, and the original model's."""
+    from tiltmeter.metrics.utility import zero_shot_hits
+    from tiltmeter.probes.zero_shot import TEMPLATES
 
-    By this the authors' code chose the epoch.
+    texts = [TEMPLATES[0].replace("{}", name.replace("_", " ")) for name in utility.classes.names]
+    batch = learner.tower.tokenize(texts).to(learner.device)
+
+    def images(of: Any) -> Floats:
+        vectors = torch.as_tensor(to_numpy(of.encode_images(utility.images)), dtype=torch.float32)
+        return np.asarray(F.normalize(vectors, dim=-1))
+
+    def accuracy(classes: Array, shown: Floats) -> float:
+        return float(zero_shot_hits(np.asarray(classes) @ shown.T, utility.classes.codes).mean())
+
+    before = images(model)
+
+    def measure() -> float:
+        with torch.no_grad():
+            now = learner.tower.vectors(batch, learner.tokens).cpu().numpy()
+        return accuracy(now, images(learner.model) if learner.tunes_images else before)
+
+    return measure, accuracy(to_numpy(model.encode_texts(texts)), before)
+
+
+def mean_ndkl(
+    data: AdversaryData, texts: Callable[[Ints], tuple[Tensor, Tensor]] | None = None
+) -> Callable[[], float]:
+    """Return a measure of the mean NDKL of some prompts on the fitted images.
+
+    By this the authors' code chose the epoch. By default the prompts are those of training.
     """
+    texts = texts or data.texts
     from tiltmeter.metrics import METRICS
 
     rows, codes = torch.arange(len(data.codes)), data.codes.cpu().numpy()
 
     def measure() -> float:
         with torch.no_grad():
-            prompts = data.texts(NO_PAIRS)[0].float()
+            prompts = texts(NO_PAIRS)[0].float()
             images = torch.cat(
                 [data.images(part.to(data.codes.device)) for part in torch.split(rows, 4096)]
             )

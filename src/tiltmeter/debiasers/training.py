@@ -27,6 +27,7 @@ from tiltmeter.types import Ints, Progress
 PRECISIONS = ("auto", "float32", "bfloat16")
 CHECKPOINT = "checkpoint.pt"
 CLIP = 1.0  # the largest norm of a step's gradient
+SECONDS = 30.0  # a checkpoint is written at least this often
 
 
 class Objective:
@@ -93,7 +94,7 @@ class TrainingConfig:
     precision
         `float32`, `bfloat16`, or `auto`: bfloat16 on a GPU.
     checkpoint
-        Steps between checkpoints.
+        Most steps between checkpoints; one is also written every half minute.
     seed
         Seed of all random numbers.
     clip
@@ -196,6 +197,7 @@ def train(
     finished = state.resume(checkpoints)
     first, started = len(state.log), time.perf_counter()
     every = max(1, config.steps // 200)  # reading losses makes the GPU wait
+    saved = started
     for step in range(config.steps if finished else first, config.steps):
         weights, _ = players[objective.player(step)]
         optimizer = optimizers[objective.player(step)]
@@ -208,8 +210,10 @@ def train(
         optimizer.step()
         state.log.append(losses)
         finished = objective.end_step(step, state.log) or step + 1 == config.steps
-        if finished or (step + 1) % config.checkpoint == 0:
+        due = time.perf_counter() - saved > SECONDS
+        if finished or due or (step + 1) % config.checkpoint == 0:
             state.save(finished)
+            saved = time.perf_counter()
         if progress is not None and (finished or (step + 1) % every == 0):
             left = (time.perf_counter() - started) / (step + 1 - first) * (config.steps - step - 1)
             shown = "  ".join(f"{name} {float(loss):.3f}" for name, loss in losses.items())

@@ -15,6 +15,7 @@ PROBES = Registry(
         "strength": "tiltmeter.probes.strength:PROBE",
         "eat": "tiltmeter.probes.eat:EAT_PROBE",
         "ieat": "tiltmeter.probes.eat:IEAT_PROBE",
+        "face_eat": "tiltmeter.probes.face_eat:PROBE",
         "propagation": "tiltmeter.probes.propagation.probe:PROBE",
         "stereotype": "tiltmeter.probes.stereotype.probe:PROBE",
         "counterfactual": "tiltmeter.probes.counterfactual.probe:PROBE",

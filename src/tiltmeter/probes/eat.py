@@ -148,7 +148,7 @@ def eat(
         If the model does not know a word.
     """
     resampling, rng = resampling or Resampling(), np.random.default_rng(seed)
-    head = _constants(model, "eat", "words", ddof, convention, seed)
+    head = constants(model, "eat", "words", ddof, convention, seed)
     tables = []
     for kind, templates in (("WEAT", ("{}",)), ("SEAT", tuple(sentences))):
         if templates:
@@ -209,7 +209,7 @@ def ieat(
     """
     resampling = resampling or Resampling()
     rng = np.random.default_rng(resampling.seed)
-    head = _constants(model, "ieat", sets.attribute, ddof, convention, resampling.seed)
+    head = constants(model, "ieat", sets.attribute, ddof, convention, resampling.seed)
     images = np.asarray(unit(to_numpy(vectors), "images"))
     image_sets = {
         name: Stimuli(name, "image", (name,) * int(count), images[sets.codes == code][:, None])
@@ -311,7 +311,7 @@ def _word_sets(
     }
 
 
-def _constants(
+def constants(
     model: TextEncoder,
     probe: str,
     dataset: str,
@@ -319,6 +319,7 @@ def _constants(
     convention: Convention | None,
     seed: int,
 ) -> dict[str, Any]:
+    """What all rows of a probe have in common."""
     if ddof not in DDOF:
         raise UnknownNameError("ddof", ddof, DDOF)
     return {
@@ -340,8 +341,8 @@ def _weat_rows(
     rng: np.random.Generator,
     truth: Mapping[str, float] | None = None,
 ) -> pa.Table:
-    effects = [_weat(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
-    return _rows(
+    effects = [weat_effect(x, y, a, b, ddof, resampling, rng) for _, x, y, a, b in tests]
+    return effect_rows(
         effects,
         head,
         side="greater",
@@ -370,7 +371,7 @@ def _sc_eat_rows(
         for label, effect in zip((*x.labels, *y.labels), effects, strict=True):
             labelled.append((name, label, a, b))
             estimates.append(effect)
-    return _rows(
+    return effect_rows(
         estimates,
         head,
         side="two",
@@ -383,7 +384,7 @@ def _sc_eat_rows(
     )
 
 
-def _rows(
+def effect_rows(
     effects: Sequence[EffectEstimate], head: dict[str, Any], *, side: str, **columns_by_name: Any
 ) -> pa.Table:
     """Rows of effects; all effects of one table are one family."""
@@ -417,7 +418,7 @@ def _too_small(**sets: Stimuli) -> str:
     )
 
 
-def _weat(
+def weat_effect(
     x: Stimuli,
     y: Stimuli,
     a: Stimuli,
@@ -425,7 +426,9 @@ def _weat(
     ddof: str,
     resampling: Resampling,
     rng: np.random.Generator,
+    side: str = "greater",
 ) -> EffectEstimate:
+    """WEAT of four sets of stimuli."""
     if too_small := _too_small(X=x, Y=y, A=a, B=b):
         return EffectEstimate(note=too_small)
     value = float(weat(x.flat, y.flat, a.flat, b.flat, ddof=ddof))
@@ -436,7 +439,7 @@ def _weat(
     # a word's sentences stay together: words are permuted, not sentences
     by_word = s.reshape(len(targets), -1).mean(axis=1)
     in_x = np.arange(len(targets)) < len(x)
-    p, method, count = two_sample_p(by_word[None], in_x, side="greater", draws=DRAWS, rng=rng)
+    p, method, count = two_sample_p(by_word[None], in_x, side=side, draws=DRAWS, rng=rng)
     spread = s.std(ddof=DDOF[ddof])
     null = _null(by_word[None] / spread, in_x, resampling, rng)[0]
     resampled = _weat_draws(targets, len(x), a, b, DDOF[ddof], resampling.bootstraps, rng)

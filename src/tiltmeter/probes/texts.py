@@ -70,10 +70,11 @@ def audit_lists(
     words: str | None = None,
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
+    articles: str | None = None,
 ) -> tuple[list[stimuli.Stimuli], list[stimuli.Stimuli]]:
     """Lists of words and of neutral words; none if the model's own table of texts is shown."""
     own = getattr(model, "prompts", None)
-    if own is not None and words is None and placebo is None and templates is None:
+    if own is not None and all(x is None for x in (words, placebo, templates, articles)):
         return [], []
     listed = lists(words or stimuli.DEFAULT)
     return listed, neutral_lists(listed, placebo)
@@ -84,16 +85,21 @@ def audit_prompts(
     words: str | None = None,
     placebo: str | None = None,
     templates: Sequence[str] | None = None,
+    articles: str | None = None,
 ) -> list[Prompt]:
-    """The texts to show: the model's own table, or words and neutral words in templates."""
-    listed, neutral = audit_lists(model, words, placebo, templates)
+    """The texts to show: the model's own table, or words and neutral words in templates.
+
+    Neutral words have the articles of the words.
+    """
+    listed, neutral = audit_lists(model, words, placebo, templates, articles)
     if not listed:
         return list(model.prompts)
     prompts = [
         prompt
         for one in listed
-        for prompt in stimuli.prompts(one, templates=templates, role="word")
+        for prompt in stimuli.prompts(one, templates=templates, role="word", articles=articles)
     ]
+    articles = articles or stimuli.articles_of(listed[0])
     shown: dict[str, dict[str, None]] = {}  # templates by part of speech, in order
     for prompt in prompts:
         shown.setdefault(prompt.pos, {})[prompt.template] = None
@@ -101,7 +107,9 @@ def audit_prompts(
         for pos in dict.fromkeys(word.pos for word in source.words):
             same = [word for word in source.words if word.pos == pos]
             if pos in shown:
-                prompts += stimuli.prompts(same, templates=list(shown[pos]), role="placebo")
+                prompts += stimuli.prompts(
+                    same, templates=list(shown[pos]), role="placebo", articles=articles
+                )
     if placebo is not None and not any(prompt.role == "placebo" for prompt in prompts):
         known = ", ".join(sorted(pos or "none given" for pos in shown))
         raise InputError(

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter import stimuli
+from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.utility import zero_shot_hits
 from tiltmeter.probes.probe import AuditContext, Probe
@@ -21,6 +23,36 @@ from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, TextEncoder, planted_world
 
 TEMPLATES = ("a photo of a {}",)
+
+
+def templates_of(chosen: str) -> tuple[str, ...]:
+    """The templates of an option: a template, or a list of templates by name or file.
+
+    Parameters
+    ----------
+    chosen : str
+        `a photo of a {}.`, `clip-imagenet` (CLIP's 80 templates), `clip-cifar`, or a YAML file.
+
+    Raises
+    ------
+    InputError
+        The list has no templates.
+
+    Examples
+    --------
+    >>> len(templates_of("clip-imagenet")), templates_of("a {}"), templates_of("")
+    (80, ('a {}',), ('a photo of a {}',))
+    """
+    if not chosen or "{}" in chosen:
+        return (chosen,) if chosen else TEMPLATES
+    listed = stimuli.load(chosen)
+    templates = tuple(text for texts in listed.templates.values() for text in texts)
+    if not templates:
+        raise InputError(
+            f"{chosen} has no templates for classes: use clip-imagenet, clip-cifar, a YAML file "
+            "with `templates`, or a template such as 'a photo of a {}'"
+        )
+    return templates
 
 
 def zero_shot(
@@ -120,7 +152,13 @@ def _run(
     return zero_shot(
         model, classes, embedded.vectors, dataset=utility.name, ids=ids,
         perfect=utility.perfect() if planted_world(utility) else None, seed=context.seed,
+        templates=templates_of(context.options["templates"]),
     )  # fmt: skip
 
 
-PROBE = Probe("Utility: top-1 accuracy of zero-shot classification.", _run, needs=("utility",))
+PROBE = Probe(
+    "Utility: top-1 accuracy of zero-shot classification.",
+    _run,
+    needs=("utility",),
+    options={"templates": ""},
+)

@@ -6,7 +6,7 @@
 """
 
 from tiltmeter.stimuli.articles import article, fill
-from tiltmeter.stimuli.captions import prompts
+from tiltmeter.stimuli.captions import articles_of, prompts
 from tiltmeter.stimuli.catalogue import DEFAULT, STIMULI
 from tiltmeter.stimuli.groups import GroupPhrase, group_phrases
 from tiltmeter.stimuli.loader import load
@@ -23,6 +23,7 @@ __all__ = [
     "Word",
     "WordSet",
     "article",
+    "articles_of",
     "fill",
     "group_phrases",
     "load",

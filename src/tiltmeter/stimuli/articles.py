@@ -135,11 +135,7 @@ def fill(template: str, word: str) -> str:
     >>> fill("A/an {}", "nurse"), fill("A {} person", "idle"), fill("the {}", "hour")
     ('A nurse', 'An idle person', 'the hour')
     """
-    if "{}" not in template:
-        raise InputError(
-            f"template {template!r} has no place for a word; "
-            "write {} where the word goes, as in 'a photo of a {} person'"
-        )
+    _check(template)
 
     def fill_slot(slot: re.Match[str]) -> str:
         written, space = slot.group(1), slot.group(2)
@@ -153,3 +149,42 @@ def fill(template: str, word: str) -> str:
         return fitting + space + word
 
     return _SLOT.sub(fill_slot, template)
+
+
+def fill_as_written(template: str, word: str) -> str:
+    """Put a word into a template and change nothing else.
+
+    Published code often does so: `a`, or even `a/an`, then stands before every word.
+
+    Parameters
+    ----------
+    template : str
+        A text with `{}` where the word goes.
+    word : str
+        The word.
+
+    Returns
+    -------
+    str
+        The text.
+
+    Raises
+    ------
+    InputError
+        The template has no `{}`.
+
+    Examples
+    --------
+    >>> fill_as_written("a photo of a {} person", "honest"), fill_as_written("a/an {}", "nurse")
+    ('a photo of a honest person', 'a/an nurse')
+    """
+    _check(template)
+    return template.replace("{}", word)
+
+
+def _check(template: str) -> None:
+    if "{}" not in template:
+        raise InputError(
+            f"template {template!r} has no place for a word; "
+            "write {} where the word goes, as in 'a photo of a {} person'"
+        )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from tiltmeter.errors import InputError
-from tiltmeter.stimuli.articles import fill
+from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.stimuli.articles import fill, fill_as_written
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, Word
 from tiltmeter.types import Prompt
 
 #: One template, several, or several by part of speech.
 Templates: TypeAlias = str | Sequence[str] | Mapping[str, Sequence[str]]
+#: What becomes of `a` before a word.
+ARTICLES = {"adjusted": fill, "written": fill_as_written}
 
 
 def prompts(
@@ -19,6 +21,7 @@ def prompts(
     *,
     templates: Templates | None = None,
     role: str = "word",
+    articles: str | None = None,
 ) -> list[Prompt]:
     """Put words into templates, with `a` or `an` by sound.
 
@@ -32,6 +35,9 @@ def prompts(
         (`TEMPLATES`).
     role : {"word", "placebo"}
         The role of words whose list does not give one.
+    articles : {"adjusted", "written"}, optional
+        Whether `a` before a word becomes `an` by its sound, or templates stay as they are written.
+        By default what the list says (`articles:`), otherwise adjusted.
 
     Returns
     -------
@@ -43,6 +49,8 @@ def prompts(
     InputError
         There are no words or no templates, a template has no `{}`, or no template is known for a
         word.
+    UnknownNameError
+        `articles` is neither of the two.
 
     Examples
     --------
@@ -51,7 +59,13 @@ def prompts(
     ['a photo of an attractive person', 'a photo of a beautiful person']
     >>> prompts(["honest"], templates="A {} face")[0].text
     'An honest face'
+    >>> prompts(["honest"], templates="A {} face", articles="written")[0].text
+    'A honest face'
     """
+    articles = articles or articles_of(words)
+    if articles not in ARTICLES:
+        raise UnknownNameError("choice of articles", articles, ARTICLES)
+    put = ARTICLES[articles]
     entries = words.words if isinstance(words, Stimuli) else words
     by_pos = dict(TEMPLATES)
     if isinstance(words, Stimuli):
@@ -72,7 +86,7 @@ def prompts(
         for template in for_all if for_all is not None else _own_templates(word, by_pos):
             filled.append(
                 Prompt(
-                    text=fill(template, word.text),
+                    text=put(template, word.text),
                     concept=word.text,
                     template=template,
                     category=word.category,
@@ -83,6 +97,12 @@ def prompts(
     if not filled:
         raise InputError("there are no words; give at least one")
     return filled
+
+
+def articles_of(words: Stimuli | Iterable[Word | str]) -> str:
+    """What a list says about articles: `adjusted` unless it has a header `articles`."""
+    written = words.data.get("articles") if isinstance(words, Stimuli) else None
+    return str(written or "adjusted")
 
 
 def _own_templates(word: Word, by_pos: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:

@@ -70,12 +70,15 @@ def intersections(data: Faces, cross: Sequence[str] | None) -> list[str]:
 
 
 def prompts_of(
-    model: Any, words: str | Sequence[Prompt] | None, templates: Sequence[str] | None
+    model: Any,
+    words: str | Sequence[Prompt] | None,
+    templates: Sequence[str] | None,
+    articles: str | None = None,
 ) -> tuple[Prompt, ...]:
     """Words and neutral words: those given, or as an audit shows them."""
     if words is not None and not isinstance(words, str):
         return tuple(words)
-    return tuple(audit_prompts(model, words, None, templates))
+    return tuple(audit_prompts(model, words, None, templates, articles))
 
 
 def tasks_of(

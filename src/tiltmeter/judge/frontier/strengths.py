@@ -34,6 +34,8 @@ GRIDS: dict[str, Sequence[Mapping[str, Any]]] = {
     "mpr": [{"rho": rho} for rho in (0.05, 0.2, 0.5)],
     "orth-cali": [{"weight": weight} for weight in (1.0, 10.0, 100.0, 1000.0)],
     "orth-proj": [{}, {"towers": "both"}],
+    # weights of the contrastive loss (Berg et al. 2022, Figure 2: at most 0.0001, and 0.05)
+    "prompt-array": [{"itc": weight} for weight in (0.0001, 0.001, 0.01, 0.05, 0.5)],
     "roboshot": [{}, {"towers": "both"}],
     "sfid": [{"dims": share} for share in (0.05, 0.1953125, 0.5)],
     "spd": [{"rank": rank} for rank in (1, 5, 20)],

@@ -112,6 +112,7 @@ class FrontierKeywords(TypedDict, total=False):
     probes: bool
     words: str | Sequence[Prompt] | None
     templates: Sequence[str] | None
+    articles: str | None
     cross: Sequence[str] | None
     strict: bool
     convention: str | Convention
@@ -167,7 +168,8 @@ def frontier(
     parts = _Parts.of(tower, faces, asked, topics, attribute, progress)
     convention = topics["measured"].chosen
     convention = convention.with_(k=(min(convention.k) if asked.k is None else int(asked.k),))
-    prompts = prompts_of(tower, topics["words"].words, topics["words"].templates)
+    words, _, templates, articles = topics["words"].texts
+    prompts = prompts_of(tower, words, templates, articles)
     said = tuple(prompt for prompt in prompts if prompt.role == "word")
     attributes = list(dict.fromkeys([attribute, *parts.groups, *parts.intersections]))
     resampling: Resampling = topics["resampling"]

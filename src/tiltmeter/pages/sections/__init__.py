@@ -19,6 +19,7 @@ SECTIONS = Registry(
         "propagation": f"{_HERE}.propagation:section",
         "eat": f"{_HERE}.eat:section",
         "ieat": f"{_HERE}.eat:section",
+        "face_eat": f"{_HERE}.eat:section",
         "strength": f"{_HERE}.strength:section",
         "captions": f"{_HERE}.captions:section",
         "retrieval": f"{_HERE}.utility:section",

@@ -20,7 +20,7 @@ CHECKS = ("weat1", "weat2")  # flowers and instruments: no finding about people
 
 
 def section(run: Run, probe: str) -> Section:
-    """The section of the probes `eat` and `ieat`."""
+    """The section of the probes `eat`, `ieat` and `face_eat`."""
     rows = run.where(probe=probe)
     effects = [row for row in rows if row["metric"] == "weat"]
     drawn = sorted((r for r in effects if r["value"] is not None), key=lambda row: -row["value"])
@@ -38,6 +38,8 @@ def section(run: Run, probe: str) -> Section:
     ]  # fmt: skip
     lead = (("experiment", "kind"), ("category", "test"), ("group", "X against Y"),
             ("target", "A against B"))  # fmt: skip
+    if any(row["template"] for row in effects):
+        lead = (*lead, ("template", "sentence"))
     tables = [table_of(text.slug(probe, "effects"), "Effects of every test", effects, *lead,
                        digits=2, kind="signed", folded=bool(figures))]  # fmt: skip
     if single := [row for row in rows if row["metric"] != "weat"]:
@@ -46,14 +48,16 @@ def section(run: Run, probe: str) -> Section:
               ("category", "test"), ("target", "A against B"))  # fmt: skip
         tables.append(table_of(text.slug(probe, "single"), "Single targets (SC-EAT)", single, *of,
                                digits=2, kind="signed", folded=True))  # fmt: skip
-    what = "images" if probe == "ieat" else "words"
+    what = {"ieat": "images", "face_eat": "words and faces"}.get(probe, "words")
     findings = [_finding(row) for row in effects if row["value"] is not None and beats(row)
                 and row["category"] not in CHECKS]  # fmt: skip
     return Section(probe, f"Association tests of {what}", LEAD, findings, figures, tables)
 
 
 def _name(row: Row) -> str:
-    """The test, and its targets."""
+    """The test, and its targets; or the sentence, where that is all that differs."""
+    if row["template"]:
+        return f"{row['template']}: {row['group']}"
     return f"{row['category']}: {row['group']}" if row["group"] else str(row["category"])
 
 
