@@ -102,15 +102,17 @@ def face_eat(
                 for name, rows in ((groups.names[code], inside), (others, ~inside))
             )
             for at in (None, *range(len(templates))):
-                shown = [
+                good, bad = (
                     Stimuli(name, "text", side.labels,
                             side.vectors if at is None else side.vectors[:, at : at + 1])
                     for name, side in zip(("favourable", "unfavourable"), sides, strict=True)
-                ]  # fmt: skip
-                sets = (*shown, group, rest) if reading == "texts" else (group, rest, *shown)
-                effects.append(weat_effect(*sets, ddof, resampling, rng, side="two"))
+                )  # fmt: skip
+                x, y, a, b = (good, bad, group, rest)
+                if reading == "images":
+                    x, y, a, b = group, rest, good, bad
+                effects.append(weat_effect(x, y, a, b, ddof, resampling, rng, side="two"))
                 template = None if at is None else templates[at]
-                found.append((attribute, group, rest, template, sum(map(len, sets))))
+                found.append((attribute, group, rest, template, len(x) + len(y) + len(a) + len(b)))
     kind = "text-image" if reading == "texts" else "image-text"
     table = effect_rows(
         effects,

@@ -36,10 +36,10 @@ def section(run: Run, probe: str) -> Section:
         )
         for experiment, mine in by(drawn, "experiment").items()
     ]  # fmt: skip
-    lead = (("experiment", "kind"), ("category", "test"), ("group", "X against Y"),
-            ("target", "A against B"))  # fmt: skip
+    lead = [("experiment", "kind"), ("category", "test"), ("group", "X against Y"),
+            ("target", "A against B")]  # fmt: skip
     if any(row["template"] for row in effects):
-        lead = (*lead, ("template", "sentence"))
+        lead.append(("template", "sentence"))
     tables = [table_of(text.slug(probe, "effects"), "Effects of every test", effects, *lead,
                        digits=2, kind="signed", folded=bool(figures))]  # fmt: skip
     if single := [row for row in rows if row["metric"] != "weat"]:
