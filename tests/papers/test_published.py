@@ -12,6 +12,7 @@ import pytest
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.papers.published import (
     Published,
+    _models,
     describe,
     published,
     published_rows,
@@ -147,7 +148,8 @@ def test_printed_changes_follow_from_the_values(berg: str) -> None:
     assert "-63%" in next(o.note for o in published("berg2022") if o.table == "3")
 
 
-WHOLE = {"fairface-val": 10954, "fairface-train": 86744, "utkface": 23705}
+WHOLE = {"fairface-val": 10954, "fairface-train": 86744, "utkface": 23705,
+         "flickr30k-test": 1000, "imagenet-val": 50000, "cifar100-test": 10000}  # fmt: skip
 CLIP = {"name": "clip", "spec": "hf:openai/clip-vit-base-patch16"}
 
 
@@ -174,6 +176,53 @@ def printed_as(model: str, metric: str, table: str = "2", **more: str) -> Publis
 
 def baseline() -> Published:
     return printed_as("clip-vit-b16", "max_skew")
+
+
+def model_of(one: Published) -> dict[str, object]:
+    """What a run records of the model that a value was printed for."""
+    known = _models("berg2022").get(one.model)
+    if isinstance(known, list):
+        return {"name": "clip", "spec": f"hf:{known[0]}"}
+    settings = {name: value[0] if isinstance(value, list) else value
+                for name, value in known["settings"].items()}  # fmt: skip
+    fitted = known.get("fitted", "fairface-train")
+    return {**CLIP, "debiaser": {"method": known["method"], "settings": settings,
+                                 "attribute": "gender", "fitted": {"data": fitted}}}  # fmt: skip
+
+
+def test_every_value_of_berg_can_appear() -> None:
+    """All but the 14 of another paper, which does not name its model."""
+    unreachable = set()
+    for one in published("berg2022"):
+        if one.model == "clip-audit-agarwal":
+            unreachable.add(one)
+            continue
+        convention = "tiltmeter" if one.probe == "harms" else one.convention
+        run = measured(one, 0.5, convention=convention)
+        run = Run(run.table, {**run.meta, "model": model_of(one)})
+        found = [(row["table"], row["published"]) for row in published_rows(run)]
+        if (one.table, one.value) not in found:
+            unreachable.add(one)
+    assert {one.model for one in unreachable} == {"clip-audit-agarwal"}
+    assert len(published("berg2022")) - len(unreachable) == 146
+
+
+def test_a_correction_with_other_settings_is_not_the_papers() -> None:
+    one = printed_as("clip-vit-b16+clip-clip-490", "max_skew", "3")
+    run, model = measured(one, 0.1), model_of(one)
+    assert [row["published"] for row in
+            published_rows(Run(run.table, {**run.meta, "model": model}))] == [0.122]  # fmt: skip
+    for changed in ({"settings": {"keep": 480}}, {"method": "leace"}, {"attribute": "race"},
+                    {"fitted": {"data": "fairface-val"}}, {"fitted": None}):  # fmt: skip
+        other = {**model, "debiaser": {**model["debiaser"], **changed}}
+        assert silent(Run(run.table, {**run.meta, "model": other}))
+
+
+def test_a_printed_change_is_compared_as_a_value() -> None:
+    [one] = [o for o in published("berg2022") if o.change and o.table == "4b"
+             and (o.metric, o.attribute) == ("max_skew", "race")]  # fmt: skip
+    assert one.printed == -39.57
+    assert one.value == pytest.approx(0.549 * (1 - 0.3957))
 
 
 def test_a_run_stands_beside_what_was_printed() -> None:

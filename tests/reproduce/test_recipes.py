@@ -18,7 +18,7 @@ def test_every_table_and_figure_is_an_item(name: str) -> None:
     assert len(set(labels)) == len(labels)
     expected = {f"Table {at}" for at in range(1, paper.tables + 1)}
     expected |= {f"Figure {at}" for at in range(1, paper.figures + 1)}
-    assert expected <= set(labels)
+    assert expected <= {label.rstrip("ab") for label in labels}  # Table 4 may be 4a and 4b
 
 
 @pytest.mark.parametrize("name", NAMES)

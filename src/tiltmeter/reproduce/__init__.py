@@ -28,6 +28,7 @@ _HERE = "tiltmeter.reproduce"
 PAPERS = Registry(
     "paper",
     {
+        "berg": f"{_HERE}.berg:PAPER",
         "sobit": f"{_HERE}.sobit:PAPER",
         "propagation": f"{_HERE}.propagation:PAPER",
         "vlstereoset": f"{_HERE}.vlstereoset:PAPER",

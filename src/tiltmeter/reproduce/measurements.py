@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Protocol
 from tiltmeter.auditing.audit import audit
 from tiltmeter.corpus import audit_captions
 from tiltmeter.debiasers.fitting import debias
+from tiltmeter.errors import InputError
+from tiltmeter.probes import PROBES
 from tiltmeter.results import Run
 from tiltmeter.types import Progress
 
@@ -84,6 +86,7 @@ class Audit:
     roles: tuple[str, ...] = ("faces",)
     takes: tuple[str, ...] = ()  # roles that it uses if they are given
     world: Keywords = field(default_factory=dict)
+    faces: str = "faces"  # which role of the recipe its faces have
 
     trains: ClassVar[bool] = False
     of_models: ClassVar[bool] = True
@@ -100,10 +103,12 @@ class Audit:
         data = {
             role: context.data[role]
             for role in (*self.roles, *self.takes)
-            if role in context.data and role != "faces"
+            if role in context.data and role != self.faces
         }
-        faces = context.data.get("faces") if "faces" in (*self.roles, *self.takes) else None
-        return audit(model, faces, data=data, probes=self.probes, unseen=unseen,
+        faces = context.data.get(self.faces) if self.faces in (*self.roles, *self.takes) else None
+        lacking = {role for role in self.takes if role not in context.data}
+        probes = [name for name in self.probes if not lacking & set(PROBES[name].needs)]
+        return audit(model, faces, data=data, probes=probes, unseen=unseen,
                      progress=context.progress, **keywords)  # fmt: skip
 
 
@@ -144,11 +149,19 @@ class Debiasing:
         return self.audited.roles + ((self.captions,) if self.captions else ())
 
     def measure(self, model: str, context: Context) -> dict[str, Run]:
-        place = str(context.folder / "debiased")
+        place = self.fit(model, context, "debiased")
+        return {
+            "before": self.audited.audit(model, context, unseen=[place]),
+            "after": self.audited.audit(place, context, unseen=[place]),
+        }
+
+    def fit(self, model: str, context: Context, name: str) -> str:
+        """Debias a model and return the directory of the result."""
+        place = str(context.folder / name)
         keywords = {
-            name: context.keywords[name]
-            for name in ("seed", "store", "device")
-            if name in context.keywords
+            option: context.keywords[option]
+            for option in ("seed", "store", "device")
+            if option in context.keywords
         }
         debias(
             self.method,
@@ -163,7 +176,47 @@ class Debiasing:
             progress=context.progress,
             **keywords,
         )
-        return {
-            "before": self.audited.audit(model, context, unseen=[place]),
-            "after": self.audited.audit(place, context, unseen=[place]),
-        }
+        return place
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Several ways to debias each model, all fitted on the same part of the faces.
+
+    `variants` are a method and its settings by name: `before` and every variant are measured on the
+    images that none was fitted on. A variant that the model does not allow is left out, and the
+    record of `before` says why (`left_out`).
+    """
+
+    attribute: str
+    audited: Audit
+    variants: Mapping[str, tuple[str, Keywords]]
+    share: float = 0.5
+    trains: bool = False
+    captions: str | None = None  # role of the captions that they are trained with
+
+    of_models: ClassVar[bool] = True
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        faces = ("faces", *self.audited.roles, *((self.captions,) if self.captions else ()))
+        return tuple(dict.fromkeys(faces))
+
+    def measure(self, model: str, context: Context) -> dict[str, Run]:
+        runs: dict[str, Run] = {}
+        left_out: dict[str, str] = {}
+        for number, (name, (method, settings)) in enumerate(self.variants.items()):
+            one = Debiasing(method, self.attribute, self.audited, settings, self.share,
+                            captions=self.captions)  # fmt: skip
+            try:
+                place = one.fit(model, context, f"debiased-{number}")
+            except InputError as error:
+                left_out[name] = str(error)
+                continue
+            if not runs:
+                runs["before"] = self.audited.audit(model, context, unseen=[place])
+            runs[name] = self.audited.audit(place, context, unseen=[place])
+        if not runs:
+            raise InputError("; ".join(dict.fromkeys(left_out.values())))
+        runs["before"].meta["left_out"] = left_out
+        return runs

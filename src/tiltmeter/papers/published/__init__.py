@@ -5,7 +5,7 @@ One YAML file a source, its tables as printed; a note says where a paper contrad
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib import resources
@@ -46,7 +46,7 @@ class Published:
     convention: str | None = None
     words: tuple[str, ...] = ()  # the lists that its words are from
     n: int | None = None
-    change: bool = False  # in per cent of the model before
+    change: bool = False  # printed as a change in per cent of the model before
     note: str = ""
 
 
@@ -116,12 +116,16 @@ def _entries(name: str) -> Iterator[Published]:
 
     def entry(measure: str, printed: float, table: Mapping[str, Any], **more: Any) -> Published:
         fields = dict(measures[measure])
-        percent = fields.pop("unit", None) == "percent" and not table.get("change")
+        percent = fields.pop("unit", None) == "percent"
         fields["words"] = tuple(fields.get("words", ()))
         return Published(
             source=name,
             table=table["table"],
-            value=printed / 100 if percent else float(printed),
+            value=_after(content, table, measure, printed)
+            if table.get("change")
+            else printed / 100
+            if percent
+            else float(printed),
             printed=float(printed),
             change=bool(table.get("change")),
             note=" ".join(table.get("note", "").split()),
@@ -157,13 +161,24 @@ def _entries(name: str) -> Iterator[Published]:
         yield entry(one["measure"], one["value"], one, model=one["model"], **fields)
 
 
+def _after(
+    content: Mapping[str, Any], table: Mapping[str, Any], measure: str, change: float
+) -> float:
+    """The value that a printed change gives: the baseline is in another part of the same table."""
+    [baseline] = [
+        values[part["measures"].index(measure)]
+        for part in content["tables"]
+        if part["table"] == table["table"] and not part.get("change")
+        for values in part["rows"].values()
+    ]
+    return float(baseline * (1 + change / 100))
+
+
 @cache
-def _aliases() -> dict[tuple[str, str], tuple[str, ...]]:
-    return {
-        (name, model): tuple(alias.lower() for alias in aliases)
-        for name in SOURCES
-        for model, aliases in _read(name)["models"].items()
-    }
+def _models(source: str) -> dict[str, Any]:
+    """Models of a source: aliases of a plain one, or how a corrected one was made."""
+    found: dict[str, Any] = _read(source)["models"]
+    return found
 
 
 @cache
@@ -180,7 +195,7 @@ def _found(run: Run) -> Iterator[tuple[Published, int, Mapping[str, Any]]]:
     """Printed values of measurements that the run made too: where its row is, and the row."""
     for meta in run.meta.get("panel", [run.meta]):
         for one in published():
-            if one.change or not (_same_model(one, meta) and _same_texts(one, meta)):
+            if not (_same_model(one, meta) and _same_texts(one, meta)):
                 continue
             at = _index(run, one, _same_data(one, meta), meta)
             if at is not None and _same_convention(one, row := _at(run, at), meta):
@@ -188,11 +203,39 @@ def _found(run: Run) -> Iterator[tuple[Published, int, Mapping[str, Any]]]:
 
 
 def _same_model(one: Published, meta: Mapping[str, Any]) -> bool:
-    """By the name that it was loaded by: the name of a folder says nothing about its weights."""
-    model = meta.get("model", {})
+    """By the name that it was loaded by: the name of a folder says nothing about its weights.
+
+    A corrected model is found by the model under it, whose spec it has, and how it was corrected.
+    """
+    if not one.model:
+        return True
+    model, models = meta.get("model", {}), _models(one.source)
+    known, debiaser = models.get(one.model, ()), model.get("debiaser")
+    if not isinstance(known, Mapping):
+        return debiaser is None and _named(model, known)
+    return (
+        debiaser is not None
+        and _named(model, models[known["of"]])
+        and _same_correction(debiaser, known)
+    )
+
+
+def _named(model: Mapping[str, Any], aliases: Sequence[str]) -> bool:
     name = str(model.get("spec") or "").partition("?")[0].partition(":")[2].lower()
-    corrected = "debiaser" in model  # its spec is that of the model under it
-    return not one.model or (not corrected and name in _aliases().get((one.source, one.model), ()))
+    # released files are known by their own names, wherever they are
+    files = [alias.lower() for alias in aliases if alias.endswith((".pt", ".tar"))]
+    return name in [alias.lower() for alias in aliases] or name.rpartition("/")[2] in files
+
+
+def _same_correction(debiaser: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    settings = debiaser.get("settings", {})
+    fitted = known.get("fitted", "fairface-train")  # null: nothing was learned from the images
+    same = debiaser.get("method") == known["method"] and all(
+        settings.get(name) in (value if isinstance(value, list) else [value])
+        for name, value in known["settings"].items()
+    )
+    on = (debiaser.get("fitted") or {}).get("data")
+    return same and (fitted is None or (on, debiaser.get("attribute")) == (fitted, "gender"))
 
 
 def _same_data(one: Published, meta: Mapping[str, Any]) -> str | None:
