@@ -25,6 +25,7 @@ from tiltmeter.datasets.roles import Captions
 from tiltmeter.debiasers.clip_clip import ClipClip
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.prompt_array import PromptArray
+from tiltmeter.debiasers.text_tower import PLACES
 from tiltmeter.metrics import METRICS
 from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
 from tiltmeter.models import load_model
@@ -51,7 +52,7 @@ ROWS: dict[int, dict[str, dict[str, Any]]] = {
         f"{place}, {start}, {tokens}": {
             "place": place, "start": start, "tokens": tokens, "epochs": 0
         }
-        for place in ("after_sos", "before_sos", "appended")
+        for place in PLACES
         for start in ("token0", "zeros")
         for tokens in ((0, 1, 2, 3) if start == "token0" else (1, 2, 3))
     },
