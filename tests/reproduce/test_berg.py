@@ -10,8 +10,12 @@ from tiltmeter.errors import InputError
 from tiltmeter.reproduce.measurements import Audit, Context, Variants
 from tiltmeter.reproduce.runner import reproduce
 
-SMALL = {"faces": "testbed:?images=140", "other": "testbed:?images=140&seed=9",
-         "captions": "testbed:captions?images=60", "utility": "testbed:utility?images=60"}  # fmt: skip
+SMALL = {
+    "faces": "testbed:?images=140",
+    "other": "testbed:?images=140&seed=9",
+    "captions": "testbed:captions?images=60",
+    "utility": "testbed:utility?images=60",
+}
 RANKING = Audit(
     ("ranking",), {"words": "berg-train", "attributes": ("gender",), "k": (20,)}, faces="other",
     roles=("other",),

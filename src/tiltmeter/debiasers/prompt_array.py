@@ -355,7 +355,8 @@ class PromptArrayModel:
         return self.embeds.identity  # type: ignore[no-any-return]
 
     def to(self, device: str | torch.device) -> Self:
-        self.model.to(device)
+        if hasattr(self.model, "to"):  # a model of the user's own may have no device
+            self.model.to(device)
         return self
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
