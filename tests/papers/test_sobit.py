@@ -444,7 +444,7 @@ def test_strengths_are_shown_where_they_were_measured(tilted: Run, capsys) -> No
                 ci_low=[0.8, 0.05], ci_high=[0.95, 0.2], n=100,
                 experiment="100 words of mine, bare")  # fmt: skip
     run = Run(combined([tilted.table, more]), {}, tilted.instances)
-    show_words.words(show_words.tables(run, attribute="shape", category="Healthcare"))
+    show_words.words({None: show_words.tables(run, attribute="shape", category="Healthcare")})
     said = capsys.readouterr().out
     assert "10.0%" in said
     assert "90.0%" not in said  # thief stands in another category

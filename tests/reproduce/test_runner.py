@@ -11,7 +11,7 @@ import pytest
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.pages.model import table_of
 from tiltmeter.reproduce import PAPERS
-from tiltmeter.reproduce.measurements import Audit, CaptionAudit, Debiasing
+from tiltmeter.reproduce.measurements import Audit, Debiasing
 from tiltmeter.reproduce.recipe import Item, Paper, Parts
 from tiltmeter.reproduce.runner import reproduce
 from tiltmeter.reproduce.study import Study
@@ -38,17 +38,17 @@ SMALL = Paper(
     published="sobit2024",
     tables=4,
     figures=1,
-    data={"faces": "faces", "corpus": "captions"},
+    data={"faces": "faces", "valence": "rated images"},
     measurements={
         "words": WORDS,
         "debiased": Debiasing("leace", "gender", WORDS),
         "trained": Debiasing("prompt-array", "gender", WORDS, trains=True),
-        "captions": CaptionAudit(),
+        "rated": Audit(("propagation",), roles=("faces", "valence")),
     },
     items=(
         Item("Table 1", "Means", means, ("words",)),
         Item("Table 2", "Change", change, ("debiased",), shortfall="it is small."),
-        Item("Table 3", "Captions", means, ("captions",)),
+        Item("Table 3", "Ratings", means, ("rated",)),
         Item("Table 4", "Training", means, ("trained",)),
         Item("Figure 1", "A drawing", reason="nothing is measured."),
     ),
@@ -77,7 +77,7 @@ def test_what_can_be_made_is_made_and_the_rest_has_a_reason(tmp_path: Path) -> N
     assert page.made == {
         "Table 1": "yes",
         "Table 2": "yes",
-        "Table 3": "Not made: needs data: --data corpus=SPEC (captions)",
+        "Table 3": "Not made: needs data: --data valence=SPEC (rated images)",
         "Table 4": "Not made: needs a training: pass --train",
         "Figure 1": "Not made: nothing is measured.",
     }
@@ -87,7 +87,7 @@ def test_what_can_be_made_is_made_and_the_rest_has_a_reason(tmp_path: Path) -> N
     assert "Unlike the paper: it is small." in table_2.notes
     assert any(note.startswith("Not comparable with the") for note in table_1.notes)
     html = (tmp_path / "out/index.html").read_text()
-    assert "Table 3. Captions" in html
+    assert "Table 3. Ratings" in html
     assert "built-in world" in html
     assert "| Table 2 |" in (tmp_path / "out/summary.md").read_text()
     # the same call reads the runs that are there

@@ -51,6 +51,9 @@ def reproduce(
     seed: common.Seed = 0,
     store: common.StorePlace = None,
     device: common.Device = "auto",
+    show_images: Annotated[
+        bool, flag("--show-images", "Show images of people on the page", OUTPUT)
+    ] = False,
     force: common.Force = False,
     as_json: common.Json = False,
 ) -> None:
@@ -74,6 +77,7 @@ def reproduce(
             seed=seed,
             store=store,
             device=device,
+            show_images=show_images,
             replace=force,
             progress=progress,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tiltmeter.cli import options as common
 from tiltmeter.cli.help import DATA, WORDS
@@ -23,7 +23,7 @@ def words(
     ] = None,
     model: Annotated[
         str | None,
-        option("--model", "NAME", "Model to show, if the run has several", DATA),
+        option("--model", "NAME", "Model to show, if the run has several", DATA, default="all"),
     ] = None,
     dataset: Annotated[
         str | None,
@@ -52,21 +52,26 @@ def words(
     The tables of So-B-IT, for one run or before and after debiasing.
     """
     from tiltmeter.pages.terminal import words as terminal
-    from tiltmeter.papers.sobit import select_run
+    from tiltmeter.papers.sobit import models, select_run
     from tiltmeter.results import Run
 
-    chosen = select_run(Run.load(run), model=model, dataset=dataset)
-    _check_names(chosen, run, attribute=attribute, category=category)
-    tables = terminal.tables(
-        chosen,
-        before=None if before is None else select_run(Run.load(before), dataset=dataset),
-        attribute=attribute,
-        category=category,
-        valence=None if lexicon is None else _load_valence(lexicon),
-        many=many,
-    )
+    loaded, earlier = Run.load(run), None if before is None else Run.load(before)
+    names: list[str | None] = [*models(loaded)] if model is None else [model]
+    valence = None if lexicon is None else _load_valence(lexicon)
+    tables: dict[str | None, Any] = {}
+    for name in names or [None]:
+        chosen = select_run(loaded, model=name, dataset=dataset)
+        _check_names(chosen, run, attribute=attribute, category=category)
+        tables[name] = terminal.tables(
+            chosen,
+            before=None if earlier is None else select_run(earlier, dataset=dataset),
+            attribute=attribute,
+            category=category,
+            valence=valence,
+            many=many,
+        )
     if as_json:
-        print(json.dumps(tables, indent=2))
+        print(json.dumps(tables if len(tables) > 1 else next(iter(tables.values())), indent=2))
     else:
         terminal.words(tables)
 

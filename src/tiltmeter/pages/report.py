@@ -129,21 +129,24 @@ def _part(run: Run, model: str | None, data: str | None) -> Run:
     return Run(kept(run.table), run.meta, instances)
 
 
-def unique_names(sections: list[Section]) -> list[Section]:
-    """Names that are unique on the page, whatever labels they were made of."""
+def unique_names(sections: list[Section], *, kinds: bool = True) -> list[Section]:
+    """Names that are unique on the page, whatever labels they were made of.
+
+    With `kinds` they begin with what they are names of: section, figure or table.
+    """
     taken: dict[str, int] = {}
 
-    def own(name: str) -> str:
-        name = text.slug(name)
+    def own(name: str, kind: str = "") -> str:
+        name = text.slug(f"{kind}-{name}" if kind and kinds else name)
         taken[name] = taken.get(name, 0) + 1
         return name if taken[name] == 1 else own(f"{name}-{taken[name]}")
 
     return [
         replace(
             section,
-            name=own(f"section-{section.name}"),
-            figures=[replace(one, name=own(f"figure-{one.name}")) for one in section.figures],
-            tables=[replace(one, name=own(f"table-{one.name}")) for one in section.tables],
+            name=own(section.name, "section"),
+            figures=[replace(one, name=own(one.name, "figure")) for one in section.figures],
+            tables=[replace(one, name=own(one.name, "table")) for one in section.tables],
         )
         for section in sections
     ]

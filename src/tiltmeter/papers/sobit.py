@@ -30,6 +30,11 @@ ALSO_CALLED = {
 Row = dict[str, Any]
 
 
+def models(run: Run) -> list[str]:
+    """Models whose words were ranked, in the order of the run."""
+    return list(dict.fromkeys(_ranking(run.table)["model"].drop_null().to_pylist()))
+
+
 def select_run(run: Run, *, model: str | None = None, dataset: str | None = None) -> Run:
     """The part of a run that is about one model and one dataset."""
     for column, wanted in (("model", model), ("dataset", dataset)):

@@ -7,15 +7,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from tiltmeter.auditing.audit import audit
 from tiltmeter.corpus import audit_captions
 from tiltmeter.debiasers.fitting import debias
 from tiltmeter.errors import InputError
 from tiltmeter.probes import PROBES
 from tiltmeter.results import Run
+from tiltmeter.testbed.captioned import (
+    GROUP_WORDS,
+    draw_captioned_scenes,
+    draw_images,
+    write_corpus,
+)
+from tiltmeter.testbed.world import World
 from tiltmeter.types import Progress
 
 Keywords = Mapping[str, Any]
+WORLD_CAPTIONS = 40_000  # of the built-in world
+#: Data that the built-in world has by itself.
+OF_WORLD = ("faces", "captions", "corpus")
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,8 @@ class Context:
         A directory for what is fitted.
     world
         Whether this is the built-in world.
+    audits
+        Audits that were made, by their options and model: none is made twice.
     """
 
     data: Mapping[str, str]
@@ -42,6 +56,7 @@ class Context:
     folder: Path
     world: bool
     progress: Progress | None = None
+    audits: dict[tuple[str, str], Run] = field(default_factory=dict)
 
     def name(self, attribute: str) -> str:
         """An attribute or intersection as the data name it."""
@@ -92,7 +107,14 @@ class Audit:
     of_models: ClassVar[bool] = True
 
     def measure(self, model: str, context: Context) -> dict[str, Run]:
-        return {"": self.audit(model, context)}
+        return {"": self.of_all_rows(model, context)}
+
+    def of_all_rows(self, model: str, context: Context) -> Run:
+        """The audit of a model on all rows: the one that was made already, if there is one."""
+        key = (repr(self), model)
+        if key not in context.audits:
+            context.audits[key] = self.audit(model, context)
+        return context.audits[key]
 
     def audit(self, model: str, context: Context, *, unseen: Sequence[str] = ()) -> Run:
         """One audit; `unseen` are debiased models, whose rows are left out."""
@@ -114,20 +136,34 @@ class Audit:
 
 @dataclass(frozen=True)
 class CaptionAudit:
-    """An audit of training captions: role `corpus`, with keywords of `tiltmeter.audit_captions`."""
+    """An audit of training captions (role `corpus`), with keywords of `tiltmeter.audit_captions`.
+
+    In the built-in world these are captions with the planted bias, and as part `fair` captions
+    without.
+    """
 
     keywords: Keywords = field(default_factory=dict)
-    world: Keywords = field(default_factory=dict)
 
     roles: ClassVar[tuple[str, ...]] = ("corpus",)
     trains: ClassVar[bool] = False
     of_models: ClassVar[bool] = False
 
     def measure(self, model: str, context: Context) -> dict[str, Run]:
-        keywords = {**self.keywords, **(self.world if context.world else {})}
-        run = audit_captions(context.data["corpus"], seed=context.keywords["seed"],
-                             progress=context.progress, **keywords)  # fmt: skip
-        return {"": run}
+        options = {"seed": context.keywords["seed"], "progress": context.progress}
+        if "corpus" in context.data:
+            return {"": audit_captions(context.data["corpus"], **options, **self.keywords)}
+        runs = {}
+        for part, name, strength in (("", "biased", 1.0), ("fair", "fair", 0.0)):
+            world = World.plant(strength)
+            rng = np.random.default_rng(context.keywords["seed"])
+            captions = draw_captioned_scenes(world, WORLD_CAPTIONS, rng, targets=1.0)
+            file = context.folder / "corpus" / f"{name}.parquet"
+            write_corpus(captions, file)
+            words = [world.concepts[at].name for at in world.planted_targets]
+            runs[part] = audit_captions(file, words=words, groups=GROUP_WORDS, **options)
+            sampled = runs[part].instances["captions"]["image"].to_pylist()
+            draw_images(captions, sampled, file.parent)
+        return runs
 
 
 @dataclass(frozen=True)
@@ -150,8 +186,12 @@ class Debiasing:
 
     def measure(self, model: str, context: Context) -> dict[str, Run]:
         place = self.fit(model, context, "debiased")
+        if context.world and "faces" not in context.data:  # fitted on other images
+            before = self.audited.of_all_rows(model, context)
+        else:
+            before = self.audited.audit(model, context, unseen=[place])
         return {
-            "before": self.audited.audit(model, context, unseen=[place]),
+            "before": before,
             "after": self.audited.audit(place, context, unseen=[place]),
         }
 

@@ -17,15 +17,15 @@ from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, UnknownNameEr
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.html.paper import write_page
-from tiltmeter.pages.model import Column, Plot, Section, Table
+from tiltmeter.pages.model import Column, Section, Table
 from tiltmeter.pages.paper import PaperPage
 from tiltmeter.pages.report import unique_names
 from tiltmeter.papers.published import published, published_rows, with_published
 from tiltmeter.reproduce import PAPERS
-from tiltmeter.reproduce.measurements import Context
+from tiltmeter.reproduce.measurements import OF_WORLD, Audit, Context
 from tiltmeter.reproduce.recipe import Item, Paper
 from tiltmeter.reproduce.study import Study
-from tiltmeter.results import Run
+from tiltmeter.results import Run, content_hash
 from tiltmeter.types import Progress
 
 CALL = "reproduce.json"  # what a directory was made with: the same call continues there
@@ -57,6 +57,7 @@ def reproduce(
     seed: int = 0,
     store: str | Path | None = None,
     device: str = "auto",
+    show_images: bool = False,
     replace: bool = False,
     progress: Progress | None = None,
 ) -> PaperPage:
@@ -77,6 +78,8 @@ def reproduce(
         Whether to make items that need a network to be trained.
     permutations, bootstraps, seed, store, device
         As for an audit.
+    show_images
+        Whether the page may show images of people; those of the built-in world are always shown.
     replace
         Whether `out` may be replaced.
     progress
@@ -104,7 +107,8 @@ def reproduce(
     if world:
         specs = {**paper.world_data, **specs}
     call = {"paper": name, "models": list(models), "data": specs, "train": train, "seed": seed,
-            "permutations": permutations, "bootstraps": bootstraps}  # fmt: skip
+            "permutations": permutations, "bootstraps": bootstraps,
+            "recipe": content_hash(repr(paper.measurements))}  # fmt: skip
     place = Path(out)
     _prepare(place, call, replace=replace)
     context = Context(
@@ -117,7 +121,7 @@ def reproduce(
         progress,
     )  # fmt: skip
     measured = _measure_all(paper, list(models or paper.world_models), context, train=train)
-    study = Study(measured.runs, specs, context.attributes, world)
+    study = Study(measured.runs, specs, context.attributes, world, show_images or world, place)
     sections = [_section(paper, item, study, measured) for item in paper.items]
     if not any(made for _, made in sections):
         if not measured.made:
@@ -127,7 +131,7 @@ def reproduce(
     page = PaperPage(
         paper.title,
         paper.source,
-        unique_names([section for section, _ in sections]),
+        unique_names([section for section, _ in sections], kinds=False),
         {item.label: "yes" if made else section.notes[0]
          for item, (section, made) in zip(paper.items, sections, strict=True)},
         measured.made,
@@ -170,7 +174,7 @@ def _measure_all(
     for name, measurement in paper.measurements.items():
         missing = [role for role in measurement.roles if role not in context.data]
         if context.world:
-            missing = [role for role in missing if role != "faces"]
+            missing = [role for role in missing if role not in OF_WORLD]
         why = ""
         if missing:
             needed = " and ".join(f"--data {role}=SPEC ({paper.data[role]})" for role in missing)
@@ -204,6 +208,8 @@ def _measure(paper: Paper, name: str, model: str, context: Context, measured: _M
         for part, run in runs.items():
             run.save(context.folder / (part or "run"), replace=True)
         (context.folder / "finished").write_text(f"{time.perf_counter() - began:.0f}\n")
+    if isinstance(measurement, Audit):
+        context.audits[repr(measurement), model] = runs[""]
     seconds = float((context.folder / "finished").read_text())
     for part, run in runs.items():
         run = with_published(run)
@@ -253,18 +259,13 @@ def _section(paper: Paper, item: Item, study: Study, measured: _Measured) -> tup
         section.notes.append(f"Not made: {reason(error)}")
         return section, False
     section.notes.extend(_of_item(item, measured))
-    for part in parts:
-        if isinstance(part, Plot):
-            section.figures.append(part)
-        elif isinstance(part, Table):
-            section.tables.append(part)
-        else:
+    for part in (*parts, *_beside_published(paper, item, study)):
+        if isinstance(part, str):
             section.notes.append(part)
-    for extra in _beside_published(paper, item, study):
-        if isinstance(extra, Table):
-            section.tables.append(extra)
+        elif isinstance(part, Table):
+            section.tables.append(changed(part, name=f"{section.name}-{part.name}"))
         else:
-            section.notes.append(extra)
+            section.figures.append(changed(part, name=f"{section.name}-{part.name}"))
     return section, True
 
 
@@ -295,7 +296,7 @@ def _beside_published(paper: Paper, item: Item, study: Study) -> Iterator[Table 
     if rows:
         shown = [one for one in col.columns_of(COMPARED) if any(row[one.names[0]] for row in rows)]
         caption = f"{item.label}: published values next to ours ({len(rows)} of {len(printed)})"
-        yield Table(f"{text.slug(item.label)}-published", caption, shown, rows)
+        yield Table("published", caption, shown, rows)
     elif printed:
         theirs = text.listed(list(dict.fromkeys(one.model or "no model" for one in printed)))
         data = text.listed(list(dict.fromkeys(one.dataset for one in printed)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -28,12 +29,18 @@ class Study:
         Names in the data of the paper's attributes, where they differ.
     world
         Whether this is the built-in world.
+    show_images
+        Whether images may be shown: those of people only on request.
+    folder
+        The directory of the page.
     """
 
     measured: Mapping[str, Mapping[str, Sequence[Run]]]
     data: Mapping[str, str] = field(default_factory=dict)
     attributes: Mapping[str, str] = field(default_factory=dict)
     world: bool = False
+    show_images: bool = False
+    folder: Path = Path()
 
     @cached_property
     def _together(self) -> dict[tuple[str, str], Run]:

@@ -5,7 +5,9 @@ Captions are drawn as in the training of the networks. Classes are occupations, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -23,9 +25,12 @@ from tiltmeter.testbed.language import (
     vocabulary,
 )
 from tiltmeter.testbed.oracle import Oracle, figure_mask, membership
+from tiltmeter.testbed.render import render
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
 from tiltmeter.types import Floats, Groups, Ints
 
+#: The same as group words of `tiltmeter.corpus.audit_captions`.
+GROUP_WORDS = {"shape": {"round": ["ball"], "square": ["block"]}}
 #: The words for the shapes of figures, as bias words: round first.
 PAIRS = (("ball", "block"),)
 
@@ -180,3 +185,43 @@ def draw_captioned_scenes(
         concepts=np.where(captions.kind == KINDS.index("group"), -1, concept),
         names=np.where(captions.kind == KINDS.index("concept"), len(NAMES) - 1, captions.name),
     )
+
+
+def write_corpus(data: PlantedCaptions, file: Path) -> None:
+    """Write captions as Parquet, each with the path that `draw_images` gives its image.
+
+    Parameters
+    ----------
+    data : PlantedCaptions
+        The captions.
+    file : Path
+        The file to write.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    paths = [f"{file.stem}/{scene}.png" for scene in data.ids]
+    pq.write_table(pa.table({"caption": list(data.texts), "image_path": paths}), file)
+
+
+def draw_images(data: PlantedCaptions, paths: Iterable[str], folder: Path) -> None:
+    """Draw some of the images of a corpus, named by their paths in it.
+
+    Parameters
+    ----------
+    data : PlantedCaptions
+        The captions.
+    paths : iterable of str
+        Paths of the corpus.
+    folder : Path
+        Directory of the corpus.
+    """
+    from PIL import Image
+
+    row = {scene: at for at, scene in enumerate(data.ids)}
+    wanted = {path: row[Path(path).stem] for path in paths}
+    pixels = render(data.images[np.array(list(wanted.values()))])
+    for path, image in zip(wanted, pixels, strict=True):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / path)

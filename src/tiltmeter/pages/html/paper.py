@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from tiltmeter.pages import markdown
@@ -18,6 +19,8 @@ def write_page(page: PaperPage, folder: Path) -> Path:
     shown = {"page": page, "labels": LABELS, "world": WORLD if page.world else ""}
     write_file(place, render("paper.html.j2", page.figures, **shown).encode())
     write_file(folder / "summary.md", as_markdown(page).encode())
+    for part in ("tables", "figures"):  # of an earlier call
+        shutil.rmtree(folder / part, ignore_errors=True)
     write_tables(page.tables, folder / "tables")
     if not drawing.missing():
         write_figures(page.figures, folder / "figures")

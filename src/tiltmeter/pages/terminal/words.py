@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tiltmeter.pages import columns as col
@@ -20,16 +20,26 @@ MOST = 2  # groups named for a word's top k
 FARTHEST = 10  # words whose top k is shown
 
 
-def words(found: dict[str, list[Row]]) -> None:
-    """Prints what `tables` found."""
+def words(by_model: Mapping[str | None, dict[str, list[Row]]]) -> None:
+    """Prints what `tables` found: what several models share first, then each model by itself."""
+    several = len(by_model) > 1
+    means = [row for found in by_model.values() for row in found["category_means"]]
     shown: list[Part] = []
-    for name, make in (("category_means", _means), ("top_words", _top_words), ("heat", _heat),
-                       ("composition", _composition), ("changes", _changes)):  # fmt: skip
-        for attribute, rows in by(found[name], "attribute").items():
-            shown += make(attribute, rows)
+    for attribute, rows in by(means, "attribute").items():
+        shown += _means(attribute, rows)
+    for model, found in by_model.items():
+        mine: list[Part] = []
+        for name, make in (("top_words", _top_words), ("heat", _heat),
+                           ("composition", _composition), ("changes", _changes)):  # fmt: skip
+            for attribute, rows in by(found[name], "attribute").items():
+                mine += make(attribute, rows)
+        mine += strengths(found["strength"])
+        if several and mine:
+            shown.append(Paragraph(f"\n{model}", "strong"))
+        shown += mine
     if not shown:
         shown.append("The run has no rows of words for this: tiltmeter audit --words sobit")
-    show(*shown, *strengths(found["strength"]))
+    show(*shown)
 
 
 def _means(attribute: str, rows: list[Row]) -> Iterator[Part]:
