@@ -114,3 +114,19 @@ def test_the_real_table_of_fairface(shared: Callable[[str], Path]) -> None:
     faces = tm.load_data(spec)
     assert faces.provenance["found"]["rows"] == 10_954
     assert len(faces) == len(faces.images) == 5_000
+
+
+def test_labels_that_differ_by_white_space_are_one_group(tmp_path: Path) -> None:
+    place = text(tmp_path / "t.csv", "id,gender", "a,F", "b,F ", "c,M", "d, M")
+    with pytest.warns(UserWarning, match="'gender' differ only by white space"):
+        faces = tm.load_data(f"table:{place}")
+    assert faces.groups["gender"].names == ("F", "M")
+    assert faces.groups["gender"].counts.tolist() == [2, 2]
+
+
+def test_ids_of_bytes_are_refused(tmp_path: Path) -> None:
+    """They became row numbers."""
+    table = pa.table({"id": [b"a", b"b", b"c"], "gender": ["F", "M", "F"]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(tm.errors.InputError, match="ids of bytes in column 'id'"):
+        tm.load_data(f"table:{tmp_path / 't.parquet'}")

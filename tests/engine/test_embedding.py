@@ -243,6 +243,20 @@ def test_an_error_of_the_model_is_not_taken_for_memory(tmp_path: Path) -> None:
         embedded(Broken(), album(tmp_path / "a", 3))
 
 
+def test_a_slow_model_is_saved_after_every_batch(tmp_path: Path) -> None:
+    """Fewer images are saved together, in the same batches: the embeddings are the same."""
+    faces = album(tmp_path / "a", 25)
+    config = LoaderConfig(chunk=10, batch=4, workers=0)
+    whole, slow = (
+        list(chunks(Colours(), faces.images, config=replace(config, seconds=seconds)))
+        for seconds in (60, 0)
+    )
+    assert [chunk.start for chunk in whole] == [0, 10, 20]
+    assert [chunk.start for chunk in slow] == [0, 4, 8, 10, 14, 18, 20, 24]
+    before, after = (np.concatenate([c.vectors for c in found]) for found in (whole, slow))
+    assert np.array_equal(before, after)
+
+
 def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:
     faces = album(tmp_path / "a", 50)
     known = {faces.images.hash(at) for at in range(10, 20)}

@@ -658,6 +658,19 @@ def test_the_commands(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert told["differences"][0]["concept"] == "thing 0"
 
 
+def test_recomputation_can_be_required(saved: Path, small: Path, tmp_path: Path) -> None:
+    """Whoever makes all hashes again and leaves out the counts passes; not in CI."""
+    path = bundle(saved, tmp_path / f"run{END}").path
+    assert verify(path).fully_recomputed
+    assert CliRunner().invoke(app, ["verify", str(path), "--require-recomputed"]).exit_code == 0
+    bare = without(saved, tmp_path / "bare", "vectors/counts.parquet")
+    for other in (bundle(bare, tmp_path / f"bare{END}").path, small):
+        assert CliRunner().invoke(app, ["verify", str(other)]).exit_code == 0
+        said = CliRunner().invoke(app, ["verify", str(other), "--require-recomputed"])
+        assert said.exit_code == 1
+        assert "not recomputed" in said.output
+
+
 def test_exit_codes_of_the_real_command(whole: Path, tmp_path: Path) -> None:
     def code(*words: str) -> tuple[int, str]:
         done = subprocess.run([sys.executable, "-m", "tiltmeter", "verify", *words],

@@ -109,3 +109,13 @@ def test_errors_name_what_is_wrong() -> None:
         association(x, np.vstack([a[:2], np.zeros((1, 5))]), a)
     with pytest.raises(UnknownNameError, match="did you mean 'caliskan'"):
         metrics.weat(x, y, a, a, ddof="caliskn")
+
+
+@pytest.mark.parametrize("size", [1e153, 1e200, 1e-162, 1e-200])
+def test_scores_that_cannot_be_squared_are_refused(size: float) -> None:
+    """They gave -0.0 or NaN."""
+    scores = np.array([[1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 0.0]])
+    assert np.isfinite(metrics.c_asc(scores, [0, 0, 1, 1])[0]).all()
+    scores[0] *= size
+    with pytest.raises(InputError, match="Rescale"):
+        metrics.c_asc(scores, [0, 0, 1, 1])

@@ -155,5 +155,5 @@ def verify(
         verified(result)
     if not result.ok or (require_recomputed and not result.fully_recomputed):
         if result.ok:
-            print("Not verified: --require-recomputed, but some results were not recomputed.")
+            typer.echo("not verified: some results were not recomputed", err=True)
         raise typer.Exit(1)
