@@ -740,6 +740,18 @@ def test_morphs_and_phrases_have_clustered_intervals() -> None:
     assert count["value"] == len(effect)
 
 
+def test_texts_that_a_model_cannot_tell_apart_are_undefined_with_a_reason() -> None:
+    sides = scattered(16)
+    same = [np.ones_like(vectors) for vectors in sides["lexicon"].vectors]
+    run = measured({**sides, "lexicon": replace(sides["lexicon"], vectors=same)})
+    for row in run.where(metric="rho", experiment="1-a"):
+        assert row["value"] is None
+        assert "no rho: fewer than two queries" in row["note"]
+    for row in run.where(metric="intrinsic_difference", experiment="1-a"):
+        assert row["value"] is None
+    assert run.where(metric="rho", experiment="1-b")[0]["value"] is not None
+
+
 def test_data_statistics() -> None:
     sides = scattered(13)
     run = measured(sides)

@@ -46,7 +46,7 @@ def spearman(x: Array, y: Array, groups: Groups | Array | None = None) -> Array:
     if xp.isnan(x).any() or xp.isnan(y).any():
         raise InputError("x and y must not contain NaN: leave out the queries without a value")
     if groups is None:
-        groups = [0] * len(x)
+        groups = np.zeros(len(x), np.int64)
     groups = as_groups(groups, len(x))
     codes = like(x, groups.codes, "int64")
     rho = [_pearson(mean_ranks(x[codes == g]), mean_ranks(y[codes == g]))

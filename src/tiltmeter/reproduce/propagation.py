@@ -10,6 +10,7 @@ from tiltmeter.corpus.ngrams import SINCE, ngram_counts
 from tiltmeter.errors import InputError
 from tiltmeter.judge.across_models import rows_across_models
 from tiltmeter.metrics.propagation import spearman, spearman_p
+from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Plot, Row, Table, table_of
 from tiltmeter.pages.sections.propagation import (
@@ -19,7 +20,6 @@ from tiltmeter.pages.sections.propagation import (
     rho_plot,
     rho_rows,
     rho_table,
-    unit,
     z_plots,
 )
 from tiltmeter.papers.published import published
@@ -75,13 +75,18 @@ def _bias(rows: list[Row], experiments: tuple[str, ...]) -> list[Table | str]:
     """Differences between groups in what is retrieved, and a sentence for each model."""
     metric = "extrinsic_difference" if experiments[0].startswith("1") else "extrinsic_lean"
     found = [
-        {**row, "unit": unit(row)}
+        {**row, "groups": " minus ".join(filter(None, [row["group"], row["target"]]))}
         for row in _named(rows, experiments)
         if row["metric"] in (metric, metric.replace("extrinsic", "intrinsic"))
     ]
-    table = table_of("bias", "What is bias: differences between groups, which rho does not show",
-                     found, "model", "experiment", "metric", "unit", "group", ("target", "minus"),
-                     kind="signed", folded=len(found) > 40)  # fmt: skip
+    columns = [
+        Column("model", "model"), Column("experiment", "experiment"), Column("measure", "metric"),
+        Column("groups", "groups"), Column("difference", "value", "signed"), col.INTERVAL,
+        Column("p, Holm", "p_fwer", "p"), col.N,
+    ]  # fmt: skip
+    title = "What is bias: differences between groups, which rho does not show. Extrinsic: in "
+    title += "valence" if metric == "extrinsic_difference" else "the group's share"
+    table = Table("bias", title, columns, found, folded=len(found) > 40)
     return [table, *bias_sentences(_named(rows, experiments), metric)]
 
 
@@ -110,17 +115,28 @@ def _means(study: Study) -> Parts:
     """Section 4: every analysis in one chart, means with their references, and model size."""
     rows = study.rows(MEASURED)
     rhos = rho_rows(rows)
-    means = [row for row in rows if row["metric"] in ("rho_mean", "rho_sd")]
-    table = table_of(
-        "means", "Mean rho by model and experiment; without bias: the same with permuted labels",
-        [{**row, "experiment": row["experiment"] or "all"} for row in means], "model",
-        "experiment", "metric", kind="signed", digits=2,
-    )  # fmt: skip
+    means = [{**row, "experiment": row["experiment"] or "all"} for row in rows
+             if row["metric"] == "rho_mean"]  # fmt: skip
+    spread = {(row["model"], row["experiment"]): row["value"] for row in rows
+              if row["metric"] == "rho_sd"}  # fmt: skip
+    for row in means:
+        row["sd"] = spread.get((row["model"], row["experiment"].replace("all", "") or None))
+    columns = [
+        Column("experiment", "experiment"), Column("mean rho", "value", "signed", 2),
+        Column("SD", "sd", "value", 2), Column("permuted labels", "null_mean", "signed", 2),
+        Column("analyses", "n", "count"),
+    ]  # fmt: skip
+    table = Table("means", "Mean rho by model and experiment, and the same with permuted labels",
+                  [Column("model", "model"), *columns], means)  # fmt: skip
     tables = list(rows_across_models(study.runs(MEASURED), {"probe": "panel"}, 0))
     across = [row for row in (combined(tables).to_pylist() if tables else [])
               if row["metric"] in ("rho_mean", "size_trend")]  # fmt: skip
-    pooled = table_of("across", "Over models", across, ("experiment", "what"), "metric",
-                      kind="signed", digits=2)  # fmt: skip
+    pooled = Table("across", "Over models", [
+        Column("what", "experiment"), Column("measure", "metric"),
+        Column("value", "value", "signed", 2), Column("95% interval", ("ci_low", "ci_high"), "span",
+                                                      2),
+        Column("permuted labels", "null_mean", "signed", 2), col.P, col.N, Column("note", "note"),
+    ], across)  # fmt: skip
     parts: list[Table | Plot | str] = [*overview(rhos), table]
     return [*parts, *[pooled] * bool(across), *_printed("Section 4")]
 

@@ -121,7 +121,8 @@ def _shifts(study: Study) -> Parts:
         "stereotype, with the value that selection alone gives (without bias)", rows, "model",
         ("experiment", "reading"), "metric", ("split", "images"), kind="signed", digits=2,
     )  # fmt: skip
-    return [*shift_plots(study.run(MEASURED), "selected", category), table]
+    plots = shift_plots(study.run(MEASURED), "selected", category, as_printed=True)
+    return [*plots, table]
 
 
 PAPER = Paper(

@@ -33,9 +33,12 @@ SCORES = ("vlrs", "vlbs", "ivlas")
 #: Models with a known choice: always right, always the stereotype, at random.
 REFERENCES = {"IDM": (100.0, 0.0, 100.0), "BIM": (100.0, 100.0, 0.0), "RAM": (66.67, 33.33, 66.67)}
 SHIFTS = {"lmss": "what the words add (lmss)", "vlss": "what the image adds (vlss)"}
+#: Readings that the paper has: logits or plain cosines, and of vlss with a white image.
+PRINTED = {"lmss": ("matching", "cosine"),
+           "vlss": ("matching, white image", "cosine, white image")}  # fmt: skip
 #: The category that the paper draws.
 DRAWN = "gender"
-PANELS = 6
+PANELS = 12
 
 
 def section(run: Run, probe: str) -> Section:
@@ -145,10 +148,13 @@ def _choices(rows: list[Row], *, several: bool) -> list[Plot]:
     return found
 
 
-def shift_plots(run: Run, split: str, category: str | None = None) -> list[Plot]:
+def shift_plots(
+    run: Run, split: str, category: str | None = None, *, as_printed: bool = False
+) -> list[Plot]:
     """Histograms of the shift scores, case by case (Figure 4: gender, selected).
 
-    `selected` are the images against the stereotype for which the model picked it.
+    `selected` are the images against the stereotype for which the model picked it. `as_printed`
+    leaves out what the paper does not have: cosines times a scale, and other images than white.
     """
     table = run.instances.get("stereotype")
     if table is None:
@@ -162,6 +168,8 @@ def shift_plots(run: Run, split: str, category: str | None = None) -> list[Plot]
         for row in mine.to_pylist():
             reading = row["experiment"].partition(",")[0]
             if row["score"] is None or (category and dict(row["groups"])["category"] != category):
+                continue
+            if as_printed and row["experiment"] not in PRINTED[shift]:
                 continue
             if picked is None or (row["model"], reading, row["id"]) in picked:
                 name = f"{row['model']}, {row['experiment']}" if several else row["experiment"]
