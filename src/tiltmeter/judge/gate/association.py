@@ -158,7 +158,8 @@ def pair_lift(
         said = f"scales fitted on the same captions, {fitted[0]:.1f} and {fitted[1]:.1f}"
     if matched:
         per_nat = [to / scale for scale, to in zip(scales, wanted, strict=True)]
-        gaps = [f"{name} {first * per_nat[0]:.1f} to {second * per_nat[1]:.1f}"
+        gaps = [f"{name} {round(first * per_nat[0], 1) + 0.0} to "
+                f"{round(second * per_nat[1], 1) + 0.0}"
                 for name, first, second in matched]  # fmt: skip
         said += f"; matched - mismatched logits: {', '.join(gaps)}"
     return LiftRuns(classes, images, paired, said)
