@@ -42,7 +42,7 @@ def test_one_command_gives_a_table_that_fits_80_columns(embeddings: Path, tmp_pa
     assert "thing 0" not in again.stdout
     assert len(again.stdout.splitlines()) <= 40
     quiet = tiltmeter("audit", f"embeddings:{embeddings}", "--quiet", *FEW, cwd=tmp_path)
-    assert quiet.stdout == "Report: tiltmeter-runs/003/report.html\n"
+    assert (quiet.returncode, quiet.stdout) == (0, "")  # without a report nothing is left to say
 
 
 def test_json_is_json(embeddings: Path, tmp_path: Path) -> None:

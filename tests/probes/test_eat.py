@@ -17,6 +17,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.pages.html import page_of
 from tiltmeter.probes.eat import SENTENCES, eat, ieat
 from tiltmeter.probes.probe import CannotRunError
+from tiltmeter.probes.texts import association_tests
 from tiltmeter.results import Run
 from tiltmeter.stats.permutation import weat_test
 from tiltmeter.stats.resampling import Resampling
@@ -230,11 +231,20 @@ def test_the_ten_tests_run_without_any_data() -> None:
 
 
 def test_words_that_a_model_does_not_know() -> None:
+    model, tests = tm.load_model("testbed:dual"), association_tests("eat")
     with pytest.raises(CannotRunError, match="unknown word of the testbed's closed vocabulary"):
-        tm.audit("testbed:dual", probes=["eat"])
-    run = tm.audit("testbed:dual", "testbed:?images=140", k=[10], permutations=9, bootstraps=0)
-    assert run.meta["not_run"]["eat"].startswith("needs words that the model does not know")
-    assert "harms" not in run.meta["not_run"]
+        eat(model, **tests)
+
+
+@pytest.mark.parametrize(("twin", "planted"), [("biased", True), ("fair", False)])
+def test_the_tests_of_the_testbed_find_what_was_planted(twin: str, planted: bool) -> None:
+    run = tm.audit(f"testbed:dual?twin={twin}", probes=["eat"], permutations=99, bootstraps=0)
+    effects = run.where(metric="weat")
+    assert len(effects) == 2
+    for row in effects:
+        assert (row["truth"] > 1) is planted
+        assert (row["p_fwer"] < 0.05) is planted
+        assert not planted or row["value"] == pytest.approx(row["truth"], abs=0.15)
 
 
 def folders(place: Path, groups: dict[str, int], images: int = 12) -> Path:

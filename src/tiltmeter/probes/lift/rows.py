@@ -242,17 +242,18 @@ def _summary_rows(
                  value=size, ideal=0.0, ci_low=interval[0], ci_high=interval[1],
                  ci_method="bootstrap over words and images", **by_split,
                  verdict=verdict),
-            *[rows(1, **{**same, "metric": "images_needed"}, value=_needed(verdicts),
-                   n_undefined=int(np.isnan(verdicts.images_needed).sum()))]
-            * (verdict == CANNOT_TELL),
+            _needed_rows(verdicts, same) if verdict == CANNOT_TELL else combined([]),
         ]
     )  # fmt: skip
 
 
-def _needed(verdicts: WordVerdicts) -> float:
-    """Images per group that would tell half of the words that images can tell; NaN without any."""
+def _needed_rows(verdicts: WordVerdicts, same: dict[str, Any]) -> pa.Table:
+    """Images per group that would tell half of the open words; none where images cannot tell."""
     needed = verdicts.images_needed[np.isfinite(verdicts.images_needed)]
-    return float(np.ceil(np.median(needed))) if len(needed) else math.nan
+    if not len(needed):
+        return combined([])
+    median = float(np.ceil(np.median(needed)))
+    return rows(1, **{**same, "metric": "images_needed"}, value=median, n=len(needed))
 
 
 def _truth(
