@@ -12,7 +12,7 @@ from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Plot, Row, Table, table_of
 from tiltmeter.pages.plots import charts
-from tiltmeter.pages.sections.counterfactual import lift_findings, quadrants
+from tiltmeter.pages.sections.counterfactual import quadrants
 from tiltmeter.papers.fairvlp_study import (
     METHODS,
     SMALL,
@@ -126,16 +126,22 @@ def _by_template(study: Study) -> Parts:
     columns = [Column(name, name) for name in ("model", "images, softmax", "template")]
     columns += [Column(f"B@{head.split()[1]} {head.split()[0]}", head, "percent", 2)
                 for head in heads]  # fmt: skip
-    sentences = [f"{run.meta['model']['name']}: {finding.text}" for run in study.runs("words")
-                 for finding in lift_findings(run.where(probe="counterfactual"))]  # fmt: skip
+    verdicts = [{**row, "swapped": row["experiment"].rpartition(", ")[2]}
+                for row in study.rows("words", metric="pair_lift_size")]  # fmt: skip
     return [
         Table("by-template", "Mean absolute bias, by template", columns, list(lines.values())),
-        table_of("statistics", "The same with all statistics", rows, "model",
+        Table("verdicts", "Verdicts (ours): how many times as likely words are with one group as "
+              "with the other, beyond neutral words",
+              [Column("model", "model"), Column("words", "category"),
+               Column("swapped", "swapped"), Column("verdict", "verdict"),
+               Column("size of lift", "value", "ratio"),
+               Column("95% int.", ("ci_low", "ci_high"), "ratios"),
+               Column("95% of random swaps below", "null_high", "ratio"),
+               Column("pairs", "n", "count"), Column("note", "note", "long")], verdicts),
+        table_of("statistics", "Table 2 with all statistics", rows, "model",
                  ("experiment", "images, softmax"), ("category", "words"), "template",
                  ("metric", "measure"), kind="percent", digits=2, folded=True),
-        *sentences,
-        "The verdicts above are ours: lift of the pairs beyond neutral words. An absolute value is "
-        "above 0 without bias too: compare with the column without bias.",
+        "An absolute value is above 0 without bias too: compare it with the column without bias.",
     ]  # fmt: skip
 
 
@@ -213,8 +219,8 @@ def _instances(study: Study) -> Parts:
     tables: list[Table | Plot | str] = []
     for run in study.runs("words"):
         listed = run.instances.get("counterfactual")
-        if listed is None:
-            continue
+        if listed is None or not len(listed):
+            continue  # a model that reads texts alone
         rows = [row for row in listed.to_pylist()
                 if (row["experiment"] or "").startswith("bias_VL") and row["score"] is not None
                 and row["score"] == row["score"]]  # fmt: skip

@@ -218,7 +218,8 @@ def _size_row(
         1, **same, metric="pair_lift_size", category="+".join(names), ideal=0.0, value=[size],
         ci_low=low, ci_high=high, ci_method="bootstrap over clusters of images", **null,
         verdict=verdict, n=clusters,
-        note=f"judged by {len(one.neutral)} neutral words",
+        note=f"judged by {len(one.neutral)} neutral words"
+        + (f"; no word has {RULE.group_images} pairs" if verdicts is None else ""),
     )  # fmt: skip
 
 
