@@ -64,7 +64,7 @@ def save(what: Any, path: Path, query: str = "", arch: str = "tiny-quickgelu") -
     return f"open_clip:{arch}/{path}{query}"
 
 
-def assert_same(model: Any, expected: tuple[Any, Any], within: float = 0) -> None:
+def assert_same(model: Any, expected: tuple[Any, Any], within: float = 1e-6) -> None:
     assert np.abs(model.encode_images(tiny.pictures()) - expected[0]).max() <= within
     assert np.abs(model.encode_texts(TEXTS) - expected[1]).max() <= within
 

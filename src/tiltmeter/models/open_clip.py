@@ -103,7 +103,15 @@ class OpenClip(Network):
         return self.run(work, images, None)
 
     def encode_texts(self, texts: Sequence[str]) -> Array:
-        return self.run(lambda t: self.network.encode_text(t, normalize=True), None, texts)
+        return self.run(self._text_vectors, None, texts)
+
+    def _text_vectors(self, ids: Tensor) -> Tensor:
+        network = self.network
+        causal = getattr(network, "text_pool_type", None) == "argmax"
+        if causal and network.attn_mask is not None and isinstance(network.text_projection, Tensor):
+            return causal_text_vectors(network, ids)
+        vectors: Tensor = network.encode_text(ids, normalize=True)
+        return vectors
 
 
 class DebiasClip(OpenClip):
@@ -112,19 +120,27 @@ class DebiasClip(OpenClip):
     The tokens come before the start token and have no position; the words keep theirs.
     """
 
-    def encode_texts(self, texts: Sequence[str]) -> Array:
-        return self.run(self._with_tokens, None, texts)
+    def _text_vectors(self, ids: Tensor) -> Tensor:
+        return causal_text_vectors(self.network, ids, self.network.debias_tokens)
 
-    def _with_tokens(self, ids: Tensor) -> Tensor:
-        network, learned = self.network, self.network.debias_tokens
-        dtype = network.transformer.get_cast_dtype()
-        words = network.token_embedding(ids).to(dtype) + network.positional_embedding.to(dtype)
-        learned = learned.to(dtype).expand(len(ids), -1, -1)
-        x = torch.cat([learned, words], dim=1)[:, : words.shape[1]]
-        x = network.ln_final(network.transformer(x, attn_mask=network.attn_mask))
-        end = (ids.argmax(dim=-1) + learned.shape[1]).clamp(max=x.shape[1] - 1)
-        rows = torch.arange(len(ids), device=ids.device)
-        return F.normalize(x[rows, end] @ network.text_projection, dim=-1)
+
+def causal_text_vectors(network: Any, ids: Tensor, learned: Tensor | None = None) -> Tensor:
+    """Embed texts without the padding, which words of a causal text tower do not see.
+
+    `network.encode_text` gives the same embeddings from all 77 positions.
+    """
+    dtype, limit = network.transformer.get_cast_dtype(), ids.shape[1]
+    end = ids.argmax(dim=-1)
+    ids = ids[:, : int(end.max()) + 1]
+    x = network.token_embedding(ids).to(dtype)
+    x = x + network.positional_embedding[: ids.shape[1]].to(dtype)
+    if learned is not None:
+        x = torch.cat([learned.to(dtype).expand(len(ids), -1, -1), x], dim=1)[:, :limit]
+        end = (end + len(learned)).clamp(max=limit - 1)
+    length = x.shape[1]
+    x = network.ln_final(network.transformer(x, attn_mask=network.attn_mask[:length, :length]))
+    pooled = x[torch.arange(len(ids), device=ids.device), end]
+    return F.normalize(pooled @ network.text_projection, dim=-1)
 
 
 def load(spec: Spec) -> OpenClip:
