@@ -7,6 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+from scipy.stats import t as student_t
+
 from tiltmeter.errors import InputError
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
@@ -137,23 +140,17 @@ def _frontier(study: Study) -> Parts:
 
 def _smart(study: Study) -> Parts:
     """Figure 3: the first five images for one word, before and after."""
-    gender = study.name("gender")
-    rows = []
-    for measurement in ("prompts", "clip_clip"):
-        for part, runs in study.measured.get(measurement, {}).items():
-            for run in runs:
-                found = run.instances["ranking"].to_pylist()
-                template = load("berg-train").templates["adjective"][0]
-                shown = [row for row in found if row["concept"] == SMART and row["rank"] <= 5
-                         and row["template"] in (template, None)]  # fmt: skip
-                shown = [row for row in shown if row["attribute"] in (gender, None)]
-                rows += [
-                    {"model": _base(run), "variant": part, "rank": row["rank"], "id": row["id"],
-                     "group": row["group"], "score": row["score"]}
-                    for row in sorted(shown, key=lambda row: row["rank"])[:5]
-                ]  # fmt: skip
-        if rows:
-            break
+    gender, template = study.name("gender"), load("berg-train").templates["adjective"][0]
+    measurement = "prompts" if study.runs("prompts", "before") else "clip_clip"
+    rows = [
+        {"model": _base(run), "variant": part, "rank": row["rank"], "id": row["id"],
+         "group": dict(row["groups"]).get(gender)}
+        for part, runs in study.measured[measurement].items()
+        for run in runs
+        for row in run.instances["ranking"].to_pylist()
+        if (row["concept"], row["template"]) == (SMART, template) and row["rank"] <= 5
+    ]  # fmt: skip
+    rows.sort(key=lambda row: row["model"])
     columns = [Column(name, name) for name in ("model", "variant", "rank", "id", "group")]
     return [
         Table("smart", f"The first five images for “A photo of a {SMART} person”", columns, rows)
@@ -169,8 +166,7 @@ def _wordings(study: Study) -> Parts:
     ranked = [
         row
         for metric in ("ndkl", "max_skew")
-        for row in study.rows("bias", metric=metric, attribute=gender)
-        if row["template"] and not row["concept"] and row["factor"] is None
+        for row in _template_means(study.rows("bias", metric=metric, attribute=gender))
     ]
     for name, rows in (("weat", weat), ("ndkl", [r for r in ranked if r["metric"] == "ndkl"]),
                        ("max_skew", [r for r in ranked if r["metric"] == "max_skew"])):  # fmt: skip
@@ -189,6 +185,23 @@ def _wordings(study: Study) -> Parts:
         raise InputError("no value by template was measured")
     return [*parts, table_of("wordings", "Each measure in each template", rows, "model", "template",
                              col.METRIC, "experiment", folded=True)]  # fmt: skip
+
+
+def _template_means(rows: list[Row]) -> Iterator[Row]:
+    """The mean over words in each template, with Student's interval over words."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        if row["template"] and row["category"] != "placebo" and row["value"] is not None:
+            found.setdefault((row["model"], row["template"]), []).append(row)
+    for mine in found.values():
+        values = np.array([row["value"] for row in mine])
+        half = float(
+            student_t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+        )
+        keep = ("model", "template", "metric", "k", "attribute", "convention", "experiment")
+        yield {**dict.fromkeys(mine[0]), **{name: mine[0][name] for name in keep},
+               "value": float(values.mean()), "ci_low": values.mean() - half,
+               "ci_high": values.mean() + half, "n": len(values)}  # fmt: skip
 
 
 def _harms(study: Study) -> Parts:
