@@ -158,5 +158,5 @@ def test_the_command(tmp_path: Path) -> None:
                      "--option", "lift.splits=10", "--out", "run", cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "shape: clear: " in done.stdout
-    assert "Words with the largest lift" in (tmp_path / "run/report.html").read_text()
+    assert "clear        Words, by shape: " in done.stdout
+    assert "Largest associations by shape" in (tmp_path / "run/report.html").read_text()

@@ -168,8 +168,6 @@ def propagation_row(experiment: str, metric: str, value: float) -> pa.Table:
     [
         ("1-a", "extrinsic_difference", "words retrieved for faces of", "mean valence of"),
         ("1-b", "extrinsic_difference", "images retrieved for phrases that", "mean valence of"),
-        ("2-a", "extrinsic_difference", "larger share of what images retrieve", "share of the"),
-        ("2-b", "extrinsic_difference", "larger share of what words retrieve", "share of the"),
         ("2-a (rest)", "extrinsic_lean", "Pleasant images retrieve more", "share of the group in"),
         ("2-b", "extrinsic_lean", "Pleasant words retrieve more", "share of the group in"),
     ],
@@ -186,6 +184,11 @@ def test_a_share_of_the_top_k_is_not_called_pleasantness(
     assert unit in found.tables[0].cells()[0][2]
     [turned] = section(Run(propagation_row(experiment, metric, -0.062)), "propagation").findings
     assert turned.text != finding.text
+
+
+def test_a_difference_that_a_fair_model_shows_too_is_no_finding() -> None:
+    run = Run(propagation_row("2-b", "extrinsic_difference", 0.117))
+    assert section(run, "propagation").findings == []
 
 
 def test_sizes_in_different_units_are_not_ranked_against_each_other() -> None:

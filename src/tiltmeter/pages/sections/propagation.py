@@ -26,12 +26,10 @@ LEAD = (
     "experiments 2 the share of them that belongs to a group. Bias is a difference between groups "
     "in either; rho says whether one follows the other. Numbers in different units do not compare."
 )
-#: Sentences on what is retrieved: 1-a and 1-b measure its valence, 2-a and 2-b shares of groups.
+#: Sentences on the valence of what is retrieved.
 DIFFERENCE = {
     "1-a": "The words retrieved for faces of {a} are {less} pleasant than those for {b}.",
     "1-b": "The images retrieved for phrases that name {a} are {less} pleasant than those for {b}.",
-    "2-a": "Phrases for {a} are a {smaller} share of what images retrieve than those for {b}.",
-    "2-b": "Faces of {a} are a {smaller} share of what words retrieve than those of {b}.",
 }
 #: Of pleasant queries minus that of unpleasant ones.
 LEAN = {
@@ -63,9 +61,7 @@ def section(run: Run, probe: str) -> Section:
     findings = [
         _finding(row, several=several)
         for row in valued
-        if row["metric"] in ("extrinsic_difference", "extrinsic_lean")
-        and "*" not in row["experiment"]
-        and beats(row)
+        if "*" not in row["experiment"] and beats(row) and _separates(row)
     ]
     lead: list[Head] = ["model"] * several
     lead += ["experiment", col.METRIC, "unit", "group",
@@ -81,6 +77,17 @@ def section(run: Run, probe: str) -> Section:
     ]
     found = by_unit(findings)[:FINDINGS]
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
+
+
+def _separates(row: Row) -> bool:
+    """Whether a difference is one that a model without bias does not show.
+
+    How often words retrieve one group differs in a fair model too (testbed:fusion?twin=fair); that
+    pleasant words do so more than unpleasant ones does not, nor does the valence retrieved.
+    """
+    if row["metric"] == "extrinsic_difference":
+        return _by_valence(row["experiment"])
+    return bool(row["metric"] == "extrinsic_lean")
 
 
 def rho_rows(rows: list[Row]) -> list[Row]:
@@ -322,7 +329,6 @@ def sentence(row: Row) -> Markup:
         b=text.shown(row["target"] or "", 60),
         less="more" if up else "less",
         fewer="more" if up else "fewer",
-        smaller="larger" if up else "smaller",
     )
 
 
