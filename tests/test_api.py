@@ -186,3 +186,12 @@ def test_names_can_be_listed(kind: str) -> None:
     expected = {"models": "hf:", "datasets": "fairface:", "probes": "ranking", "metrics": "c_asc",
                 "debiasers": "leace", "conventions": "berg2022", "stimuli": "default"}  # fmt: skip
     assert kind == "papers" or expected[kind] in listed
+
+
+def test_scores_in_single_precision_give_no_warning() -> None:
+    """Embeddings mostly are; a warning fails this suite."""
+    assert np.allclose(
+        tm.metrics.c_asc(SCORES.astype(np.float32), GENDER),
+        tm.metrics.c_asc(SCORES, GENDER),
+        atol=1e-5,
+    )

@@ -150,6 +150,7 @@ def c_asc(scores: Array, groups: Groups | Array) -> Array:
     """
     scores = matrix(scores, "scores", "queries", "items")
     largest = namespace(scores).amax(abs(scores), -1) if scores.shape[1] else scores[:, :0]
+    largest = like(largest, largest)  # in double precision: the bound is beyond single
     if bool(((largest > LARGEST) | ((largest > 0) & (largest < 1 / LARGEST))).any()):
         raise InputError(
             f"scores must be at most {LARGEST:g} in size, and not all below {1 / LARGEST:g}: their "
