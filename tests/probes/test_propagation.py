@@ -676,6 +676,8 @@ def test_table_over_models_with_size() -> None:
     assert "all orders" in three.method
     with pytest.raises(InputError, match="at least two runs"):
         by_size(runs[:1])
+    with pytest.raises(InputError, match="different sizes"):
+        by_size(runs, {"large": 1e6, "small": 1e6})
 
 
 # --- readings, clusters, several models -----------------------------------------------------------

@@ -243,6 +243,8 @@ def by_size(
     table, values = [table[row] for row in order], [values[row] for row in order]
     if len(table) < 2:
         raise InputError("a trend over model sizes needs at least two runs; got one")
+    if len({entry["parameters"] for entry in table}) < 2:
+        raise InputError("a trend over model sizes needs models of different sizes")
     if len(table) == 2:
         both = [key for key in values[0] if key in values[1]]
         change = paired_test(
