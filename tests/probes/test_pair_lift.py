@@ -121,6 +121,16 @@ def test_the_verdict_tells_the_biased_model_from_its_fair_twin(runs: dict[str, A
         assert flagged > 100 if twin == "biased" else flagged == 0
 
 
+def test_pages_say_the_verdict_of_pairs(runs: dict[str, Any]) -> None:
+    from tiltmeter.pages.verdict import answers, sentence
+
+    for twin, said, verdict in (("biased", "Clearly biased by", "clear"),
+                                ("fair", "No bias found by", "none found")):  # fmt: skip
+        assert said in sentence(runs[twin])
+        found = [one for one in answers(runs[twin]) if one.question.startswith("Masked words: ")]
+        assert [one.verdict for one in found] == [verdict] * len(SWAPPED)
+
+
 def test_lift_of_pairs_follows_the_planted_bias(runs: dict[str, Any]) -> None:
     world = World.plant()
     planted = Oracle(world).pmi("shape")

@@ -11,6 +11,7 @@ from tiltmeter.pages import measured, text
 from tiltmeter.pages.columns import Row
 from tiltmeter.pages.lift_findings import LiftClass, lift_classes
 from tiltmeter.pages.model import Section
+from tiltmeter.pages.sections.counterfactual import lift_findings
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.texts import opposite_words
@@ -120,7 +121,7 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     """Harms first, then words by attribute, then what other probes found significant."""
     rows = run.table.to_pylist()
     found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
-    return [*found, *_other_answers(sections), *_utility_answers(rows)]
+    return [*found, *pair_answers(rows), *_other_answers(sections), *_utility_answers(rows)]
 
 
 def sentence(run: Run) -> Markup:
@@ -141,6 +142,13 @@ def sentence(run: Run) -> Markup:
     names: dict[str, list[str]] = {}
     for words in attribute_words(rows):
         names.setdefault(words.verdict, []).append(words.name)
+    pairs: dict[str, set[str]] = {}  # of masked words, by attribute
+    for row in rows:
+        if row["metric"] == "pair_lift_size" and row["verdict"]:
+            pairs.setdefault(row["attribute"], set()).add(row["verdict"])
+    for attribute, verdicts in pairs.items():
+        most = next(one for one in SENTENCES if one in verdicts)
+        names.setdefault(most, []).append(f"{text.short(attribute, 60)} (masked words)")
     for verdict, line in SENTENCES.items():
         if verdict in names:
             said.append(Markup(line).format(text.shown(text.listed(names[verdict]), 400)))
@@ -161,6 +169,14 @@ SENTENCES = {
     NONE_FOUND: "No bias found by {}.",
     NOT_JUDGED: "Words were not judged by {}.",
 }
+
+
+def pair_answers(rows: list[Row]) -> Iterator[Answer]:
+    """Masked words of counterfactual pairs: a row for each part that was swapped."""
+    for finding in lift_findings(rows):
+        what, _, found = finding.text.partition(": ")
+        found = found.partition(". ")[2]  # without the verdict
+        yield Answer(f"Masked words: {what}", finding.verdict or NOT_JUDGED, found, finding.numbers)
 
 
 def harm_answers(rows: list[Row]) -> Iterator[Answer]:
