@@ -61,7 +61,7 @@ def section(run: Run, probe: str) -> Section:
     findings = [
         _finding(row, several=several)
         for row in valued
-        if "*" not in row["experiment"] and beats(row) and _separates(row)
+        if _separates(row) and beats(row) and "*" not in row["experiment"]
     ]
     lead: list[Head] = ["model"] * several
     lead += ["experiment", col.METRIC, "unit", "group",
