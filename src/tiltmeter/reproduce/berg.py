@@ -85,7 +85,7 @@ def _variants(measurements: tuple[str, ...], attributes: tuple[str, ...], study:
             ]
     unique = {tuple(row[k] for k in ("model", "variant", "metric", "k", "attribute")): row
               for row in rows}  # fmt: skip
-    order = list(dict.fromkeys(row["variant"] for row in unique.values()))
+    order = list(dict.fromkeys(["before", *(row["variant"] for row in unique.values())]))
     listed = sorted(unique.values(), key=lambda row: (row["model"], order.index(row["variant"])))
     caption = "On images that no variant was fitted on"
     notes = [
@@ -150,7 +150,7 @@ def _smart(study: Study) -> Parts:
         for row in run.instances["ranking"].to_pylist()
         if (row["concept"], row["template"]) == (SMART, template) and row["rank"] <= 5
     ]  # fmt: skip
-    rows.sort(key=lambda row: row["model"])
+    rows.sort(key=lambda row: (row["model"], row["variant"] != "before"))
     columns = [Column(name, name) for name in ("model", "variant", "rank", "id", "group")]
     return [
         Table("smart", f"The first five images for “A photo of a {SMART} person”", columns, rows)
