@@ -14,8 +14,8 @@ LABELS = (
     "say of themselves."
 )
 WORLD = (
-    "Measured in the built-in world, where the first model learned a planted bias and its fair "
-    "twin learned none. Shapes and hues are in the place of gender and race. It shows whether the "
+    "Measured in the built-in world, where models learned a planted bias and their fair twins "
+    "learned none. Shapes and hues are in the place of gender and race. It shows whether the "
     "paper's measures find a bias that is there, and nothing about any real model or group."
 )
 

@@ -98,7 +98,7 @@ def reproduce(
         If data cannot be loaded, if `out` belongs to another call, or if no item can be made.
     """
     paper: Paper = PAPERS[name]
-    world = not models
+    world = all(model.startswith("testbed:") for model in models)  # also without models
     specs = dict(data or {})
     for role in specs:
         if role not in paper.data:
@@ -123,11 +123,10 @@ def reproduce(
     measured = _measure_all(paper, list(models or paper.world_models), context, train=train)
     study = Study(measured.runs, specs, context.attributes, world, show_images or world, place)
     sections = [_section(paper, item, study, measured) for item in paper.items]
-    if not any(made for _, made in sections):
-        if not measured.made:
-            shutil.rmtree(place)
+    if paper.measurements and not measured.runs:
+        shutil.rmtree(place)
         reasons = dict.fromkeys(why for mine in measured.missing.values() for why in mine.values())
-        raise InputError(f"no table or figure of {name} can be made: {'; '.join(reasons)}")
+        raise InputError(f"nothing of {name} can be measured: {'; '.join(reasons)}")
     page = PaperPage(
         paper.title,
         paper.source,
@@ -176,11 +175,11 @@ def _measure_all(
         if context.world:
             missing = [role for role in missing if role not in OF_WORLD]
         why = ""
-        if missing:
+        if measurement.trains and not train:
+            why = "needs a training: pass --train"
+        elif missing:
             needed = " and ".join(f"--data {role}=SPEC ({paper.data[role]})" for role in missing)
             why = f"needs data: {needed}"
-        elif measurement.trains and not train:
-            why = "needs a training: pass --train"
         if why:
             measured.missing[name] = {"": why}
             continue
