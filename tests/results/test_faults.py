@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     "mode",
     [
         "crash",
-        "ENOSPC",
+        pytest.param("ENOSPC", marks=pytest.mark.slow),
         pytest.param("EIO", marks=pytest.mark.slow),
         pytest.param("short", marks=pytest.mark.slow),
     ],
