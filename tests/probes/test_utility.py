@@ -112,9 +112,9 @@ def test_what_is_asked_for_must_be_there(folder: Path) -> None:
         tm.audit(Painter(), data={"utility": f"imagefolder:{folder}"}, probes=["retrieval"])
     with pytest.raises(UnknownNameError, match="unknown data role 'caption'"):
         tm.audit(Painter(), data={"caption": "coco:x"})
-    with pytest.raises(InputError, match="needs data: --images SPEC"):
+    with pytest.raises(InputError, match="add --images SPEC"):
         tm.audit(Painter())
     with pytest.raises(InputError, match="utility"):
-        tm.audit(Painter(), data={"utility": "testbed:"})
+        tm.audit(Painter(), data={"utility": "testbed:lexicon"})
     with pytest.raises(InputError, match="needs a model that gives embeddings"):
         tm.audit("testbed:stream", probes=["ranking"])

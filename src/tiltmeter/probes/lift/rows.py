@@ -253,7 +253,7 @@ def _needed_rows(verdicts: WordVerdicts, same: dict[str, Any]) -> pa.Table:
     if not len(needed):
         return combined([])
     median = float(np.ceil(np.median(needed)))
-    return rows(1, **{**same, "metric": "images_needed"}, value=median, n=len(needed))
+    return rows(1, **{**same, "metric": "images_needed"}, value=median)
 
 
 def _truth(
