@@ -285,7 +285,8 @@ def test_rows_say_what_is_needed_to_judge_them(attacked):
     quadrants = attacked.where(metric="quadrant")
     assert sum(row["value"] for row in quadrants) <= 65
     instances = attacked.instances["counterfactual"]
-    assert instances.num_rows == 16 * 65 * 3
+    # by word; and the part of each image in mean lift, of words and of neutral words
+    assert instances.num_rows == 16 * 65 * 3 + 16 * 2 * 3
     assert attacked.where(metric="agreement_VL")[0]["note"].startswith("no target")
 
 
