@@ -59,7 +59,7 @@ def test_options_have_metavars() -> None:
     [
         ("tiltmeter aud", 1, {"audit"}),
         ("tiltmeter audit testbed:d", 2, {"testbed:dual"}),
-        ("tiltmeter audit open", 2, {"open_clip:"}),
+        ("tiltmeter audit open_", 2, {"open_clip:"}),
         ("tiltmeter audit testbed : d", 4, set()),
         ("tiltmeter audit --images fair", 3, {"fairface:"}),
         ("tiltmeter audit --probe rank", 3, {"ranking"}),

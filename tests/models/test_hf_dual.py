@@ -237,7 +237,6 @@ WRONG = {
     "siglip2 fixed": "SiglipForImageClassification",
     "siglip2 naflex": "Siglip2ForImageClassification",
     "blip": "BlipForConditionalGeneration",
-    "blip-2": "Blip2ForConditionalGeneration",
 }
 
 

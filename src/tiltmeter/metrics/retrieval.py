@@ -77,7 +77,7 @@ def top_k(
     """
     queries = unit(queries, "queries")
     check_k(k, len(items))
-    vectors = max(x.shape[1] if x.ndim == 3 else 1 for x in (queries, items))
+    vectors = max(np.shape(x)[1] if np.ndim(x) == 3 else 1 for x in (queries, items[:1]))
     query_block = max(1, query_block // vectors)
     step = item_block or max(1, SCORES_HELD // vectors // min(len(queries), query_block))
     if is_torch(queries):
