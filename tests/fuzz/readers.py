@@ -20,8 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from tests.io.region_layouts import write_lxmert
 from tiltmeter.corpus.reading import BrokenFileError, blocks
 from tiltmeter.datasets import load_data
+from tiltmeter.io.region_files import read_regions
 from tiltmeter.io.tables import read_vectors
 from tiltmeter.judge.bundle.pack import bundle
 from tiltmeter.judge.bundle.verify import verify
@@ -163,6 +165,57 @@ def _words(path: Path) -> Any:
     return [word.text for word in load_words(str(path)).words]
 
 
+ANSWER = {
+    "choices": [
+        {
+            "message": {"content": "a nurse"},
+            "finish_reason": "stop",
+            "logprobs": {"content": [{"top_logprobs": [{"token": "a", "logprob": -0.5}]}]},
+        }
+    ],
+    "prompt_logprobs": [None, {"7": {"logprob": -1.5, "decoded_token": " nurse"}}],
+    "usage": {"completion_tokens": 2},
+}
+
+
+def _answer(path: Path) -> Any:
+    """The file as a server's answer, through the HTTP library."""
+    import httpx2
+
+    from tiltmeter.models.openai import continuation, top_tokens, written
+    from tiltmeter.models.openai.client import Address, Client
+    from tiltmeter.models.openai.journal import Journal
+
+    client = Client(Address("http://127.0.0.1:1/v1"), Journal(path.with_suffix(".jsonl")), tries=1)
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=path.read_bytes()))
+    client._http = httpx2.Client(transport=transport)
+    answer = client.send({})
+    return written(answer), top_tokens(answer), continuation(answer, "nurse")
+
+
+def _journal(folder: Path) -> Path:
+    from tiltmeter.models.openai.journal import Journal
+
+    Journal(folder / "answers.jsonl").record({"n": 1}, ANSWER)
+    return folder / "answers.jsonl"
+
+
+def _recorded(path: Path) -> Any:
+    from tiltmeter.models.openai.journal import Journal
+
+    return Journal(path).answer({"n": 1})
+
+
+def _regions(folder: Path) -> Path:
+    features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    boxes = np.tile(np.array([0.1, 0.1, 0.5, 0.5]), (2, 2, 1))
+    return write_lxmert(folder / "r.tsv", ["a", "b"], features, boxes)
+
+
+def _read_regions(path: Path) -> Any:
+    return read_regions(path).features.shape
+
+
 CSV = b"id,gender,age\na,F,1\nb,M,2\nc,F,3\nd,M,4\n"
 JSONL = b"".join(
     json.dumps({"id": i, "gender": g, "caption": "a nurse"}).encode() + b"\n"
@@ -194,6 +247,9 @@ READERS = {
     "words.yaml": Reader(_write("w.yaml", b"Occupation: [nurse, pilot]\n"), _words),
     "words.csv": Reader(_write("w.csv", b"word,category\nnurse,a\npilot,b\n"), _words),
     "safetensors": Reader(lambda folder: _write("w.safetensors", _safetensors())(folder), _weights),
+    "server answer": Reader(_write("a.json", json.dumps(ANSWER).encode()), _answer),
+    "server journal": Reader(_journal, _recorded, sealed=True),
+    "regions": Reader(_regions, _read_regions),
     "torch": Reader(lambda folder: _write("w.pt", _torch())(folder), _weights),
 }
 

@@ -125,8 +125,10 @@ def _from_tsv(path: Path) -> Regions:
             count = int(row["num_boxes"])
             boxes, features = (_array(row[field], count) for field in ("boxes", "features"))
             size = np.array([float(row[f"{kind}_w"]), float(row[f"{kind}_h"])] * 2, np.float32)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise _bad_file(path, f"line {number} ({name}): {error}") from None
+        if not boxes.size or not size.all():
+            raise _bad_file(path, f"line {number} ({name}): no boxes, or an image without a size")
         shares = boxes / size
         if not (shares.min() >= -ROUNDING and shares.max() <= 1 + ROUNDING):
             raise _bad_file(
@@ -142,7 +144,14 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Numbered lines of a TSV file, each with the columns of one of the two layouts."""
     csv.field_size_limit(sys.maxsize)  # 36 regions of 2,048 numbers are 400,000 characters
     with path.open(encoding="utf-8", newline="") as file:
-        for number, cells in enumerate(csv.reader(file, delimiter="\t"), start=1):
+        rows = enumerate(csv.reader(file, delimiter="\t"), start=1)
+        while True:
+            try:
+                number, cells = next(rows)
+            except StopIteration:
+                return
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise _bad_file(path, f"is not a table of regions: {error}") from None
             if len(cells) not in (len(LXMERT), len(BOTTOM_UP)):
                 raise _bad_file(
                     path,

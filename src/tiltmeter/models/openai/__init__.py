@@ -12,9 +12,10 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from tiltmeter.models.openai.client import Address, Client
 from tiltmeter.models.openai.journal import Journal
 from tiltmeter.types import Continuations, WrittenText
 
+P = ParamSpec("P")
+T = TypeVar("T")
 OPTIONS = ("model", "allow_upload", "max_requests", "concurrency", "answers")
 TOP = 20  # the most top_logprobs of the protocol
 #: How an answer ended, by the server's `finish_reason`.
@@ -77,7 +80,7 @@ class ServerWriter:
             for image in asked
             for number in range(samples)
         ]
-        texts = [_written(answer) for answer in self.client.ask_all(bodies)]
+        texts = [written(answer) for answer in self.client.ask_all(bodies)]
         return [texts[at : at + samples] for at in range(0, len(texts), samples)]
 
     def body(
@@ -111,7 +114,7 @@ class FirstTokenContinuer(ServerWriter):
         logprobs = np.empty((len(asked), len(texts)))
         exact = np.ones(logprobs.shape, dtype=bool)
         for row, answer in enumerate(self.client.ask_all(bodies)):
-            found = _top(answer)
+            found = top_tokens(answer)
             rest = math.log(max(1 - sum(map(math.exp, found.values())), 1e-12))
             bound = min([rest, *found.values()])
             for column, text in enumerate(texts):
@@ -199,6 +202,22 @@ def data_url(image: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
+def well_formed(read: Callable[P, T]) -> Callable[P, T]:
+    """Reads a server's answer; one that lacks a part, or has another in its place, is an error."""
+
+    @wraps(read)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return read(*args, **options)
+        except InputError:
+            raise
+        except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"the server's answer is malformed: {error!r:.200}") from error
+
+    return checked
+
+
+@well_formed
 def continuation(answer: dict[str, Any], text: str) -> tuple[float, int]:
     """Log-likelihood and number of the last prompt tokens, which must spell a text."""
     tokens = answer.get("prompt_logprobs")
@@ -236,12 +255,14 @@ def _kind(client: Client, model: str) -> type[ServerWriter]:
         pass
     try:
         answer = client.send(writer.body(image, "Hello", logprobs=True, top_logprobs=TOP))
-        return FirstTokenContinuer if _top(answer) else ServerWriter
+        return FirstTokenContinuer if top_tokens(answer) else ServerWriter
     except InputError:
         return ServerWriter
 
 
-def _written(answer: dict[str, Any]) -> WrittenText:
+@well_formed
+def written(answer: dict[str, Any]) -> WrittenText:
+    """The text of an answer, and how it ended."""
     choice = answer["choices"][0]
     text = (choice.get("message") or {}).get("content") or ""
     ended = ENDS.get(str(choice.get("finish_reason")), "stop")
@@ -249,7 +270,8 @@ def _written(answer: dict[str, Any]) -> WrittenText:
     return WrittenText(str(text).strip(), ended, int(usage.get("completion_tokens") or 0))
 
 
-def _top(answer: dict[str, Any]) -> dict[str, float]:
+@well_formed
+def top_tokens(answer: dict[str, Any]) -> dict[str, float]:
     """Log-probabilities of the first token's alternatives, by their text without spaces."""
     content = (answer["choices"][0].get("logprobs") or {}).get("content") or [{}]
     found: dict[str, float] = {}

@@ -221,7 +221,7 @@ class Client:
                 raise self._error(f"refuses (status {response.status_code}): {response.text[:300]}")
             try:
                 answer = response.json()
-            except ValueError:
+            except (ValueError, RecursionError):
                 problem = "an answer that is no JSON"
                 continue
             if _has_choice(answer):
