@@ -171,7 +171,7 @@ def test_pages_can_be_followed_to_the_letter(name: str, tmp_path: Path) -> None:
     for language, title, text in blocks(page):
         if title:
             (tmp_path / title).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / title).write_text(text, encoding="utf-8")
+            (tmp_path / title).write_text(text.replace(CHECKPOINT, str(clip)), encoding="utf-8")
         elif language == "sh":
             done = subprocess.run(
                 ["bash", "-euc", text.replace(CHECKPOINT, str(clip))],

@@ -14,10 +14,12 @@ FOLDER = Path(__file__).parent.parent / "docs" / "papers"
 def page(paper: Paper) -> str:
     """The page of a paper: how to make it, and every table and figure with its shortfalls."""
     data = " ".join(f"--data {role}=SPEC" for role in paper.data)
+    trains = any(measurement.trains for measurement in paper.measurements.values())
+    add = "; add `--train` for those that need training" if trains else ""
     lines = [
         f"# {paper.title}",
         "",
-        f"{paper.source}. Every table and figure of the paper, made by one command:",
+        f"{paper.source}. One command makes the tables and figures listed below{add}:",
         "",
         "```sh",
         f"tiltmeter reproduce {paper.name} --out {paper.name}   # the built-in world",
@@ -31,7 +33,7 @@ def page(paper: Paper) -> str:
         "Published values are shown next to ours only for the same model, data, words and "
         "convention.",
         "",
-        "| item | what it shows | made | where it falls short |",
+        "| item | what it shows | made | differences from the paper |",
         "|---|---|---|---|",
         *(_line(paper, item) for item in paper.items),
         "",
@@ -46,6 +48,8 @@ def _line(paper: Paper, item: Item) -> str:
     made = "no" if item.layout is None else "yes"
     if any(paper.measurements[name].trains for name in item.needs):
         made = "with `--train`"
+    elif any(paper.measurements[name].trains for name in item.takes):
+        made = "in part; all with `--train`"
     return f"| {item.label} | {escape(item.title)} | {made} | {item.reason or item.shortfall} |"
 
 

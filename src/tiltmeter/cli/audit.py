@@ -67,7 +67,7 @@ def audit(
         ),
     ] = None,
     thorough: Annotated[
-        bool, flag("--thorough", "Built-in data in full size; a few minutes", DATA)
+        bool, flag("--thorough", "Use the built-in data in full size; takes a few minutes", DATA)
     ] = False,
     words: common.WordList = None,
     placebo: Annotated[
@@ -85,7 +85,7 @@ def audit(
         option(
             "--articles",
             "adjusted|written",
-            "Whether a becomes an before a vowel sound",
+            "Write an before a vowel sound, or leave articles as written",
             WORDS,
             default="as the word list says",
         ),

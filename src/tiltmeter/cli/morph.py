@@ -30,7 +30,7 @@ def morph(
     size: Annotated[int, option("--size", "N", "Width and height in pixels", OUTPUT, min=1)] = 224,
     seed: common.Seed = 0,
 ) -> None:
-    """Blend aligned faces within each group into morphs.
+    """Blend pairs of aligned faces of the same group.
 
     For the probe `propagation`, which reads a morph's two parents from its name: morphs that share
     a parent are not independent, and their intervals are clustered.

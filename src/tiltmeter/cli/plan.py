@@ -57,7 +57,7 @@ def plan(
     device: common.Device = "auto",
     as_json: common.Json = False,
 ) -> None:
-    """Estimate an audit's power from labels and its cost from a size.
+    """Estimate an audit's power (--images) or its cost (--scale).
 
     --images: the smallest effect that the audit can detect, for each group.
     --scale: the hours and bytes that it takes.

@@ -57,7 +57,7 @@ def reproduce(
     force: common.Force = False,
     as_json: common.Json = False,
 ) -> None:
-    """Make every table and figure of a paper, numbered as there.
+    """Make the tables and figures of a paper, with its numbering.
 
     Published values are shown next to ours where model, data, words and convention are the same.
     The same call again continues where it was interrupted.

@@ -134,7 +134,7 @@ def verify(
     ] = False,
     as_json: common.Json = False,
 ) -> None:
-    """Verify the hashes of a bundle, and recompute what its counts give.
+    """Verify a bundle's hashes, and recompute results from its counts.
 
     Exit code 1 if any differs; with --require-recomputed also if nothing was
     recomputed, or a ranking result was not."""

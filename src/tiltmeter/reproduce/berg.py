@@ -323,14 +323,15 @@ PAPER = Paper(
              "fits on FairFace's train split."),
         Item("Table 4a", "Debiasing on one dataset, measured on another",
              partial(_variants, ("elsewhere",), ("gender",)), ("elsewhere",),
-             shortfall="one direction, from `faces` to `other`: exchange the two for the other."),
+             shortfall="one direction, from `faces` to `other`; swap the two specs for the "
+             "reverse."),
         Item("Table 4b", "Debiasing for gender, measured by gender and race",
              partial(_variants, ("prompts",), ("gender", "race")), ("prompts",)),
-        Item("Figure 3", "The first five images for a smart person", _smart, ("clip_clip",),
+        Item("Figure 3", 'The first five images for "a smart person"', _smart, ("clip_clip",),
              ("prompts",),
              shortfall="ids and groups, no faces. Without --train, before and after CLIP-clip."),
-        Item("Table 5", "What untrained tokens cost", partial(_variants, ("tokens",), ("gender",)),
-             ("tokens",),
+        Item("Table 5", "Utility cost of untrained prompt tokens",
+             partial(_variants, ("tokens",), ("gender",)), ("tokens",),
              shortfall="append_after_eos and add, which the paper's Appendix F names, are rows of "
              "their own."),
         Item("Figure 4", "WEAT, NDKL and MaxSkew in each template", _wordings,
@@ -354,14 +355,14 @@ PAPER = Paper(
         "Ties: the authors' code keeps all images with the score of rank k and still divides by k, "
         "which gives shares above 1. `berg2022` keeps the order of the rows instead. With real "
         "embeddings scores hardly ever tie.",
-        "a and an are adjusted to the word. The authors' code leaves them as written: "
+        "*A* or *an* is chosen by the sound of the word. The authors' code leaves them as written: "
         "`tiltmeter audit --words berg --articles written`. The file of words in their repository "
         "is the list `berg-code`.",
-        "Early stop and best epoch are ours by default (recall on held-out captions, the training "
-        "prompts); as in the authors' code: `--data utility=SPEC` and "
-        "`--option keep_words=berg-train+berg+berg-sanity` of `tiltmeter debias prompt-array`.",
-        "14 of the 160 published values (Table 6, first rows) are of Agarwal et al. (2021), who do "
-        "not name their model: they are never shown next to ours.",
+        "By default, early stopping and the best epoch use our rule (recall on held-out captions, "
+        "and the training prompts). For the rule of the authors' code, use `--data utility=SPEC` "
+        "and `--option keep_words=berg-train+berg+berg-sanity` of `tiltmeter debias prompt-array`.",
+        "14 of the 160 published values (Table 6, first rows) come from Agarwal et al. (2021), who "
+        "do not name their model. They are never shown next to ours.",
         "Accuracy averages over CLIP's 80 templates; the paper does not say which it used.",
     ),
 )  # fmt: skip
