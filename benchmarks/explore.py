@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.explorer import server as serving
-from tiltmeter.explorer.data import ExplorerData, ExplorerModel, choosable
+from tiltmeter.explorer.gather import ExplorerData, ExplorerModel, choosable
 from tiltmeter.explorer.neutral import neutral
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import get_convention

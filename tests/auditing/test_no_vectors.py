@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.conftest import brought_embeddings
 from tiltmeter.cli.app import app
 from tiltmeter.errors import InputError
-from tiltmeter.explorer.data import gather
+from tiltmeter.explorer.gather import gather
 from tiltmeter.results import Run, file_hash
 from tiltmeter.sharing.card import command
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("starlette", reason="needs starlette: pip install 'tiltmeter[explore]'")
 from tests.explorer.making import served, two_models
 from tests.pages.report.making import HOSTILE, hostile_embeddings
-from tiltmeter.explorer.data import gather
+from tiltmeter.explorer.gather import gather
 
 pytestmark = pytest.mark.browser
 NURSE, DOCTOR = "a photo of a nurse", "a photo of a doctor"

@@ -10,7 +10,7 @@ import pytest
 import tiltmeter as tm
 from tests.datasets.making import photos, text
 from tests.refusing import refused
-from tiltmeter.datasets.roles import Lexicon, Valence
+from tiltmeter.datasets.roles import Lexicon, ValenceImages
 
 HEADER = (
     ",Theme,Category,Source,Valence_mean,Valence_SD,Valence_N,Arousal_mean,Arousal_SD,Arousal_N"
@@ -30,7 +30,7 @@ def test_oasis(tmp_path: Path, end: str) -> None:
     text(tmp_path / "OASIS.csv", *OASIS, end=end)
     photos(tmp_path / "Images", "Acorns 1.jpg", "acorns 2.jpg", "Zebra 1.jpg")
     found = tm.load_data(f"oasis:{tmp_path}")
-    assert isinstance(found, Valence)
+    assert isinstance(found, ValenceImages)
     assert found.ids == ("Acorns 1", "Acorns 2", "Zebra 1")
     assert found.valence.tolist() == [0.5, 1.0, 0.0]
     assert found.categories == ("Object", "Object", "Animal")

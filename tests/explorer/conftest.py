@@ -6,7 +6,7 @@ import pytest
 
 from tests.explorer.making import two_models
 from tests.remembering import scenes_once
-from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.gather import ExplorerData
 
 __all__ = ["scenes_once"]
 

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from tests.conftest import write_csv
-from tiltmeter.explorer.data import ExplorerData, gather
+from tiltmeter.explorer.gather import ExplorerData, gather
 
 DUAL = ("testbed:dual", "testbed:dual?twin=fair")
 FIGURES = "testbed:?images=700&strength=1"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.errors import UnknownNameError
-from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.gather import ExplorerData
 from tiltmeter.explorer.neutral import FEWEST, MOST_WORDS, chosen, neutral
 from tiltmeter.explorer.queries import QueryRunner
 from tiltmeter.explorer.ranking import answer

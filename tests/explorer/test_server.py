@@ -26,7 +26,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.explorer import connections
 from tiltmeter.explorer import queries as asking
 from tiltmeter.explorer import server as serving
-from tiltmeter.explorer.data import ExplorerData, ExplorerModel, gather
+from tiltmeter.explorer.gather import ExplorerData, ExplorerModel, gather
 from tiltmeter.explorer.request_guard import HEADERS, new_token
 from tiltmeter.metrics.convention import get_convention
 from tiltmeter.testbed.oracle import Oracle

@@ -26,7 +26,7 @@ from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.frontier import Frontier, frontier
 from tiltmeter.judge.frontier.evaluation import BiasEvaluator, CandidateRanking
-from tiltmeter.judge.frontier.gated import BOOTSTRAPS, worse_rows
+from tiltmeter.judge.frontier.gated import BOOTSTRAPS, worse_answers
 from tiltmeter.judge.frontier.inputs import split
 from tiltmeter.judge.frontier.leakage import leakage
 from tiltmeter.judge.frontier.strengths import COMPOSITIONS, GRIDS, Candidate, candidates, untrained
@@ -424,6 +424,6 @@ def test_what_compare_rejects_is_not_recommended() -> None:
     assert replace(found.candidates[0], gates=(none, worse)).worse == ["retrieval by hue"]
     neutral = [{"probe": "lift", "metric": "mean_abs_lift", "attribute": "hue",
                 "category": PLACEBO, "verdict": "worse"}]  # fmt: skip
-    assert worse_rows(pa.Table.from_pylist(neutral, schema=COMPARISON)) == [
+    assert worse_answers(pa.Table.from_pylist(neutral, schema=COMPARISON)) == [
         "association by hue (neutral words)"
     ]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr, ttest_ind
 
 import tiltmeter as tm
-from tiltmeter.datasets.roles import Lexicon, Valence
+from tiltmeter.datasets.roles import Lexicon, ValenceImages
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.association import c_asc, sc_eat
 from tiltmeter.metrics.convention import get_convention
@@ -43,7 +43,7 @@ from tiltmeter.probes.propagation.experiments import (
 )
 from tiltmeter.probes.propagation.meta_analysis import analyses_of, by_size, meta_analysis, pooled
 from tiltmeter.probes.propagation.probe import propagation
-from tiltmeter.probes.propagation.rows import analyses, references, wald
+from tiltmeter.probes.propagation.rows import analyses, equal_means_p, references
 from tiltmeter.probes.texts import association_tests, propagation_sentences
 from tiltmeter.results import Run
 from tiltmeter.stats.multiplicity import holm
@@ -416,9 +416,9 @@ def test_wald_by_hand() -> None:
     """Two means: the square of Student's t."""
     from scipy.stats import t
 
-    p = wald(np.array([1.0, 3.0]), np.diag([0.4, 0.5]), 8)
+    p = equal_means_p(np.array([1.0, 3.0]), np.diag([0.4, 0.5]), 8)
     assert p == pytest.approx(2 * t.sf(2 / np.sqrt(0.9), 8))
-    assert np.isnan(wald(np.ones(3), np.zeros((3, 3)), 8))
+    assert np.isnan(equal_means_p(np.ones(3), np.zeros((3, 3)), 8))
 
 
 # --- edges: each is defined -----------------------------------------------------------------------
@@ -559,7 +559,7 @@ FEW = {"permutations": 5, "bootstraps": 5}
 
 
 def test_what_can_run_runs_and_the_others_are_named() -> None:
-    pictures_ = Valence(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
+    pictures_ = ValenceImages(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
     words = Lexicon(tuple(f"word{i}" for i in range(50)), **rated(50, "words"))
     given = {"probes": ["propagation"], "options": {"propagation": OPTIONS}, **FEW}
     run = tm.audit(Told(), people(), data={"valence": pictures_, "lexicon": words}, **given)
@@ -634,7 +634,7 @@ def test_faces_by_other_labels_take_part_where_no_phrases_are_needed() -> None:
         assert ran == {"1-a", "2-b"}
         assert "no phrases that name groups" in run.where(experiment="2*-a")[0]["note"]
     lone = people(60, ("White",)).select(range(0, 60, 2))  # women alone
-    mood = Valence(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
+    mood = ValenceImages(tuple(map(str, range(40))), images=np.arange(40), **rated(40, "mood"))
     run = tm.audit(Told(), lone, data={"lexicon": words, "valence": mood}, **given)
     assert "has not two groups" in run.where(experiment="1-a")[0]["note"]
     assert run.where(experiment="1*-a", metric="rho")[0]["value"] is not None

@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 import tiltmeter as tm
 from tests.models import tiny_dual
-from tiltmeter.datasets.roles import Lexicon, Valence
+from tiltmeter.datasets.roles import Lexicon, ValenceImages
 from tiltmeter.metrics.arrays import similarities, unit
 from tiltmeter.metrics.retrieval import top_k, top_means
 from tiltmeter.probes.propagation.experiments import EXPERIMENTS
@@ -50,8 +50,8 @@ def test_every_experiment_runs_on_its_largest_query_cosine(tmp_path: Path) -> No
     shown = [np.uint8(rng.integers(0, 256, (20, 20, 3))) for _ in range(12)]
     from PIL import Image
 
-    valence = Valence(tuple(map(str, range(12))), rng.uniform(size=12),
-                      [Image.fromarray(one) for one in shown])  # fmt: skip
+    valence = ValenceImages(tuple(map(str, range(12))), rng.uniform(size=12),
+                            [Image.fromarray(one) for one in shown])  # fmt: skip
     words = Lexicon(("man", "woman", "red", "dog", "cat", "nurse", "doctor", "a"),
                     rng.uniform(size=8))  # fmt: skip
     run = tm.audit(
@@ -89,7 +89,7 @@ def test_images_with_several_vectors_have_no_similarity_among_them(tmp_path: Pat
 
     rng = np.random.default_rng(1)
     shown = [Image.fromarray(np.uint8(rng.integers(0, 256, (20, 20, 3)))) for _ in range(9)]
-    valence = Valence(tuple(map(str, range(9))), rng.uniform(size=9), shown)
+    valence = ValenceImages(tuple(map(str, range(9))), rng.uniform(size=9), shown)
     words = Lexicon(("man", "woman", "red", "dog", "cat", "nurse"), rng.uniform(size=6))
     run = tm.audit(
         f"hf:{tmp_path}", data={"valence": valence, "lexicon": words}, probes=["propagation"],

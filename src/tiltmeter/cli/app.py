@@ -20,7 +20,7 @@ from tiltmeter.cli.debias import debias
 from tiltmeter.cli.embed import embed, store_app
 from tiltmeter.cli.explore import explore
 from tiltmeter.cli.frontier import frontier
-from tiltmeter.cli.help import Command, Group, examples
+from tiltmeter.cli.help import Command, CommandGroup, examples
 from tiltmeter.cli.installation import doctor, list_
 from tiltmeter.cli.leaderboard import leaderboard
 from tiltmeter.cli.morph import morph
@@ -83,7 +83,7 @@ COMMANDS = (
 
 app = typer.Typer(
     name="tiltmeter",
-    cls=Group,
+    cls=CommandGroup,
     help="Measure the social bias of vision-language models.",
     no_args_is_help=True,
     rich_markup_mode="rich",

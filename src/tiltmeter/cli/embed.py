@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tiltmeter.cli import options as common
-from tiltmeter.cli.help import COMPUTE, DATA, OUTPUT, Command, Group, examples
+from tiltmeter.cli.help import COMPUTE, DATA, OUTPUT, Command, CommandGroup, examples
 from tiltmeter.cli.options import flag, option
 from tiltmeter.cli.progress import progress_bar
 
@@ -96,7 +96,7 @@ def embed(
         terminal.embedded(result, describe(data), store)
 
 
-store_app = typer.Typer(cls=Group, help="Manage stored embeddings.", no_args_is_help=True)
+store_app = typer.Typer(cls=CommandGroup, help="Manage stored embeddings.", no_args_is_help=True)
 StoreArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a store")]
 
 

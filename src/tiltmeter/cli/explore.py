@@ -71,7 +71,7 @@ def explore(
             raise
         raise MissingError("the explorer", package) from None
     from tiltmeter.cli.progress import progress_bar
-    from tiltmeter.explorer.data import gather
+    from tiltmeter.explorer.gather import gather
 
     if source is None and not model and images is None:
         model = ["testbed:dual", "testbed:dual?twin=fair"]

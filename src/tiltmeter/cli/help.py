@@ -25,7 +25,7 @@ class Command(TyperCommand):
         return sorted(params, key=_panel_number)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands whose help shows no Python types."""
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
-from tiltmeter.datasets.roles import Valence, to_unit
+from tiltmeter.datasets.roles import ValenceImages, to_unit
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -17,7 +17,7 @@ from tiltmeter.results import file_hash
 LOW, HIGH = 1, 7
 
 
-def load(spec: Spec, columns: Columns) -> Valence:
+def load(spec: Spec, columns: Columns) -> ValenceImages:
     """Valence: OASIS, images rated from 1 to 7 (osf.io/6pnd7; free for research).
 
     DIR contains OASIS.csv and the images, named by their theme, there or in a subdirectory.
@@ -30,7 +30,7 @@ def load(spec: Spec, columns: Columns) -> Valence:
     names = [on_disk.get(_key(row["Theme"]), f"{row['Theme']}.jpg") for row in rows]
     present = find_images(spec, directory, names, malformed=malformed)
     ratings = np.array(present.select([float(row["Valence_mean"]) for row in rows]))
-    return Valence(
+    return ValenceImages(
         ids=present.select([row["Theme"] for row in rows]),
         valence=to_unit(ratings, LOW, HIGH),
         images=present.images,

@@ -66,7 +66,7 @@ class Scenes(Faces):
 
 
 @dataclass(frozen=True, eq=False)
-class Valence:
+class ValenceImages:
     """Images with their valence, from 0 (unpleasant) to 1 (pleasant)."""
 
     ids: tuple[str, ...]
@@ -152,7 +152,7 @@ class Utility:
 ROLES: dict[str, type] = {
     "faces": Faces,
     "pairs": Scenes,
-    "valence": Valence,
+    "valence": ValenceImages,
     "lexicon": Lexicon,
     "triplets": Triplets,
     "captions": Captions,

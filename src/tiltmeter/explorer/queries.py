@@ -8,7 +8,7 @@ from threading import Lock
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.gather import ExplorerData
 from tiltmeter.explorer.ranking import QueryResult, answer
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.types import Floats

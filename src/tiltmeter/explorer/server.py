@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.explorer.connections import connection_class
-from tiltmeter.explorer.data import ExplorerData
+from tiltmeter.explorer.gather import ExplorerData
 from tiltmeter.explorer.queries import LONGEST, QueryRunner
 from tiltmeter.explorer.ranking import answer
 from tiltmeter.explorer.request_guard import Guard, new_token

@@ -342,7 +342,7 @@ def ndkl_of_one(
 
 
 @jit
-def keep_above(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
+def trim_to_k(k: int, scores: Floats, ids: Ints, held: Ints, edge: Floats) -> None:
     """Of more than k candidates, keep those above the edge and the first ones equal to it."""
     for q in range(scores.shape[0]):
         if held[q] <= k:
@@ -381,7 +381,7 @@ def keep_best(
                     if held[q] == scores.shape[1]:
                         row_q = slice(q, q + 1)
                         edge[q] = np.partition(scores[q], held[q] - k)[held[q] - k]
-                        keep_above(k, scores[row_q], ids[row_q], held[row_q], edge[row_q])
+                        trim_to_k(k, scores[row_q], ids[row_q], held[row_q], edge[row_q])
                         least = edge[q]
                         if stretch[i] <= least:
                             continue

@@ -157,7 +157,7 @@ class _NumpyBest:
             scores, held = self.scores[at], self.held[at]
             filled = np.arange(scores.shape[1]) < held[:, None]
             edge = _nth_best(np.where(filled, scores, -np.inf), self.k)
-            loops.keep_above(self.k, scores, self.ids[at], held, edge)
+            loops.trim_to_k(self.k, scores, self.ids[at], held, edge)
 
         loops.in_rows(work, len(self.held), step=64)
         scores, ids = self.scores[:, : self.k], self.ids[:, : self.k]

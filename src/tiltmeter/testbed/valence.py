@@ -16,7 +16,7 @@ from functools import cache, cached_property
 import numpy as np
 from scipy.special import ndtr
 
-from tiltmeter.datasets.roles import Lexicon, Valence
+from tiltmeter.datasets.roles import Lexicon, ValenceImages
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import fill, load
 from tiltmeter.testbed.captions import NAMES
@@ -51,7 +51,7 @@ class PlantedLexicon(Lexicon):
 
 
 @dataclass(frozen=True, eq=False)
-class PlantedValence(Valence):
+class PlantedValence(ValenceImages):
     """Images with the valence that a planted world gives them."""
 
     world: World | None = None

@@ -37,7 +37,7 @@ NO_ICON = 0.4
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Concepts, and how strongly each is associated with each group, in images and in captions.
+    """Planted associations of concepts with groups: how strong they are in images and captions.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def utility_row(task: UtilityTask, before: Floats, after: Floats) -> Row:
     }  # fmt: skip
 
 
-def worse_rows(tests: pa.Table) -> list[str]:
+def worse_answers(tests: pa.Table) -> list[str]:
     """What is worse, in words: `retrieval by hue`."""
     worse: dict[str, list[str]] = {}
     for row in tests.to_pylist():

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tiltmeter.judge.frontier.evaluation import CandidateEstimate
-from tiltmeter.judge.frontier.gated import worse_rows
+from tiltmeter.judge.frontier.gated import worse_answers
 from tiltmeter.judge.frontier.leakage import PROBES, LeakageResult
 from tiltmeter.judge.frontier.strengths import Candidate, typed
 from tiltmeter.judge.gate.association import METRIC as LIFT
@@ -57,7 +57,7 @@ class CandidateResult:
     @property
     def worse(self) -> list[str]:
         """What `compare` calls worse on the test split, such as `retrieval by hue`."""
-        return worse_rows(self.gates[1])
+        return worse_answers(self.gates[1])
 
     def lift(self, attribute: str, part: int = 1) -> float | None:
         """Mean |lift| over words by an attribute, in nats; `part` 0 is validation, 1 is test.
@@ -165,7 +165,9 @@ class Frontier:
         By validation, among those that need no labels at ranking and cost less than `max_cost`.
         What `compare` calls worse on either split is never recommended.
         """
-        passing = [result for result in self.affordable if not any(map(worse_rows, result.gates))]
+        passing = [
+            result for result in self.affordable if not any(map(worse_answers, result.gates))
+        ]
         return min(passing, key=self._bias, default=None)
 
     @property

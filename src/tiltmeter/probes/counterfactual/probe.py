@@ -310,7 +310,7 @@ def _by_turns(lists: Sequence[Iterable[int]]) -> list[int]:
     return [int(row) for turn in itertools.zip_longest(*lists) for row in turn if row is not None]
 
 
-def neutral_targets(
+def target_classes_and_neutral_words(
     model: MaskedPredictor, lists: str
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """The class of each target word, and neutral words of these classes that the model knows.
@@ -350,7 +350,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         tuple(words["targets"].values()),
         words["templates"],
         words["labels"],
-        *neutral_targets(model, options["targets"]),
+        *target_classes_and_neutral_words(model, options["targets"]),
     )
     try:
         check_words(model, query.targets)

@@ -1,4 +1,7 @@
-"""Rows of the lift probe: words, categories, the class of words, and the attribute."""
+"""Rows of the lift probe: words, categories, the class of words, and the attribute.
+
+Lift: how many times as high a model scores a word with one group as with the others.
+"""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def _do_rhos_differ(
         z_draws = _fisher(np.stack(boots))
         usable = ~np.isnan(z_draws).any(axis=0)
         cov, freedom = np.atleast_2d(np.cov(z_draws[:, usable])), usable.sum() - 1.0
-    p = wald(_fisher(value), cov, freedom) if np.isfinite(cov).all() else float("nan")
+    p = equal_means_p(_fisher(value), cov, freedom) if np.isfinite(cov).all() else float("nan")
     mirror = "the groups' rhos mirror each other, so there is no difference to test"
     return rows(
         1,
@@ -276,10 +276,10 @@ def _do_rhos_differ(
     )
 
 
-def wald(means: Floats, cov: Floats, freedom: float) -> float:
+def equal_means_p(means: Floats, cov: Floats, freedom: float) -> float:
     """p of Hotelling's test that all means are equal; NaN if no difference has any variance.
 
-    >>> round(wald(np.array([0.0, 1.96]), np.diag([0.5, 0.5]), 10**6), 3)
+    >>> round(equal_means_p(np.array([0.0, 1.96]), np.diag([0.5, 0.5]), 10**6), 3)
     0.05
     """
     from scipy.stats import f
@@ -525,7 +525,9 @@ def _p_of_any_difference(units: ResamplingUnits, means: GroupMeans) -> float:
     if not np.isfinite(cov).all():
         return float("nan")
     variances = np.append(np.diag(means.covariance), np.trace(units.other_cov) / len(means.mean))
-    return wald(means.mean, cov, _freedom(variances, np.append(means.freedom, units.freedom)))
+    return equal_means_p(
+        means.mean, cov, _freedom(variances, np.append(means.freedom, units.freedom))
+    )
 
 
 def student(value: Floats, variances: Floats, freedom: Floats) -> tuple[Floats, Floats, Floats]:

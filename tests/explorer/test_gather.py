@@ -20,7 +20,7 @@ from tests.command_line import tiltmeter
 from tests.conftest import brought_embeddings
 from tests.explorer.making import photographs
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.explorer.data import MOST_GROUPS, choosable, gather
+from tiltmeter.explorer.gather import MOST_GROUPS, choosable, gather
 from tiltmeter.explorer.queries import QueryRunner
 from tiltmeter.store import Store
 from tiltmeter.types import Faces, Groups
