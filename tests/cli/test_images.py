@@ -102,7 +102,7 @@ def test_damaged_embeddings_are_made_again_and_that_is_said(home: Path) -> None:
     ("arguments", "code", "value"),
     [
         (("embed", "testbed:dual", "--images", "testbed:", "--store", "s"),
-         "bad-input", "tiltmeter list datasets"),
+         "no-images", "tiltmeter list datasets"),
         (("embed", "testbed:stream", *MINE[1:4], "s"), "bad-input", "encode_images"),
         (("embed", "python:mine.py:Colours", "--images", "folder:none", "--store", "s"),
          "not-found", "folder:none"),

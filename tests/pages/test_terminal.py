@@ -116,6 +116,6 @@ def test_harms_come_first_with_their_group_and_rate(capsys: pytest.CaptureFixtur
     run = Run(combined([*tables, lifted("age", ["0-2", "3-9", "10-19"])]))
     closing(run, Path("run"), None, "")
     shown = capsys.readouterr().out
-    assert "80.0% of 3-9 images (age) are classified as “ape”. Clearly biased by age." in shown
+    assert "80.0% of images of 3-9 (age) are classified as “ape”. Clearly biased by age." in shown
     assert shown.index("“ape” for 80.0% of 3-9, 10.0% of 0-2") < shown.index("Words, by age")
     assert "thief" not in shown  # not beyond chance

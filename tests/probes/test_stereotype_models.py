@@ -69,7 +69,9 @@ def built(kind: str, root: Path) -> str:
 
 
 def audited(model: str, spec: str, out: Path) -> tm.Run:
-    done = tiltmeter("audit", model, "--data", f"triplets={spec}", *OPTIONS, "--out", out)
+    done = tiltmeter(
+        "audit", model, "--data", f"triplets={spec}", *OPTIONS, "--verbose", "--out", out
+    )
     assert done.returncode == 0, done.stderr
     assert "caption choice" in done.stdout
     return tm.Run.load(out)

@@ -10,6 +10,7 @@ from tiltmeter.stimuli import STIMULI, Stimuli, group_phrases, load, prompts
 
 KINDS = {
     "activities": "words",
+    "animals": "words",
     "berg": "words",
     "berg-train": "words",
     "caption-groups": "table",

@@ -311,7 +311,7 @@ def test_a_published_figure_of_the_same_model_and_data_stands_beside() -> None:
     meta = {"model": {"name": name, "spec": f"hf:{name}"},
             "data": {"faces": {"name": "fairface-val", "images": 10954}},
             "convention": get_convention("berg2022").as_dict(),
-            "arguments": {"given": {}}}  # fmt: skip
+            "arguments": {"given": {"words": "berg"}}}  # fmt: skip
     made = page_of(Run(table, meta))
     assert any("Table 2): published .233, measured .231" in line for line in made.published)
     assert "Published results" in page.html(made)

@@ -317,7 +317,7 @@ def test_the_front_of_many_corrections() -> None:
     other = pa.table({"method": names})  # the candidates' own table has columns of its own
     found = section(Run(pa.concat_tables(tables), {}, {"frontier": other}), "frontier")
     assert [one.name for one in found.figures] == [
-        "figure-front-d-gender", "figure-candidates-d-gender"]  # fmt: skip
+        "figure-front-max-skew-d-gender", "figure-candidates-d-gender"]  # fmt: skip
     assert "leace: utility 0.650, bias 0.200" in found.figures[0].description
     assert draw(found).count("<svg") == 2
 
