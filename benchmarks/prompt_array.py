@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from tiltmeter.debiasers.adversary import AdversarialObjective, AdversaryData, alternate
 from tiltmeter.debiasers.prompt_array_data import Learner, lookup, mean_ndkl
 from tiltmeter.debiasers.text_tower import tower_of
-from tiltmeter.debiasers.training import TrainingConfig, train
+from tiltmeter.debiasers.training_loop import TrainingConfig, train
 
 IMAGES, DIMENSIONS, PAIRS, PROMPTS = 86_744, 512, 29_000, 10
 BEGIN, END = 49_406, 49_407

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.scale import Random
 from tiltmeter.corpus import audit_captions
-from tiltmeter.engine.embedding.embed import Workers, embed
+from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.engine.engines import Engine, PartsEngine
 from tiltmeter.engine.named import engine_of

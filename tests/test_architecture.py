@@ -34,7 +34,7 @@ OF_TORCH = {
     "probes/counterfactual/sources/adversarial.py",
     "debiasers/adversary.py", "debiasers/export.py", "debiasers/prompt_array.py",
     "debiasers/prompt_array_data.py", "debiasers/text_tower.py",
-    "debiasers/fairvlp.py", "debiasers/training.py", "models/trainable.py",
+    "debiasers/fairvlp.py", "debiasers/training_loop.py", "models/trainable.py",
     "metrics/torch_kernels.py", "models/albef.py", "models/albef_network.py", "models/hf/blip.py",
     "models/hf/bridgetower.py", "models/hf/dual.py", "models/hf/flava.py",
     "models/hf/generative.py", "testbed/writer.py",

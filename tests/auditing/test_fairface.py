@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 import tiltmeter as tm
 from tests.auditing.test_minilit import PRINTED
 from tests.models import tiny
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.types import Faces
 
 

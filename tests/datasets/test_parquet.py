@@ -18,7 +18,7 @@ from tests import s3_server
 from tests.engine.test_embedding import Colours, album
 from tests.refusing import refused
 from tiltmeter.datasets.found_images import describe
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.store import Store
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from tests.conftest import ROOT  # noqa: E402
-from tiltmeter.debiasers.training import (  # noqa: E402
+from tiltmeter.debiasers.training_loop import (  # noqa: E402
     CHECKPOINT,
     Objective,
     TrainingConfig,
@@ -90,7 +90,7 @@ def test_a_checkpoint_is_written_by_the_clock_too(tmp_path: Path, monkeypatch) -
                           precision="float32")  # fmt: skip
     trained(slow, checkpoints=tmp_path / "quick", stop=lambda step: step == 9)
     assert not (tmp_path / "quick" / CHECKPOINT).is_file()
-    monkeypatch.setattr("tiltmeter.debiasers.training.SECONDS", 0.0)
+    monkeypatch.setattr("tiltmeter.debiasers.training_loop.SECONDS", 0.0)
     trained(slow, checkpoints=tmp_path / "slow", stop=lambda step: step == 9)
     assert len(torch.load(tmp_path / "slow" / CHECKPOINT)["log"]) == 10
     assert torch.equal(trained(slow, checkpoints=tmp_path / "slow")[0], trained(slow)[0])

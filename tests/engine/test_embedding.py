@@ -23,7 +23,7 @@ from PIL import Image
 from tests.conftest import ROOT
 from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding import loader as local
-from tiltmeter.engine.embedding.embed import Workers, embed
+from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import REQUESTS, LoaderConfig
 from tiltmeter.engine.embedding.loader import embed as chunks
 from tiltmeter.engine.engines import LocalEngine

@@ -35,7 +35,7 @@ from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine import ray_engine
-from tiltmeter.engine.embedding.embed import Workers, embed
+from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.engine.engines import FailedPart, LocalEngine
 from tiltmeter.engine.named import engine_of
@@ -358,7 +358,7 @@ def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: 
     program = (
         "import sys; from pathlib import Path; from functools import partial\n"
         "from tests.engine.test_embedding import album\n"
-        "from tiltmeter.engine.embedding.embed import Workers, embed\n"
+        "from tiltmeter.engine.embedding.embed_images import Workers, embed\n"
         "from tiltmeter.engine.embedding.loader import LoaderConfig\n"
         "from tiltmeter.engine.named import engine_of; from tiltmeter.models import load_model\n"
         "from tiltmeter.store import Store\n"

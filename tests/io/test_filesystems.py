@@ -20,7 +20,7 @@ from tests.engine.test_embedding import Colours, album
 from tests.refusing import refused
 from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError
 from tiltmeter.io import filesystems as sources

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from tiltmeter import metrics
 from tiltmeter.metrics import numpy_kernels
 from tiltmeter.stats import bootstrap, kernels
-from tiltmeter.stats.intervals import wilson, wilson_of_draws
+from tiltmeter.stats.intervals import wilson, wilson_effective
 from tiltmeter.types import Groups
 
 
@@ -120,7 +120,7 @@ def test_wilson_equals_scipys(successes: int, n: int) -> None:
 def test_wilson_of_draws_is_wilson_where_draws_are_binomial() -> None:
     rng = np.random.default_rng(0)
     draws = rng.binomial(100, 0.3, size=(20_000, 1)) / 100
-    low, high = wilson_of_draws(np.array([30.0]), draws, 100)
+    low, high = wilson_effective(np.array([30.0]), draws, 100)
     expected = wilson(np.array([30.0]), np.array([100]))
     np.testing.assert_allclose([low, high], expected, atol=2e-3)
 

@@ -8,7 +8,7 @@ import pytest
 
 from tiltmeter import stats
 
-INTERNAL = {"stretches", "tolerance"}
+INTERNAL = {"stretches", "tie_tolerance"}
 PUBLIC = {
     f"{module}.{name}": function
     for module in stats.__all__

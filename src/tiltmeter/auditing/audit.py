@@ -13,7 +13,7 @@ from tiltmeter.auditing.check import check_audit, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import fitted_rows, without_fitted_rows
 from tiltmeter.debiasers.debiased import Debiased
-from tiltmeter.engine.embedding.embed import (
+from tiltmeter.engine.embedding.embed_images import (
     SHOWN,
     EmbeddedFaces,
     EmbeddingResult,

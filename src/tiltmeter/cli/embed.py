@@ -65,8 +65,8 @@ def embed(
     """
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.found_images import describe
-    from tiltmeter.engine.embedding.embed import Workers, load_for
-    from tiltmeter.engine.embedding.embed import embed as run_embed
+    from tiltmeter.engine.embedding.embed_images import Workers, load_for
+    from tiltmeter.engine.embedding.embed_images import embed as run_embed
     from tiltmeter.engine.embedding.loader import LoaderConfig
     from tiltmeter.engine.named import engine_of
     from tiltmeter.pages import terminal

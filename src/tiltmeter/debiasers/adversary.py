@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tiltmeter.debiasers.training import Objective
+from tiltmeter.debiasers.training_loop import Objective
 from tiltmeter.errors import InputError
 from tiltmeter.types import Ints
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tiltmeter.debiasers.debiaser import ModelEdit, check_choice
-from tiltmeter.debiasers.training import Objective, TrainingConfig, rows_of_step, train
+from tiltmeter.debiasers.training_loop import Objective, TrainingConfig, rows_of_step, train
 from tiltmeter.debiasers.word_swaps import Caption, WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.models.trainable import (

@@ -20,7 +20,7 @@ from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.debiasers.pipeline import Pipeline
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import SUFFIXES, GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy

@@ -43,7 +43,7 @@ from tiltmeter.debiasers.prompt_array_data import (
     recall_judge,
 )
 from tiltmeter.debiasers.text_tower import frozen_copy, in_image_tower, tower_of, tuned_parts
-from tiltmeter.debiasers.training import TrainingConfig, train
+from tiltmeter.debiasers.training_loop import TrainingConfig, train
 from tiltmeter.errors import InputError
 from tiltmeter.results import content_hash
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress

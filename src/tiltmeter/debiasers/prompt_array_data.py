@@ -95,7 +95,7 @@ def caption_vectors(model: Any, captions: Any, rows: Ints) -> Floats:
         return np.asarray(captions.vectors[distinct][inverse])
     chosen = captions.images[distinct]
     if isinstance(chosen, ImageFiles | GeneratedImages):
-        from tiltmeter.engine.embedding.embed import embed
+        from tiltmeter.engine.embedding.embed_images import embed
 
         vectors = embed(model, chosen, [str(row) for row in distinct], strict=True).vectors
     else:

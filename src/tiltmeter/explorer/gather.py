@@ -17,7 +17,7 @@ import numpy as np
 from tiltmeter.auditing.audit import default_images
 from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.debiased import Debiased
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.errors import InputError
 from tiltmeter.explorer.neutral import NeutralReference, chosen, neutral

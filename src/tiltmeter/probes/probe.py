@@ -16,7 +16,7 @@ from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tiltmeter.engine.embedding.embed import EmbeddedFaces, EmbeddingResult
+    from tiltmeter.engine.embedding.embed_images import EmbeddedFaces, EmbeddingResult
     from tiltmeter.metrics.convention import Convention
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.stats import defined
-from tiltmeter.stats.null import TOLERANCE, stretches, tolerance
+from tiltmeter.stats.null import TOLERANCE, stretches, tie_tolerance
 from tiltmeter.types import Floats
 
 
@@ -99,7 +99,7 @@ def family_wise(values: Floats, draws: Any, side: str) -> Floats:
         return (np.abs(z) if side == "two" else z).reshape(-1, values.size)
 
     shape = (len(draws), values.size)
-    slack = 10 * tolerance(draws)
+    slack = 10 * tie_tolerance(draws)
     p = _step_down(scaled(values)[0], shape, lambda rows: scaled(draws[rows]), slack)
     return p.reshape(values.shape)
 

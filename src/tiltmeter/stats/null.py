@@ -25,7 +25,7 @@ SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
 AT_ONCE = 2**20  # numbers processed at one time: draws are many, and statistics copy them
 
 
-def tolerance(draws: Floats) -> float:
+def tie_tolerance(draws: Floats) -> float:
     """How close two values must be to count as tied."""
     return SINGLE_TOLERANCE if draws.dtype == np.float32 else TOLERANCE
 
@@ -109,12 +109,12 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     np.float64(0.6)
     """
     value = np.asarray(value, dtype=float)
-    slack = tolerance(draws) * (1 + np.abs(value))
+    slack = tie_tolerance(draws) * (1 + np.abs(value))
     # one mask at a time: draws are many
     points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
     above = (1 + (draws >= value - slack).sum(axis=0)) / points
     below = (1 + (draws <= value + slack).sum(axis=0)) / points
-    p = np.asarray(p_of_tails(above, below, side))
+    p = np.asarray(combine_tails(above, below, side))
     return np.where(np.isnan(value), np.nan, p)[()]
 
 
@@ -149,11 +149,11 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
     slack = TOLERANCE * (1 + np.abs(values))
     above = 1 + len(ordered) - np.searchsorted(ordered, values - slack, side="left")
     below = 1 + np.searchsorted(ordered, values + slack, side="right")
-    p = p_of_tails(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
+    p = combine_tails(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
     return np.where(np.isnan(values), np.nan, p)
 
 
-def p_of_tails(above: Any, below: Any, side: str) -> Any:
+def combine_tails(above: Any, below: Any, side: str) -> Any:
     """Combine the p-values of two tails.
 
     Parameters
@@ -175,7 +175,7 @@ def p_of_tails(above: Any, below: Any, side: str) -> Any:
 
     Examples
     --------
-    >>> float(p_of_tails(0.02, 0.99, "two"))
+    >>> float(combine_tails(0.02, 0.99, "two"))
     0.04
     """
     if side not in SIDES:
@@ -255,7 +255,7 @@ def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Float
     for group, size in enumerate(sizes):
         above, below = _tails(size, sizes.sum(), k)
         count = counts[..., group]
-        p[..., group] = p_of_tails(
+        p[..., group] = combine_tails(
             above[np.floor(count + TOLERANCE).astype(int)],
             below[np.ceil(count - TOLERANCE).astype(int)],
             side,

@@ -17,7 +17,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics import association
 from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy, unit
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.stats.null import TOLERANCE, p_of_tails
+from tiltmeter.stats.null import TOLERANCE, combine_tails
 from tiltmeter.types import Array, Floats, Groups
 
 METHODS = ("auto", "exact", "monte_carlo", "normal")
@@ -121,13 +121,13 @@ def two_sample_p(
                 f"an exact test would count {sets:.3g} permutations; use method='monte_carlo'"
             )
         above, below = _tails(values, observed, _all_sets(n, n_a))
-        return p_of_tails(above / sets, below / sets, side), method, sets
+        return combine_tails(above / sets, below / sets, side), method, sets
     if rng is None:
         raise InputError(
             "a Monte Carlo test needs a source of randomness: pass rng=np.random.default_rng()"
         )
     above, below = _tails(values, observed, _random_sets(n, n_a, draws, rng))
-    return p_of_tails((above + 1) / (draws + 1), (below + 1) / (draws + 1), side), method, draws
+    return combine_tails((above + 1) / (draws + 1), (below + 1) / (draws + 1), side), method, draws
 
 
 def weat_test(
@@ -311,7 +311,7 @@ def _normal_p(values: Floats, observed: Floats, n_a: int, side: str) -> Floats:
     n = values.shape[1]
     variance = n_a * (n - n_a) / (n * (n - 1)) * (values**2).sum(axis=1)
     z = np.divide(observed, np.sqrt(variance), out=np.zeros_like(observed), where=variance > 0)
-    p: Floats = p_of_tails(ndtr(-z), ndtr(z), side)
+    p: Floats = combine_tails(ndtr(-z), ndtr(z), side)
     return np.where(variance > 0, p, 1.0)  # equal values: every permutation gives the same
 
 

@@ -19,7 +19,7 @@ from tiltmeter.stats.bootstrap import (
     stratified_weights,
     top_count_draws,
 )
-from tiltmeter.stats.intervals import wilson_of_draws
+from tiltmeter.stats.intervals import wilson_effective
 
 from .conftest import Expect
 from .designs import (
@@ -98,7 +98,7 @@ def test_skew(
         counts = top_counts(scores, groups, k=k, ties="expected")
         weights = stratified_weights(groups, BOOTSTRAPS, rng)
         draws = top_count_draws(numpy_kernels.rank(scores), groups, weights, k) / k
-        low, high = wilson_of_draws(counts, draws, k)
+        low, high = wilson_effective(counts, draws, k)
         hits.append(covered(truth, skew(low) - 1e-12, skew(high) + 1e-12))
     design = named(sizes, f"k {k}", means=means)
     few = np.array(sizes) * k / sum(sizes) < 10

@@ -21,7 +21,7 @@ from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import small_sample_stretch
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.intervals import wilson_of_draws
+from tiltmeter.stats.intervals import wilson_effective
 from tiltmeter.stats.null import (
     NullBand,
     band_of,
@@ -265,9 +265,9 @@ def _draws(
 
 def _wilson(counts: Floats, boot: Ints | None, k: int) -> tuple[Floats, Floats]:
     if boot is None:
-        return wilson_of_draws(counts, None, k)
+        return wilson_effective(counts, None, k)
     low, high = np.empty(counts.shape), np.empty(counts.shape)
     for block in stretches(boot.shape, 0):
         shares = (boot[block] / np.float64(k)).swapaxes(0, 1)
-        low[block], high[block] = wilson_of_draws(counts[block], shares, k)
+        low[block], high[block] = wilson_effective(counts[block], shares, k)
     return low, high

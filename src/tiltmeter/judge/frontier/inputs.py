@@ -11,7 +11,7 @@ import numpy as np
 
 from tiltmeter.datasets import load_data
 from tiltmeter.debiasers.fitted_rows import FittedRows
-from tiltmeter.engine.embedding.embed import embed
+from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.judge.frontier.utility import UtilityTask, caption_task, class_task, testbed_tasks

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tiltmeter.engine.embedding.embed import EmbeddingResult
+from tiltmeter.engine.embedding.embed_images import EmbeddingResult
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, table

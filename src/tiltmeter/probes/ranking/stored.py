@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.engine.embedding.embed import EmbeddedFaces
+from tiltmeter.engine.embedding.embed_images import EmbeddedFaces
 from tiltmeter.engine.ranking.job import SampleSummary
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.types import Floats, Prompt

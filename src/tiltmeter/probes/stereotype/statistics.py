@@ -22,7 +22,7 @@ import numpy as np
 
 from tiltmeter.probes.stereotype.caption_choice import KINDS, CaptionCases
 from tiltmeter.stats.bootstrap import stratified_weights
-from tiltmeter.stats.intervals import Z, wilson, wilson_of_draws
+from tiltmeter.stats.intervals import Z, wilson, wilson_effective
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -168,7 +168,7 @@ def share_interval(share: float, n: float, resampled: Floats | None) -> Interval
         return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
     usable = resampled[np.isfinite(resampled)]
     trials = max(round(n), 1)
-    edges = wilson_of_draws(np.array([share * trials]), usable[:, None], trials)
+    edges = wilson_effective(np.array([share * trials]), usable[:, None], trials)
     return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
 
 
