@@ -28,7 +28,9 @@ def title(run: Run) -> str:
 def size(run: Run) -> str:
     """Images and words of one audit; empty where the run has none, or several audits.
 
-    >>> size(Run(None, {"data": {"faces": {"images": 5000}}, "prompts": {"concepts": 33}}))
+    >>> from tiltmeter.results import RESULTS
+    >>> meta = {"data": {"faces": {"images": 5000}}, "prompts": {"concepts": 33}}
+    >>> size(Run(RESULTS.empty_table(), meta))
     '5,000 images, 33 words'
     """
     prompts, faces = run.meta.get("prompts") or {}, (run.meta.get("data") or {}).get("faces") or {}
