@@ -24,6 +24,7 @@ from tiltmeter.debiasers.fitted_rows import FittedRows  # noqa: E402
 from tiltmeter.debiasers.fitting import debias, make_debiaser  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.metrics import METRICS  # noqa: E402
+from tiltmeter.results import content_hash  # noqa: E402
 from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
 
 torch.set_num_threads(1)
@@ -328,6 +329,10 @@ def test_a_damaged_or_foreign_directory_is_refused(made: Debiased, tmp_path: Pat
         tm.load_model(f"debias:{tmp_path}")
     told["model"]["weights"] = "other"
     (place / "debiased.json").write_text(json.dumps(told))
+    with pytest.raises(InputError, match="was changed since"):
+        tm.load_model(str(place))
+    del told["hash"]
+    (place / "debiased.json").write_text(json.dumps({**told, "hash": content_hash(told)}))
     with pytest.raises(InputError, match="other weights"):
         tm.load_model(str(place))
     next(place.rglob("debiaser.safetensors")).write_bytes(b"no")

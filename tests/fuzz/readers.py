@@ -216,6 +216,23 @@ def _read_regions(path: Path) -> Any:
     return read_regions(path).features.shape
 
 
+def _debiased(name: str) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        import tiltmeter as tm
+
+        images = "testbed:?images=140&seed=1"
+        tm.debias("leace", "testbed:dual", images, attribute="shape", out=folder / "fair")
+        return folder / "fair" / name
+
+    return make
+
+
+def _load_debiased(path: Path) -> Any:
+    from tiltmeter.models import load_model
+
+    return load_model(str(path.parent)).encode_texts(["a nurse"]).tolist()
+
+
 CSV = b"id,gender,age\na,F,1\nb,M,2\nc,F,3\nd,M,4\n"
 JSONL = b"".join(
     json.dumps({"id": i, "gender": g, "caption": "a nurse"}).encode() + b"\n"
@@ -247,6 +264,8 @@ READERS = {
     "words.yaml": Reader(_write("w.yaml", b"Occupation: [nurse, pilot]\n"), _words),
     "words.csv": Reader(_write("w.csv", b"word,category\nnurse,a\npilot,b\n"), _words),
     "safetensors": Reader(lambda folder: _write("w.safetensors", _safetensors())(folder), _weights),
+    "debiased.json": Reader(_debiased("debiased.json"), _load_debiased, sealed=True),
+    "debiaser": Reader(_debiased("debiaser.safetensors"), _load_debiased, sealed=True),
     "server answer": Reader(_write("a.json", json.dumps(ANSWER).encode()), _answer),
     "server journal": Reader(_journal, _recorded, sealed=True),
     "regions": Reader(_regions, _read_regions),

@@ -24,7 +24,7 @@ from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import atomic_directory, content_hash, file_hash, machine, versions
 from tiltmeter.types import Array, Faces, Groups, Ints
 
-FORMAT = 2
+FORMAT = 3
 FILE = "debiased.json"
 #: The members of the protocols in `tiltmeter.types`; a corrected model has those of the model.
 PROTOCOL_MEMBERS = (
@@ -246,6 +246,7 @@ class Debiased:
                 "versions": versions(),
                 "environment": machine(),
             }
+            meta["hash"] = content_hash(json.loads(json.dumps(meta)))
             (directory / FILE).write_text(json.dumps(meta, indent=2, sort_keys=True) + "\n")
         return place
 
@@ -295,13 +296,14 @@ def read_record(place: Path) -> dict[str, Any]:
         raise InputError(f"{place} has no {FILE}: tiltmeter debias METHOD MODEL --out {place}")
     try:
         meta: dict[str, Any] = json.loads((place / FILE).read_text(encoding="utf-8"))
+        found, own = meta.get("format"), meta.pop("hash", None)
         files = meta["files"]
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise InputError(f"{place / FILE} is damaged: {error}") from None
-    if meta.get("format") != FORMAT:
-        raise InputError(
-            f"{place} has format {meta.get('format')}; this version reads {FORMAT}: debias again"
-        )
+    if found != FORMAT:
+        raise InputError(f"{place} has format {found}; this version reads {FORMAT}: debias again")
+    if own != content_hash(meta):
+        raise InputError(f"{place / FILE} was changed since it was saved: debias again")
     for name, digest in files.items():
         if not (place / name).is_file() or file_hash(place / name) != digest:
             raise InputError(f"{place / name} is missing or was changed since it was saved")
