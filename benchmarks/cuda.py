@@ -36,13 +36,13 @@ def draws(rng: np.random.Generator) -> None:
     """Relabellings and resamples of 64 rankings, with both kinds of loops."""
     from tiltmeter.metrics import numpy_kernels
     from tiltmeter.stats import kernels, torch_kernels
-    from tiltmeter.stats.bootstrap import stratified_weights
+    from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 
     groups = Groups(rng.integers(0, GROUPS, 20_000), tuple(map(str, range(GROUPS))))
     scores = rng.normal(size=(64, 20_000)).astype(np.float32)
     order, z = numpy_kernels.rank(scores), kernels.standardized(scores)
     labels = np.stack([rng.permutation(groups.codes) for _ in range(20)]).astype(np.uint8)
-    weights, of = stratified_weights(groups, 20, rng), np.arange(GROUPS)
+    weights, of = bootstrap_weights_within_groups(groups, 20, rng), np.arange(GROUPS)
     shares = np.full(GROUPS, 1 / GROUPS)
     given = {
         "relabelled_sums": (z, labels, GROUPS, of),

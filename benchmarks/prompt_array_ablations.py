@@ -27,7 +27,7 @@ from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.prompt_array import PromptArray
 from tiltmeter.debiasers.text_tower import PLACES
 from tiltmeter.metrics import METRICS
-from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
+from tiltmeter.metrics.utility import found_in_top_k, zero_shot_correct
 from tiltmeter.models import load_model
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
@@ -93,10 +93,10 @@ class Judge:
             for metric in ("max_skew", "ndkl", "c_asc")
             for attribute in ("shape", "hue")
         }
-        found["icons"] = zero_shot_hits(named, self.concept)
+        found["icons"] = zero_shot_correct(named, self.concept)
         best = np.argsort(-(model.encode_texts(self.pairs.texts) @ pictures.T), axis=1)
         own = np.arange(JUDGED)
-        found["recall"] = recall_hits(best[:, :5], own, own, [5])[:, 0]
+        found["recall"] = found_in_top_k(best[:, :5], own, own, [5])[:, 0]
         found["scores"] = scores
         return found
 

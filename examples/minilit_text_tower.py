@@ -3,7 +3,8 @@
     tiltmeter debias prompt-array "python:examples/minilit_text_tower.py:load?home=DIR" ...
 
 DIR contains minilit.py and heads.safetensors: a dual encoder whose text tower is MiniLM, a BERT.
-Any text tower of transformers gets the two methods of `tiltmeter.types.EmbeddingInput` in this way.
+Any text tower of transformers gets the two methods of
+`tiltmeter.types.TakesInputEmbeddings` in this way.
 """
 
 from __future__ import annotations

@@ -465,7 +465,7 @@ def stated_scale(model: object) -> float | None:
 
 
 @runtime_checkable
-class EmbeddingInput(TextEncoder, Protocol):
+class TakesInputEmbeddings(TextEncoder, Protocol):
     """A text encoder that also takes input embeddings, so that learned tokens can join its words.
 
     Attributes

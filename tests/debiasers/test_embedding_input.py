@@ -18,7 +18,7 @@ from tiltmeter.debiasers.prompt_array import PromptArray  # noqa: E402
 from tiltmeter.debiasers.text_tower import tower_of  # noqa: E402
 from tiltmeter.errors import InputError  # noqa: E402
 from tiltmeter.store import Store  # noqa: E402
-from tiltmeter.types import EmbeddingInput  # noqa: E402
+from tiltmeter.types import TakesInputEmbeddings  # noqa: E402
 
 torch.set_num_threads(1)
 HERE = Path(__file__).parent
@@ -43,8 +43,8 @@ def captions():
 
 
 def test_it_has_the_protocol(bert) -> None:
-    assert isinstance(bert, EmbeddingInput)
-    assert not isinstance(tm.load_model("testbed:dual"), EmbeddingInput)
+    assert isinstance(bert, TakesInputEmbeddings)
+    assert not isinstance(tm.load_model("testbed:dual"), TakesInputEmbeddings)
 
 
 @pytest.mark.parametrize("place", ["after_sos", "appended", "append_after_eos", "add"])

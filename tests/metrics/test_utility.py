@@ -11,10 +11,10 @@ from tiltmeter.errors import InputError
 
 def test_a_model_that_cannot_tell_scores_what_chance_does() -> None:
     labels = np.arange(100) % 5
-    assert metrics.zero_shot_hits(np.zeros((5, 100)), labels).mean() == pytest.approx(0.2)
+    assert metrics.zero_shot_correct(np.zeros((5, 100)), labels).mean() == pytest.approx(0.2)
     perfect = np.eye(5)[:, labels]
-    assert metrics.zero_shot_hits(perfect, labels).mean() == 1
-    assert metrics.zero_shot_hits(-perfect, labels).mean() == 0
+    assert metrics.zero_shot_correct(perfect, labels).mean() == 1
+    assert metrics.zero_shot_correct(-perfect, labels).mean() == 0
 
 
 def test_recall_is_that_of_the_slow_way() -> None:
@@ -23,8 +23,8 @@ def test_recall_is_that_of_the_slow_way() -> None:
     of = rng.permutation(np.arange(120) % 40)
     forth = metrics.top_k(texts, images, k=10).ids
     back = metrics.top_k(images, texts, k=10).ids
-    found = metrics.recall_hits(forth, of, np.arange(40), k=[1, 5, 10])
-    returned = metrics.recall_hits(back, np.arange(40), of, k=[1, 5, 10])
+    found = metrics.found_in_top_k(forth, of, np.arange(40), k=[1, 5, 10])
+    returned = metrics.found_in_top_k(back, np.arange(40), of, k=[1, 5, 10])
     for column, k in enumerate((1, 5, 10)):
         for row in range(120):
             assert found[row, column] == (of[row] in forth[row][:k].tolist())
@@ -35,8 +35,8 @@ def test_recall_is_that_of_the_slow_way() -> None:
 
 def test_what_cannot_be() -> None:
     with pytest.raises(InputError, match="class numbers from 0 to 1"):
-        metrics.zero_shot_hits(np.zeros((2, 3)), [0, 1, 2])
+        metrics.zero_shot_correct(np.zeros((2, 3)), [0, 1, 2])
     with pytest.raises(InputError, match="between 1 and 2"):
-        metrics.recall_hits([[0, 1]], [0], [0, 1], k=[3])
+        metrics.found_in_top_k([[0, 1]], [0], [0, 1], k=[3])
     with pytest.raises(InputError, match="2 queries"):
-        metrics.recall_hits([[0, 1]], [0, 1], [0, 1], k=[1])
+        metrics.found_in_top_k([[0, 1]], [0, 1], [0, 1], k=[1])

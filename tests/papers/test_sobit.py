@@ -24,7 +24,7 @@ from tiltmeter.papers import top_composition as tops
 from tiltmeter.papers.sobit_tables import HEAT_WORDS
 from tiltmeter.probes.ranking.probe import ranking
 from tiltmeter.results import RESULTS, Run, combined, rows
-from tiltmeter.stats.null import overlapping_null
+from tiltmeter.stats.null import null_of_shares_in_lists
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
 from tiltmeter.testbed.data import planted_truth
@@ -213,7 +213,7 @@ def test_null_of_a_category_is_that_of_labels_dealt_out() -> None:
     codes = np.array([0] * 60 + [1] * 240)
     times, seen = np.bincount(np.concatenate(lists)), np.concatenate(lists)
     shares = np.bincount(codes[seen]) / len(seen)
-    null, p = overlapping_null(shares, times[times > 0].tolist(), [60, 240])
+    null, p = null_of_shares_in_lists(shares, times[times > 0].tolist(), [60, 240])
     drawn = []
     for _ in range(4000):
         dealt = rng.permutation(codes)
@@ -223,7 +223,7 @@ def test_null_of_a_category_is_that_of_labels_dealt_out() -> None:
     assert null.mean[0] == pytest.approx(np.mean(drawn), abs=0.003)
     far = np.abs(np.array(drawn) - 0.2) >= abs(shares[0] - 0.2)
     assert p[0] == pytest.approx(far.mean(), abs=0.05)
-    _, whole = overlapping_null(np.array([0.2, 0.8]), [1] * n, [60, 240])
+    _, whole = null_of_shares_in_lists(np.array([0.2, 0.8]), [1] * n, [60, 240])
     assert whole.tolist() == [1.0, 1.0]  # a top of everybody says nothing
 
 

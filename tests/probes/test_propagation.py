@@ -30,7 +30,7 @@ from tiltmeter.metrics.propagation import (
     valence_effects,
     z_scores,
 )
-from tiltmeter.metrics.retrieval import top_means
+from tiltmeter.metrics.retrieval import mean_value_of_top_k
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.probes.propagation import experiments as propagation_experiments
 from tiltmeter.probes.propagation.experiments import (
@@ -428,14 +428,14 @@ def test_items_that_tie_for_the_last_places_share_them() -> None:
     """Without it, a model that sees nothing would favour the group that is listed first."""
     blind, codes = np.ones((30, 4)), np.arange(30) // 10
     values = np.eye(3)[codes]
-    shared = top_means(np.ones((2, 4)), blind, [9], values)
+    shared = mean_value_of_top_k(np.ones((2, 4)), blind, [9], values)
     np.testing.assert_allclose(shared.means, 1 / 3)
     np.testing.assert_allclose(shared.reach, 1 / 30)
     assert shared.tied.tolist() == [2]
-    stable = top_means(np.ones((2, 4)), blind, [9], values, ties="stable")
+    stable = mean_value_of_top_k(np.ones((2, 4)), blind, [9], values, ties="stable")
     np.testing.assert_allclose(stable.means, [[[1, 0, 0]]] * 2)
     with pytest.raises(UnknownNameError, match="choice for .ties."):
-        top_means(np.ones((2, 4)), blind, [9], values, ties="random")
+        mean_value_of_top_k(np.ones((2, 4)), blind, [9], values, ties="random")
 
 
 @given(st.integers(0, 10**6), st.integers(1, 20))
@@ -450,7 +450,9 @@ def test_shared_places_are_the_mean_over_orders(seed: int, k: int) -> None:
         above, level = cosine[row] > edge + 1e-12, np.abs(cosine[row] - edge) < 1e-12
         part = (k - above.sum()) / level.sum()
         expected = (values[above, 0].sum() + part * values[level, 0].sum()) / k
-        assert top_means(queries, items, [k], values).means[row, 0, 0] == pytest.approx(expected)
+        assert mean_value_of_top_k(queries, items, [k], values).means[row, 0, 0] == pytest.approx(
+            expected
+        )
 
 
 def test_tensors_give_the_same() -> None:
@@ -459,8 +461,8 @@ def test_tensors_give_the_same() -> None:
     q, x, v = rng.normal(size=(20, 6)), rng.normal(size=(50, 6)), rng.uniform(size=(50, 2))
     x[25:] = x[:25]  # ties
     by = Groups(np.arange(20) % 2, ("a", "b"))
-    ours = top_means(q, x, [3, 11], v, by=by)
-    theirs = top_means(
+    ours = mean_value_of_top_k(q, x, [3, 11], v, by=by)
+    theirs = mean_value_of_top_k(
         *(torch.as_tensor(one) for one in (q, x)), [3, 11], torch.as_tensor(v), by=by
     )
     for one, two in zip(ours, theirs, strict=True):
@@ -478,7 +480,7 @@ def test_tensors_give_the_same() -> None:
 def test_blocks_of_queries_change_nothing() -> None:
     rng = np.random.default_rng(0)
     q, x, v = rng.normal(size=(23, 6)), rng.normal(size=(50, 6)), rng.uniform(size=(50, 2))
-    whole, parts = (top_means(q, x, [5], v, query_block=n) for n in (100, 4))
+    whole, parts = (mean_value_of_top_k(q, x, [5], v, query_block=n) for n in (100, 4))
     for one, two in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, two)
 

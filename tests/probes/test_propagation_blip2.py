@@ -12,7 +12,7 @@ import tiltmeter as tm
 from tests.models import tiny_dual
 from tiltmeter.datasets.roles import Lexicon, ValenceImages
 from tiltmeter.metrics.arrays import similarities, unit
-from tiltmeter.metrics.retrieval import top_k, top_means
+from tiltmeter.metrics.retrieval import mean_value_of_top_k, top_k
 from tiltmeter.probes.propagation.experiments import EXPERIMENTS
 from tiltmeter.types import MultiVectorEncoder
 
@@ -115,7 +115,7 @@ def test_the_closest_vector_counts_on_either_side_and_in_blocks() -> None:
         order = np.argsort(-scores, axis=1)[:, :5]
         assert top_k(queries, items, 5, item_block=4, query_block=7).ids.tolist() == order.tolist()
         values = rng.normal(size=(scores.shape[1], 2))
-        found = top_means(queries, items, [5], values).means[:, 0]
+        found = mean_value_of_top_k(queries, items, [5], values).means[:, 0]
         assert found == pytest.approx(values[order].mean(axis=1))
     with pytest.raises(tm.errors.InputError, match="several vectors"):
         similarities(images, images)

@@ -11,7 +11,7 @@ from scipy.stats import binomtest
 from tiltmeter import metrics
 from tiltmeter.metrics import numpy_kernels
 from tiltmeter.stats import bootstrap, kernels
-from tiltmeter.stats.intervals import wilson, wilson_effective
+from tiltmeter.stats.intervals import wilson, wilson_of_top_k_shares
 from tiltmeter.types import Groups
 
 
@@ -21,7 +21,7 @@ def data(seed: int) -> tuple[np.ndarray, Groups, np.ndarray]:
     return (
         rng.normal(size=(3, 40)).astype(np.float32),
         groups,
-        bootstrap.stratified_weights(groups, 5, rng),
+        bootstrap.bootstrap_weights_within_groups(groups, 5, rng),
     )
 
 
@@ -41,9 +41,9 @@ def test_weights_keep_the_size_of_every_group(seed: int) -> None:
 def test_weighted_figures_equal_those_of_copied_items(seed: int) -> None:
     scores, groups, weights = data(seed)
     order = numpy_kernels.rank(scores)
-    c_asc = bootstrap.c_asc_draws(scores, groups, weights)
-    counts = bootstrap.top_count_draws(order, groups, weights, 15)
-    ndkl = bootstrap.ndkl_draws(order, groups, weights, groups.shares)
+    c_asc = bootstrap.bootstrap_c_asc(scores, groups, weights)
+    counts = bootstrap.bootstrap_top_counts(order, groups, weights, 15)
+    ndkl = bootstrap.bootstrap_ndkl(order, groups, weights, groups.shares)
     for draw, row in enumerate(weights):
         some, their = copies(scores, groups, row)
         np.testing.assert_allclose(c_asc[draw], metrics.c_asc(some, their), atol=2e-5)
@@ -103,7 +103,7 @@ def test_a_heavy_weight_is_not_lost() -> None:
     weights = np.array([[7, 0, 0, 0, 0, 0, 0, 1]], np.uint8)
     scores = np.array([[1.0, 2, 3, 4, 5, 6, 7, 4.5]], np.float32)
     order = numpy_kernels.rank(scores)
-    found = bootstrap.ndkl_draws(order, groups, weights, groups.shares)
+    found = bootstrap.bootstrap_ndkl(order, groups, weights, groups.shares)
     rows = np.repeat(np.arange(8), weights[0])
     expected = metrics.ndkl(scores[:, rows], groups[rows], target="prior")
     np.testing.assert_allclose(found[0], expected)
@@ -120,7 +120,7 @@ def test_wilson_equals_scipys(successes: int, n: int) -> None:
 def test_wilson_of_draws_is_wilson_where_draws_are_binomial() -> None:
     rng = np.random.default_rng(0)
     draws = rng.binomial(100, 0.3, size=(20_000, 1)) / 100
-    low, high = wilson_effective(np.array([30.0]), draws, 100)
+    low, high = wilson_of_top_k_shares(np.array([30.0]), draws, 100)
     expected = wilson(np.array([30.0]), np.array([100]))
     np.testing.assert_allclose([low, high], expected, atol=2e-3)
 
@@ -130,7 +130,7 @@ def test_crossed_means_resample_words_and_templates_together() -> None:
     words, templates = np.repeat(np.arange(6), 4), np.tile(np.arange(4), 6)
     word_effect, template_effect = rng.normal(size=6), rng.normal(size=4)
     values = word_effect[words] + template_effect[templates]
-    drawn = bootstrap.crossed_means(np.tile(values, (4000, 1)), words, templates, rng)
+    drawn = bootstrap.bootstrap_mean_of_words(np.tile(values, (4000, 1)), words, templates, rng)
     expected = word_effect.var() / 6 + template_effect.var() / 4
     assert drawn.mean() == pytest.approx(values.mean(), abs=0.05)
     assert drawn.var() == pytest.approx(expected, rel=0.1)
@@ -138,7 +138,7 @@ def test_crossed_means_resample_words_and_templates_together() -> None:
 
 def test_a_word_whose_templates_were_not_drawn_keeps_all_of_them() -> None:
     draws = np.array([[1.0, 2.0, 3.0]] * 200)
-    found = bootstrap.crossed_means(
+    found = bootstrap.bootstrap_mean_of_words(
         draws, np.array([0, 1, 1]), np.array([0, 1, 2]), np.random.default_rng(0)
     )
     assert np.isfinite(found).all()

@@ -8,7 +8,7 @@ import pytest
 
 from tiltmeter import stats
 
-INTERNAL = {"stretches", "tie_tolerance"}
+INTERNAL = {"slices_of_draws", "tie_tolerance"}
 PUBLIC = {
     f"{module}.{name}": function
     for module in stats.__all__

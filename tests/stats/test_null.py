@@ -40,7 +40,7 @@ def test_a_fractional_count_gets_the_larger_p_of_its_neighbours() -> None:
 def test_draws_have_the_exact_mean_and_band() -> None:
     sizes, k = np.array([600, 300, 100]), 50
     drawn = null.draw_top_counts(sizes, k, 20_000, np.random.default_rng(0))
-    exact, found = null.top_count_null(sizes, k), null.band_of(drawn.astype(float))
+    exact, found = null.top_count_null(sizes, k), null.null_band(drawn.astype(float))
     assert found.mean == pytest.approx(exact.mean, abs=0.05)
     assert found.low == pytest.approx(exact.low, abs=1)
     assert found.high == pytest.approx(exact.high, abs=1)
@@ -69,13 +69,13 @@ def test_ndkl_null_is_the_ndkl_of_shuffled_labels() -> None:
 
 def test_p_of_draws_counts_ties_and_never_reaches_zero() -> None:
     draws = np.array([0.0, 1.0, 1.0, 2.0])
-    assert null.p_of_draws(1.0, draws, "greater") == pytest.approx(4 / 5)
-    assert null.p_of_draws(9.0, draws, "greater") == pytest.approx(1 / 5)
-    assert np.isnan(null.p_of_draws(np.nan, draws))
+    assert null.p_from_null_draws(1.0, draws, "greater") == pytest.approx(4 / 5)
+    assert null.p_from_null_draws(9.0, draws, "greater") == pytest.approx(1 / 5)
+    assert np.isnan(null.p_from_null_draws(np.nan, draws))
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.sampled_from(null.SIDES))
 def test_many_values_against_one_sample(draws: list[int], side: str) -> None:
     values, sample = np.arange(-4.0, 5.0), np.array(draws, dtype=float)
-    expected = [null.p_of_draws(value, sample, side) for value in values]
-    np.testing.assert_allclose(null.p_of_sample(values, sample, side), expected)
+    expected = [null.p_from_null_draws(value, sample, side) for value in values]
+    np.testing.assert_allclose(null.p_from_shared_null(values, sample, side), expected)

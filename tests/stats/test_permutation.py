@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.stats.permutation import c_asc_test, sc_eat_test, two_sample_p, weat_test
+from tiltmeter.stats.permutation import c_asc_test, sc_eat_test, two_sample_permutation_p, weat_test
 from tiltmeter.types import Groups
 
 
@@ -25,7 +25,7 @@ def test_exact_test_equals_scipys(seed: int, a: int, b: int, levels: int) -> Non
         expected = stats.permutation_test(
             (values[:a], values[a:]), gap, alternative=alternative, n_resamples=np.inf
         ).pvalue
-        found, method, count = two_sample_p(values[None], in_a, side=side)
+        found, method, count = two_sample_permutation_p(values[None], in_a, side=side)
         assert method == "exact"
         assert count == len(list(_sets(a + b, a)))
         assert found[0] == pytest.approx(min(1.0, expected))
@@ -46,7 +46,7 @@ def test_an_exact_p_is_never_below_its_level(seed: int, n: int) -> None:
     ps = []
     for chosen in _sets(n, size):
         in_a = np.isin(np.arange(n), chosen)
-        ps.append(two_sample_p(values[None], in_a, side="two", method="exact")[0][0])
+        ps.append(two_sample_permutation_p(values[None], in_a, side="two", method="exact")[0][0])
     for level in np.unique(ps):
         assert np.mean(np.array(ps) <= level + 1e-12) <= level + 1e-9
 
@@ -56,7 +56,7 @@ def test_the_three_methods_agree() -> None:
     values = rng.normal(size=(50, 18))
     in_a = np.arange(18) < 9
     exact, monte_carlo, normal = (
-        two_sample_p(values, in_a, side="two", method=method, rng=rng)[0]
+        two_sample_permutation_p(values, in_a, side="two", method=method, rng=rng)[0]
         for method in ("exact", "monte_carlo", "normal")
     )
     np.testing.assert_allclose(monte_carlo, exact, atol=0.025)
@@ -91,23 +91,26 @@ def test_sc_eat_and_c_asc_tests_have_one_p_each() -> None:
 def test_monte_carlo_is_seeded_and_asks_for_its_randomness() -> None:
     values, in_a = np.random.default_rng(0).normal(size=(3, 60)), np.arange(60) < 30
     first, second = (
-        two_sample_p(values, in_a, side="two", rng=np.random.default_rng(5))[0] for _ in range(2)
+        two_sample_permutation_p(values, in_a, side="two", rng=np.random.default_rng(5))[0]
+        for _ in range(2)
     )
     np.testing.assert_array_equal(first, second)
     with pytest.raises(InputError, match="pass rng"):
-        two_sample_p(values, in_a, side="two")
+        two_sample_permutation_p(values, in_a, side="two")
 
 
 def test_equal_values_give_p_one() -> None:
     for method in ("exact", "normal"):
-        p = two_sample_p(np.full((1, 6), 0.1), np.arange(6) < 3, side="two", method=method)[0]
+        p = two_sample_permutation_p(
+            np.full((1, 6), 0.1), np.arange(6) < 3, side="two", method=method
+        )[0]
         assert p == pytest.approx([1])
 
 
 def test_errors() -> None:
     with pytest.raises(InputError, match="both sets; got 0 and 4"):
-        two_sample_p(np.ones((1, 4)), np.zeros(4), side="two")
+        two_sample_permutation_p(np.ones((1, 4)), np.zeros(4), side="two")
     with pytest.raises(UnknownNameError, match="did you mean 'exact'"):
-        two_sample_p(np.ones((1, 4)), np.array([1, 0, 0, 0]), side="two", method="exct")
+        two_sample_permutation_p(np.ones((1, 4)), np.array([1, 0, 0, 0]), side="two", method="exct")
     with pytest.raises(InputError, match="X has 2 rows, Y has 3"):
         weat_test(np.eye(3)[:2], np.eye(3), np.eye(3), np.eye(3))

@@ -10,12 +10,12 @@ from scipy import stats
 
 from tiltmeter.errors import InputError
 from tiltmeter.stats import null
-from tiltmeter.stats.bootstrap import crossed_means
+from tiltmeter.stats.bootstrap import bootstrap_mean_of_words
 from tiltmeter.stats.multiplicity import (
     benjamini_hochberg,
     benjamini_yekutieli,
-    family_wise,
     max_t,
+    standardised_max_t,
 )
 from tiltmeter.stats.paired import paired_test, tost
 from tiltmeter.stats.placebo import (
@@ -61,7 +61,9 @@ def test_max_t_is_no_smaller_than_the_plain_p_and_skips_the_undefined() -> None:
 def test_family_wise_treats_the_observed_value_as_one_of_the_draws() -> None:
     """Whichever of the points is called observed, the largest of them gets the smallest p."""
     points = np.random.default_rng(0).normal(size=(20, 1)) ** 2
-    ps = [family_wise(points[i], np.delete(points, i, axis=0), "greater")[0] for i in range(20)]
+    ps = [
+        standardised_max_t(points[i], np.delete(points, i, axis=0), "greater")[0] for i in range(20)
+    ]
     np.testing.assert_allclose(sorted(ps), np.arange(1, 21) / 20)
 
 
@@ -167,11 +169,11 @@ def test_draws_in_stretches_give_the_same_numbers(monkeypatch: pytest.MonkeyPatc
     words, templates = np.array([0, 0, 1, 1, 1, 2, 2]), np.array([0, 1, 0, 1, 2, 0, 2])
 
     def found() -> list[np.ndarray]:
-        drawn = crossed_means(draws, words, templates, np.random.default_rng(1))
+        drawn = bootstrap_mean_of_words(draws, words, templates, np.random.default_rng(1))
         return [
-            *null.band_of(draws),
-            *(null.p_of_draws(values, draws, side) for side in null.SIDES),
-            *(family_wise(values, draws, side) for side in null.SIDES),
+            *null.null_band(draws),
+            *(null.p_from_null_draws(values, draws, side) for side in null.SIDES),
+            *(standardised_max_t(values, draws, side) for side in null.SIDES),
             max_t(values.ravel(), draws.reshape(60, 21)),
             drawn,
         ]

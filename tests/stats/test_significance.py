@@ -9,8 +9,8 @@ from tiltmeter.errors import UnknownNameError
 from tiltmeter.results import RESULTS, rows
 from tiltmeter.stats.bootstrap import interval, standard_error_interval
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
-from tiltmeter.stats.null import NullBand, band_of, p_of_draws
+from tiltmeter.stats.multiplicity import benjamini_hochberg, holm, standardised_max_t
+from tiltmeter.stats.null import NullBand, null_band, p_from_null_draws
 from tiltmeter.stats.significance import Interval, columns
 
 RNG = np.random.default_rng(3)
@@ -28,8 +28,8 @@ def test_columns_are_those_of_the_functions(side: str) -> None:
     found = columns(
         VALUE, side=side, null=NULL, family="holm", interval=Interval(boot=BOOT, method="bootstrap")
     )
-    p = p_of_draws(VALUE, NULL, side)
-    for name, edge in zip(("null_mean", "null_low", "null_high"), band_of(NULL), strict=True):
+    p = p_from_null_draws(VALUE, NULL, side)
+    for name, edge in zip(("null_mean", "null_low", "null_high"), null_band(NULL), strict=True):
         same(found[name], edge)
     for name, edge in zip(("ci_low", "ci_high"), interval(BOOT, VALUE), strict=True):
         same(found[name], edge)
@@ -42,7 +42,10 @@ def test_columns_are_those_of_the_functions(side: str) -> None:
 
 def test_max_t_shares_its_draws_and_is_never_below_p() -> None:
     found = columns(VALUE, side="two", null=NULL, family="maxT")
-    same(found["p_fwer"], np.fmax(family_wise(VALUE, NULL, "two"), p_of_draws(VALUE, NULL)))
+    same(
+        found["p_fwer"],
+        np.fmax(standardised_max_t(VALUE, NULL, "two"), p_from_null_draws(VALUE, NULL)),
+    )
     defined = ~np.isnan(found["p"])
     assert (found["p_fwer"][defined] >= found["p"][defined]).all()
     assert (found["p_fwer"][defined] > found["p"][defined]).any()
@@ -51,10 +54,10 @@ def test_max_t_shares_its_draws_and_is_never_below_p() -> None:
 def test_one_sample_of_draws_serves_all_values() -> None:
     sample = NULL[:, 0, 0]
     found = columns(VALUE, side="greater", null=sample, family="bh")
-    each = [np.nan if np.isnan(one) else p_of_draws(one, sample, "greater")
+    each = [np.nan if np.isnan(one) else p_from_null_draws(one, sample, "greater")
             for one in VALUE.ravel()]  # fmt: skip
     same(found["p"], each)
-    same(found["null_high"], np.full(VALUE.shape, band_of(sample).high))
+    same(found["null_high"], np.full(VALUE.shape, null_band(sample).high))
     assert "p_fwer" not in found
 
 

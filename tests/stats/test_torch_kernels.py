@@ -8,7 +8,7 @@ import pytest
 from tiltmeter.metrics import numpy_kernels
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.stats import kernels
-from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.types import Groups
 
 torch = pytest.importorskip("torch")
@@ -22,7 +22,7 @@ def given() -> dict[str, np.ndarray]:
     groups = Groups(rng.permutation(np.repeat(np.arange(3), [150, 100, 50])), tuple("abc"))
     scores = rng.normal(size=(QUERIES, ITEMS)).astype(np.float32)
     scores[0] = 0.25  # no spread
-    weights = stratified_weights(groups, DRAWS, rng)
+    weights = bootstrap_weights_within_groups(groups, DRAWS, rng)
     heavy = np.flatnonzero(groups.codes == 0)
     weights[0, heavy], weights[0, heavy[0]] = 0, len(heavy)  # one item, many times
     return {

@@ -9,7 +9,7 @@ from scipy.stats import ks_2samp
 from tiltmeter.metrics.histogram import ndkl_of_stretches
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares
-from tiltmeter.stats.bootstrap import ndkl_draws, stratified_weights
+from tiltmeter.stats.bootstrap import bootstrap_ndkl, bootstrap_weights_within_groups
 from tiltmeter.stats.null import ndkl_null
 from tiltmeter.stats.whole_ranking import (
     SINGLE,
@@ -80,7 +80,9 @@ def test_resamples_spread_as_those_of_the_images(lean: float) -> None:
     ranked = groups.codes[order[0]]
     bins = np.stack([one_hot(some, 3).sum(axis=0) for some in np.array_split(ranked, 600)])
     shares = np.array([0.5, 0.3, 0.2])
-    slow = ndkl_draws(order, groups, stratified_weights(groups, 1500, rng), shares)[:, 0]
+    slow = bootstrap_ndkl(
+        order, groups, bootstrap_weights_within_groups(groups, 1500, rng), shares
+    )[:, 0]
     fast = resampled_ndkl(stretch_counts(ranked[:200], bins), shares, 1500, rng)
     assert fast.std() == pytest.approx(slow.std(), rel=0.08)
     assert fast.mean() == pytest.approx(slow.mean(), rel=0.05)

@@ -156,7 +156,7 @@ class AuditOptions:
             for name, value in keywords.items()
             if not (name in DEFAULTED and value is None)
         }
-        sorted_, rest = sort_keywords(
+        sorted_, rest = options_from_keywords(
             keywords,
             data=DataOptions, words=WordOptions, probes=ProbeOptions, resampling=Resampling,
             compute=ComputeOptions, output=OutputOptions,
@@ -172,7 +172,7 @@ class AuditOptions:
         """
         topics = (self.data, self.words, self.probes, self.resampling, self.output)
         engine = self.compute.engine
-        return record_of(
+        return split_set_and_default(
             topics,
             faces=(faces if isinstance(faces, str) else None, None),
             precision=(self.compute.precision, "auto"),
@@ -180,13 +180,15 @@ class AuditOptions:
         )
 
 
-def record_of(topics: Iterable[Any], **extra: tuple[Any, Any]) -> dict[str, dict[str, Any]]:
+def split_set_and_default(
+    topics: Iterable[Any], **extra: tuple[Any, Any]
+) -> dict[str, dict[str, Any]]:
     """Split options into those set and those left at their default.
 
     `extra` are further options as (value, default) by name. Objects, such as loaded data, are not
     recorded.
 
-    >>> record_of([OutputOptions()], seed=(3, 0))
+    >>> split_set_and_default([OutputOptions()], seed=(3, 0))
     {'given': {'seed': 3}, 'defaulted': {'keep_vectors': True, 'name': None, 'data_name': None}}
     """
     listed = dict(extra)
@@ -201,12 +203,12 @@ def record_of(topics: Iterable[Any], **extra: tuple[Any, Any]) -> dict[str, dict
     return record
 
 
-def sort_keywords(
+def options_from_keywords(
     keywords: Mapping[str, Any], **topics: type[Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Build each topic from its keywords, and return them with the unknown keywords.
 
-    >>> sort_keywords({"seed": 3, "colour": 1}, resampling=Resampling)
+    >>> options_from_keywords({"seed": 3, "colour": 1}, resampling=Resampling)
     ({'resampling': Resampling(permutations=1000, bootstraps=400, seed=3)}, {'colour': 1})
     """
     rest, sorted_topics = dict(keywords), {}

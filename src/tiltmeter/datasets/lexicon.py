@@ -14,7 +14,7 @@ import numpy as np
 
 from tiltmeter.datasets.found_images import count_rows
 from tiltmeter.datasets.options import file
-from tiltmeter.datasets.roles import Lexicon, to_unit
+from tiltmeter.datasets.roles import Lexicon, rescale_to_unit_interval
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns, not_utf8
@@ -59,7 +59,7 @@ def load(spec: Spec, columns: Columns) -> Lexicon:
         )
     return Lexicon(
         words=tuple(values),
-        valence=to_unit(rated, low, high),
+        valence=rescale_to_unit_interval(rated, low, high),
         name=path.stem,
         provenance={"words": file_hash(path), "scale": [low, high], "found": found},
     )

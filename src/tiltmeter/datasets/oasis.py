@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
-from tiltmeter.datasets.roles import ValenceImages, to_unit
+from tiltmeter.datasets.roles import ValenceImages, rescale_to_unit_interval
 from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
@@ -32,7 +32,7 @@ def load(spec: Spec, columns: Columns) -> ValenceImages:
     ratings = np.array(present.select([float(row["Valence_mean"]) for row in rows]))
     return ValenceImages(
         ids=present.select([row["Theme"] for row in rows]),
-        valence=to_unit(ratings, LOW, HIGH),
+        valence=rescale_to_unit_interval(ratings, LOW, HIGH),
         images=present.images,
         categories=present.select([row["Category"] for row in rows]),
         name="oasis",

@@ -161,12 +161,12 @@ ROLES: dict[str, type] = {
 }
 
 
-def to_unit(ratings: Floats, low: float, high: float) -> Floats:
+def rescale_to_unit_interval(ratings: Floats, low: float, high: float) -> Floats:
     """Ratings on a scale from low to high, rescaled to 0 to 1.
 
     Examples
     --------
-    >>> to_unit(np.array([1.0, 4.0, 7.0]), 1, 7)
+    >>> rescale_to_unit_interval(np.array([1.0, 4.0, 7.0]), 1, 7)
     array([0. , 0.5, 1. ])
     """
     return (np.asarray(ratings, dtype=float) - low) / (high - low)

@@ -136,7 +136,7 @@ def recall_judge(
 
 def accuracy_judge(model: Any, learner: Learner, utility: Any) -> tuple[Callable[[], float], float]:
     """Return a measure of zero-shot accuracy on images with classes, and the original model's."""
-    from tiltmeter.metrics.utility import zero_shot_hits
+    from tiltmeter.metrics.utility import zero_shot_correct
     from tiltmeter.probes.zero_shot import TEMPLATES
 
     texts = [TEMPLATES[0].replace("{}", name.replace("_", " ")) for name in utility.classes.names]
@@ -147,7 +147,7 @@ def accuracy_judge(model: Any, learner: Learner, utility: Any) -> tuple[Callable
         return np.asarray(F.normalize(vectors, dim=-1))
 
     def accuracy(classes: Array, shown: Floats) -> float:
-        return float(zero_shot_hits(np.asarray(classes) @ shown.T, utility.classes.codes).mean())
+        return float(zero_shot_correct(np.asarray(classes) @ shown.T, utility.classes.codes).mean())
 
     before = images(model)
 

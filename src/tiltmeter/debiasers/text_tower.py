@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.models.python import FromPython
-from tiltmeter.types import EmbeddingInput, Ints
+from tiltmeter.types import Ints, TakesInputEmbeddings
 
 PLACES = ("after_sos", "before_sos", "appended", "append_after_eos", "add")
 #: What tokens start from, besides any word that the model knows.
@@ -322,7 +322,7 @@ class TestbedTower(TextTower):
 
 
 class EmbeddingsTower(TokenizerTower):
-    """A model of the user's own that takes input embeddings: see `EmbeddingInput`."""
+    """A model of the user's own that takes input embeddings: see `TakesInputEmbeddings`."""
 
     def __init__(self, model: Any, place: str, count: int) -> None:
         super().__init__(model, place, count)
@@ -382,13 +382,13 @@ def tower_of(model: Any, place: str, count: int) -> TextTower:
     text_model = getattr(network, "text_model", None)
     if hasattr(text_model, "get_input_embeddings") and hasattr(network, "get_text_features"):
         return TransformersTower(model, place, count)
-    if isinstance(model, EmbeddingInput):
+    if isinstance(model, TakesInputEmbeddings):
         return EmbeddingsTower(model, place, count)
     raise InputError(
         f"{getattr(model, 'name', type(model).__name__)} has no text tower that learned tokens "
         "can be inserted into: expected CLIP or a similar model of hf: (MetaCLIP 2, SigLIP, ALIGN, "
         "Chinese-CLIP, AltCLIP), testbed:dual or testbed:fusion, or a model of python: with "
-        "word_embeddings and encode_embeddings (tiltmeter.types.EmbeddingInput)"
+        "word_embeddings and encode_embeddings (tiltmeter.types.TakesInputEmbeddings)"
     )
 
 

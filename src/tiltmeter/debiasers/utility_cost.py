@@ -14,7 +14,7 @@ import numpy as np
 from tiltmeter.debiasers.word_swaps import WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
-from tiltmeter.metrics.utility import recall_hits
+from tiltmeter.metrics.utility import found_in_top_k
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.types import DualEncoder, Floats, MaskedPredictor, Matcher
@@ -140,7 +140,7 @@ def recall(model: Any, captions: Any, k: Sequence[int] = K) -> dict[str, Floats]
     ):
         possible = [size for size in k if size <= table.shape[1]]
         best = np.argsort(-table, axis=1, kind="stable")[:, : max(possible)]
-        hits[direction] = recall_hits(best, queries, items, possible)
+        hits[direction] = found_in_top_k(best, queries, items, possible)
     return hits
 
 

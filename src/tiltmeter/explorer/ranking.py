@@ -23,9 +23,9 @@ from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.stats.intervals import Z
 from tiltmeter.stats.multiplicity import holm
 from tiltmeter.stats.null import (
-    band_of,
     draw_top_counts,
-    p_of_draws,
+    null_band,
+    p_from_null_draws,
     top_count_null,
     top_count_p,
 )
@@ -198,8 +198,8 @@ def _max_skew(counts: Floats, groups: Groups, k: int, convention: Convention) ->
     value = float(max_skew_of_shares(counts / k, shares, k=k, empty=empty, skew=skew))
     sizes = tuple(int(size) for size in groups.counts)
     draws = _max_skew_draws(sizes, tuple(shares.tolist()), k, empty, skew)
-    band = band_of(draws)
-    p = float(p_of_draws(value, draws, "greater"))
+    band = null_band(draws)
+    p = float(p_from_null_draws(value, draws, "greater"))
     return MetricWithNull(value, float(band.mean), float(band.low), float(band.high), p)
 
 

@@ -48,12 +48,12 @@ _ALSO = {
     "by_group": "disparity",
     "c_asc_bound": "association",
     "get_convention": "convention",
-    "recall_hits": "utility",
+    "found_in_top_k": "utility",
     "tied_share": "ranking",
     "top_counts": "ranking",
     "top_k": "retrieval",
-    "top_means": "retrieval",
-    "zero_shot_hits": "utility",
+    "mean_value_of_top_k": "retrieval",
+    "zero_shot_correct": "utility",
 }
 
 __all__ = sorted([*METRICS, *_ALSO, "METRICS"])

@@ -213,7 +213,7 @@ class TopMeans(NamedTuple):
     tied: Ints
 
 
-def top_means(
+def mean_value_of_top_k(
     queries: Array,
     items: Array,
     k: Sequence[int],
@@ -257,7 +257,8 @@ def top_means(
 
     Examples
     --------
-    >>> top_means([[1.0, 0.0]], [[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]], [1], [[0.0], [1.0], [9.0]])
+    >>> items, values = [[1.0, 1.0], [1.0, -1.0], [0.0, 1.0]], [[0.0], [1.0], [9.0]]
+    >>> mean_value_of_top_k([[1.0, 0.0]], items, [1], values)
     TopMeans(means=array([[[0.5]]]), reach=array([[[0.5, 0.5, 0. ]]]), tied=array([1]))
     """
     if ties not in ("expected", "stable"):

@@ -14,7 +14,7 @@ from tiltmeter.metrics.arrays import matrix, to_numpy
 from tiltmeter.types import Array, Floats
 
 
-def zero_shot_hits(scores: Array, labels: Array) -> Floats:
+def zero_shot_correct(scores: Array, labels: Array) -> Floats:
     """Whether the best class of each item is its own.
 
     Parameters
@@ -37,7 +37,7 @@ def zero_shot_hits(scores: Array, labels: Array) -> Floats:
 
     Examples
     --------
-    >>> zero_shot_hits([[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]], [0, 0, 1])
+    >>> zero_shot_correct([[0.9, 0.2, 0.5], [0.1, 0.8, 0.5]], [0, 0, 1])
     array([1. , 0. , 0.5])
     """
     values = np.asarray(to_numpy(matrix(scores, "scores", "classes", "items")))
@@ -51,7 +51,7 @@ def zero_shot_hits(scores: Array, labels: Array) -> Floats:
     return np.asarray(best[codes, np.arange(len(codes))] / best.sum(axis=0))
 
 
-def recall_hits(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> Floats:
+def found_in_top_k(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> Floats:
     """Whether an item that belongs to a query is among its top k.
 
     Parameters
@@ -77,7 +77,7 @@ def recall_hits(ids: Array, queries: Array, items: Array, k: Sequence[int]) -> F
 
     Examples
     --------
-    >>> recall_hits([[2, 0, 1], [1, 2, 0]], queries=[7, 8], items=[7, 9, 9], k=[1, 3])
+    >>> found_in_top_k([[2, 0, 1], [1, 2, 0]], queries=[7, 8], items=[7, 9, 9], k=[1, 3])
     array([[ 0.,  1.],
            [nan, nan]])
     """

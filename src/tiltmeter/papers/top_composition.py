@@ -18,7 +18,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.ranking import entropy_of_shares, kl_of_shares
 from tiltmeter.papers.sobit import Row, attributes, category_of, smallest_k, word_rows
 from tiltmeter.results import Run, rows
-from tiltmeter.stats.null import draw_top_counts, overlapping_null, top_count_null
+from tiltmeter.stats.null import draw_top_counts, null_of_shares_in_lists, top_count_null
 from tiltmeter.stats.significance import columns
 
 NULL_DRAWS = 10_000  # random top-k counts, for the null of a divergence
@@ -66,7 +66,7 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     for category, mine in listed.items():
         value = np.array([[one[name] for name in sizes] for one in mine.values()]).mean(axis=0) / k
         times = Counter(image for prompt in mine for image in images[prompt])
-        null, p = overlapping_null(value, list(times.values()), list(sizes.values()))
+        null, p = null_of_shares_in_lists(value, list(times.values()), list(sizes.values()))
         table = rows(
             len(sizes),
             **base,

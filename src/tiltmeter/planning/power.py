@@ -11,7 +11,7 @@ from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
-from tiltmeter.stats.null import band_of, draw_top_counts, ndkl_null
+from tiltmeter.stats.null import draw_top_counts, ndkl_null, null_band
 from tiltmeter.stats.power import association_count, smallest_effect
 from tiltmeter.types import Faces, Groups
 
@@ -112,5 +112,5 @@ def _plan(
 
 
 def _null(metric: str, k: int | None, draws: np.ndarray) -> MetricNull:
-    band = band_of(draws)
+    band = null_band(draws)
     return MetricNull(metric, k, float(band.mean), float(band.high))

@@ -20,12 +20,12 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.association import DDOF, association, sc_eat, weat
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, unknown_word_cannot_run
 from tiltmeter.probes.texts import association_tests
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.bootstrap import interval, small_sample_stretch
-from tiltmeter.stats.null import NullBand, band_of
-from tiltmeter.stats.permutation import two_sample_p
+from tiltmeter.stats.bootstrap import interval, widen_for_small_groups
+from tiltmeter.stats.null import NullBand, null_band
+from tiltmeter.stats.permutation import two_sample_permutation_p
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, TextEncoder
@@ -293,7 +293,7 @@ def _word_sets(
     )
     if not texts:
         return {}
-    with check_vocabulary():
+    with unknown_word_cannot_run():
         vectors = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"), np.float64)
     row_of = {text: row for row, text in enumerate(texts)}
     return {
@@ -439,14 +439,16 @@ def weat_effect(
     # a word's sentences stay together: words are permuted, not sentences
     by_word = s.reshape(len(targets), -1).mean(axis=1)
     in_x = np.arange(len(targets)) < len(x)
-    p, method, count = two_sample_p(by_word[None], in_x, side=side, draws=DRAWS, rng=rng)
+    p, method, count = two_sample_permutation_p(
+        by_word[None], in_x, side=side, draws=DRAWS, rng=rng
+    )
     spread = s.std(ddof=DDOF[ddof])
     null = _null(by_word[None] / spread, in_x, resampling, rng)[0]
     resampled = _weat_draws(targets, len(x), a, b, DDOF[ddof], resampling.bootstraps, rng)
     # |d| is largest where X and Y do not overlap and neither varies
     share, n = len(x) / len(targets), s.size
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
-    stretch = small_sample_stretch(np.array([len(x), len(y)]))[0]
+    stretch = widen_for_small_groups(np.array([len(x), len(y)]))[0]
     return EffectEstimate(
         value,
         float(p[0]),
@@ -499,7 +501,7 @@ def _sc_eat(
     value = np.asarray(sc_eat(w, a.flat, b.flat, ddof=ddof))
     cosines = w @ np.concatenate([a.flat, b.flat]).T
     in_a = np.arange(cosines.shape[1]) < len(a)
-    p, method, count = two_sample_p(cosines, in_a, side="two", draws=DRAWS, rng=rng)
+    p, method, count = two_sample_permutation_p(cosines, in_a, side="two", draws=DRAWS, rng=rng)
     spread = cosines.std(axis=1, ddof=DDOF[ddof], keepdims=True)
     null = _null(cosines / np.where(spread > 0, spread, np.nan), in_a, resampling, rng)
     weight = np.concatenate(
@@ -516,7 +518,7 @@ def _sc_eat(
     resampled = _divided(gap, np.sqrt(np.maximum(m2, 0) / (n - DDOF[ddof])))
     share = len(a) / n
     bound = math.sqrt((n - DDOF[ddof]) / n / (share * (1 - share)))
-    stretch = small_sample_stretch(np.array([len(a), len(b)]))[0]
+    stretch = widen_for_small_groups(np.array([len(a), len(b)]))[0]
     return [
         EffectEstimate(note="undefined: the target is equally close to all of A and B")
         if math.isnan(value[row])
@@ -540,7 +542,7 @@ def _null(
     n, n_a = len(in_a), int(in_a.sum())
     permuted = rng.permuted(np.tile(in_a, (resampling.permutations, 1)), axis=1)
     effects = (permuted / n_a - ~permuted / (n - n_a)) @ values.T
-    return [(float(m), float(lo), float(hi)) for m, lo, hi in zip(*band_of(effects), strict=True)]
+    return [(float(m), float(lo), float(hi)) for m, lo, hi in zip(*null_band(effects), strict=True)]
 
 
 def _resampled(size: int, draws: int, rng: np.random.Generator) -> Floats:

@@ -20,7 +20,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.eat import Stimuli, constants, effect_rows, weat_effect
-from tiltmeter.probes.probe import AuditContext, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, Probe, unknown_word_cannot_run
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Faces, TextEncoder
@@ -138,7 +138,7 @@ def _texts(
     prompts = stimuli.prompts(
         list(chosen), templates=templates, articles=stimuli.articles_of(words)
     )
-    with check_vocabulary():
+    with unknown_word_cannot_run():
         vectors = np.asarray(unit(to_numpy(model.encode_texts([p.text for p in prompts])), "texts"))
     shape = (len(chosen), len(templates), -1)
     return Stimuli("", "text", tuple(chosen), np.asarray(vectors, np.float64).reshape(shape))

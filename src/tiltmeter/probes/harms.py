@@ -19,7 +19,7 @@ from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
-from tiltmeter.probes.probe import AuditContext, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, Probe, unknown_word_cannot_run
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
@@ -163,7 +163,7 @@ def pick(
             f"classes need the category {PERSON!r} for benign ones, and at least one harmful "
             f"category; got {', '.join(sorted(repr(kind) for kind in kinds)) or 'none'}"
         )
-    with check_vocabulary():
+    with unknown_word_cannot_run():
         texts, images = unit_vectors(model, faces, prompts, convention)
     is_class = [[prompt.concept == name for prompt in prompts] for name in category]
     means = np.array(is_class, float) @ texts  # over templates; normalised below

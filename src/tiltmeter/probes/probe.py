@@ -213,7 +213,7 @@ def _parse_like(default: Any, value: Any, name: str) -> Any:
 
 
 @contextmanager
-def check_vocabulary() -> Iterator[None]:
+def unknown_word_cannot_run() -> Iterator[None]:
     """Turn an unknown word of a model with a closed vocabulary into a `CannotRunError`."""
     try:
         yield

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.retrieval import top_k
-from tiltmeter.metrics.utility import expected_recall, recall_hits
+from tiltmeter.metrics.utility import expected_recall, found_in_top_k
 from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.significance import Interval, columns
@@ -73,7 +73,7 @@ def retrieval(
         ("image to text", vectors, encoded, image_rows, of, None if perfect is None else perfect.T),
     ):
         ks = [k for k in K if k <= len(items)]
-        hits = recall_hits(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
+        hits = found_in_top_k(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
         constants["experiment"] = direction
         chance = [_by_chance(item_images, k) for k in ks]
         table, by_image = _recall_rows(hits, query_images, weights, ks, chance)

@@ -19,7 +19,7 @@ from tiltmeter.errors import InputError, MissingError, UnknownNameError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import unit_vectors
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, unknown_word_cannot_run
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import NullBand
@@ -82,13 +82,13 @@ def strength(
     k = min(convention.k)
     parts: dict[str | None, Groups] = {None: Groups(np.zeros(len(faces), int), ("all",), "all")}
     parts |= {name: checked(faces.attribute(name)) for name in attributes}
-    with check_vocabulary():
+    with unknown_word_cannot_run():
         texts, images = unit_vectors(model, faces, words, convention)
     templates = list(dict.fromkeys(prompt.template for prompt in words))
     tables = []
     for done, template in enumerate(["{}"] if frequent.bare else templates):
         progress("encoding frequent words", done / len(templates))
-        with check_vocabulary():
+        with unknown_word_cannot_run():
             vectors = _encoded(model, frequent.texts(template), images.dtype)
         prompt_rows = [
             row for row, prompt in enumerate(words) if frequent.bare or prompt.template == template

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tiltmeter import stimuli
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy, unit
-from tiltmeter.metrics.utility import zero_shot_hits
+from tiltmeter.metrics.utility import zero_shot_correct
 from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
@@ -97,7 +97,7 @@ def zero_shot(
     vectors_of_texts = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"))
     captions = vectors_of_texts.reshape(len(classes.names), len(templates), -1).mean(axis=1)
     scores = np.asarray(unit(captions, "captions")) @ np.asarray(unit(vectors, "images")).T
-    hits = zero_shot_hits(scores, classes.codes)
+    hits = zero_shot_correct(scores, classes.codes)
     count = np.array([len(hits), *classes.counts])
 
     def totals(hits: Floats) -> Floats:  # of all images, then of each class
@@ -111,7 +111,7 @@ def zero_shot(
     correct = totals(hits)
     truth = None
     if perfect is not None:
-        truth = shares(totals(zero_shot_hits(perfect.T, classes.codes)))
+        truth = shares(totals(zero_shot_correct(perfect.T, classes.codes)))
     table = rows(
         len(count),
         probe="zero_shot",

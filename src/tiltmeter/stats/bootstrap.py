@@ -13,14 +13,14 @@ import numpy as np
 from tiltmeter.metrics.arrays import as_groups, matrix
 from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.null import stretches
+from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Groups, Ints
 
 LEVEL = 0.95
 MANY = 1e9  # practically infinite
 
 
-def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> Ints:
+def bootstrap_weights_within_groups(groups: Groups, draws: int, rng: np.random.Generator) -> Ints:
     """Bootstrap resamples of images within groups, as weights.
 
     Parameters
@@ -40,7 +40,7 @@ def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> 
     Examples
     --------
     >>> groups = Groups.from_labels(["a", "a", "b"])
-    >>> weights = stratified_weights(groups, 4, np.random.default_rng(0))
+    >>> weights = bootstrap_weights_within_groups(groups, 4, np.random.default_rng(0))
     >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()
     ([2, 2, 2, 2], [1, 1, 1, 1])
     """
@@ -53,7 +53,7 @@ def stratified_weights(groups: Groups, draws: int, rng: np.random.Generator) -> 
     return weights
 
 
-def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
+def bootstrap_c_asc(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
     """C-ASC of bootstrap resamples.
 
     Parameters
@@ -63,7 +63,7 @@ def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
     groups : Groups or array of shape (items,)
         The group of each item.
     weights : array of shape (draws, items)
-        As `stratified_weights` returns them.
+        As `bootstrap_weights_within_groups` returns them.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
     --------
     >>> groups = Groups.from_labels(["a", "a", "b", "b"])
     >>> weights = np.ones((1, 4), np.uint8)  # the sample itself
-    >>> c_asc_draws([[1.0, 2.0, 3.0, 4.0]], groups, weights).round(3)
+    >>> bootstrap_c_asc([[1.0, 2.0, 3.0, 4.0]], groups, weights).round(3)
     array([[[-1.549,  1.549]]])
     """
     from tiltmeter.stats import kernels
@@ -88,7 +88,7 @@ def c_asc_draws(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
     return kernels.c_asc_of_sums(sums, groups.counts, squares)
 
 
-def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Floats:
+def bootstrap_top_counts(order: Ints, groups: Groups, weights: Ints, k: int) -> Floats:
     """Top-k counts of bootstrap resamples.
 
     Parameters
@@ -98,7 +98,7 @@ def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Float
     groups : Groups
         The group of each item.
     weights : array of shape (draws, items)
-        As `stratified_weights` returns them.
+        As `bootstrap_weights_within_groups` returns them.
     k : int
         Size of the top.
 
@@ -110,7 +110,8 @@ def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Float
     Examples
     --------
     >>> groups = Groups.from_labels(["a", "a", "b"])
-    >>> top_count_draws(np.array([[2, 0, 1]]), groups, np.array([[2, 0, 1]], np.uint8), 2).tolist()
+    >>> weights = np.array([[2, 0, 1]], np.uint8)
+    >>> bootstrap_top_counts(np.array([[2, 0, 1]]), groups, weights, 2).tolist()
     [[[1, 1]]]
     """
     from tiltmeter.stats import kernels
@@ -118,7 +119,7 @@ def top_count_draws(order: Ints, groups: Groups, weights: Ints, k: int) -> Float
     return kernels.weighted_top_counts(order, groups.codes, weights, k, len(groups.names))
 
 
-def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Floats:
+def bootstrap_ndkl(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Floats:
     """NDKL of the whole ranking, of bootstrap resamples.
 
     Parameters
@@ -128,7 +129,7 @@ def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Fl
     groups : Groups
         The group of each item.
     weights : array of shape (draws, items)
-        As `stratified_weights` returns them.
+        As `bootstrap_weights_within_groups` returns them.
     shares : array of shape (groups,)
         Desired shares.
 
@@ -140,7 +141,7 @@ def ndkl_draws(order: Ints, groups: Groups, weights: Ints, shares: Floats) -> Fl
     Examples
     --------
     >>> groups, weights = Groups.from_labels(["a", "b", "a", "b"]), np.ones((1, 4), np.uint8)
-    >>> ndkl_draws(np.array([[0, 1, 2, 3]]), groups, weights, np.array([0.5, 0.5])).round(4)
+    >>> bootstrap_ndkl(np.array([[0, 1, 2, 3]]), groups, weights, np.array([0.5, 0.5])).round(4)
     array([[0.2816]])
     """
     from tiltmeter.stats import kernels
@@ -158,7 +159,7 @@ def interval(draws: Floats, value: Floats, stretch: Floats | float = 1.0) -> tup
     value : array of shape (...)
         The estimate.
     stretch : array or float
-        Factor by which both edges are moved away from the estimate: see `small_sample_stretch`.
+        Factor by which both edges are moved away from the estimate: see `widen_for_small_groups`.
 
     Returns
     -------
@@ -175,7 +176,7 @@ def interval(draws: Floats, value: Floats, stretch: Floats | float = 1.0) -> tup
     return value + stretch * (lo - value), value + stretch * (hi - value)
 
 
-def small_sample_stretch(counts: Ints) -> Floats:
+def widen_for_small_groups(counts: Ints) -> Floats:
     """Factor for percentile intervals of each group against the rest, when groups are small.
 
     Parameters
@@ -190,9 +191,9 @@ def small_sample_stretch(counts: Ints) -> Floats:
 
     Examples
     --------
-    >>> small_sample_stretch(np.array([20, 20])).round(3)
+    >>> widen_for_small_groups(np.array([20, 20])).round(3)
     array([1.06, 1.06])
-    >>> small_sample_stretch(np.array([5000, 5000])).round(3)
+    >>> widen_for_small_groups(np.array([5000, 5000])).round(3)
     array([1., 1.])
     """
     n = np.asarray(counts, dtype=float)
@@ -202,7 +203,7 @@ def small_sample_stretch(counts: Ints) -> Floats:
         return _stretch(parts.T, n[:, None])
 
 
-def mean_stretch(units: Ints) -> Floats:
+def widen_for_few_units(units: Ints) -> Floats:
     """Factor for percentile intervals of a mean over few resampled units.
 
     Parameters
@@ -217,7 +218,7 @@ def mean_stretch(units: Ints) -> Floats:
 
     Examples
     --------
-    >>> mean_stretch(np.array([1, 2, 20, 5000])).round(3)
+    >>> widen_for_few_units(np.array([1, 2, 20, 5000])).round(3)
     array([  nan, 9.168, 1.096, 1.   ])
     """
     n = np.asarray(units, dtype=float)
@@ -225,7 +226,7 @@ def mean_stretch(units: Ints) -> Floats:
         return np.where(n > 1, _stretch(np.ones((1, *n.shape)), n[None]), np.nan)
 
 
-def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats) -> Floats:
+def widen_for_few_words(values: Floats, words: Ints, templates: Ints, draws: Floats) -> Floats:
     """Factor for percentile intervals of a mean over words and templates, which are few.
 
     The variance that words and templates contribute is estimated from `values`; the rest of the
@@ -238,7 +239,7 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
     words, templates : array of shape (prompts,)
         The word and the template of each prompt.
     draws : array of shape (draws, ...)
-        As `crossed_means` returns them.
+        As `bootstrap_mean_of_words` returns them.
 
     Returns
     -------
@@ -249,8 +250,8 @@ def crossed_stretch(values: Floats, words: Ints, templates: Ints, draws: Floats)
     --------
     >>> values, rng = np.array([0.1, 0.4, 0.2, 0.3]), np.random.default_rng(0)
     >>> words, templates = np.arange(4), np.zeros(4, int)
-    >>> draws = crossed_means(values + np.zeros((999, 1)), words, templates, rng)
-    >>> bool(1.5 < crossed_stretch(values, words, templates, draws) < 2.5)
+    >>> draws = bootstrap_mean_of_words(values + np.zeros((999, 1)), words, templates, rng)
+    >>> bool(1.5 < widen_for_few_words(values, words, templates, draws) < 2.5)
     True
     """
     parts, units = [], []
@@ -319,7 +320,9 @@ def standard_error_interval(
     return value - half, value + half
 
 
-def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Generator) -> Floats:
+def bootstrap_mean_of_words(
+    draws: Floats, words: Ints, templates: Ints, rng: np.random.Generator
+) -> Floats:
     """Mean over words of the mean over their templates, with both resampled.
 
     A resample takes the same templates for every word (crossed). A single word, or the single
@@ -342,7 +345,7 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     Examples
     --------
     >>> draws = np.array([[1.0, 3.0], [1.0, 3.0]])
-    >>> crossed_means(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
+    >>> bootstrap_mean_of_words(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
     array([2., 1.])
     """
     _, word = np.unique(words, return_inverse=True)
@@ -360,7 +363,7 @@ def crossed_means(draws: Floats, words: Ints, templates: Ints, rng: np.random.Ge
     share = share * _multiplicity(word, len(draws), rng)
     share = share.reshape(*share.shape, *[1] * (draws.ndim - 2))
     mean = np.full((len(draws), *draws.shape[2:]), np.nan)
-    for rows in stretches(draws.shape, 0):
+    for rows in slices_of_draws(draws.shape, 0):
         known = ~np.isnan(draws[rows])  # a mean is over what is defined
         weight = (share[rows] * known).sum(axis=1)
         sums = (share[rows] * np.where(known, draws[rows], 0.0)).sum(axis=1)

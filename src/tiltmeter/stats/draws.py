@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.stats.null import stretches
+from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
 
@@ -78,5 +78,5 @@ class BootstrapDraws:
         draws = self.select(prompts)
         if self.of is None:
             return draws[rows]
-        parts = [draws[rows, part].swapaxes(0, 1) for part in stretches(draws.shape, 1)]
+        parts = [draws[rows, part].swapaxes(0, 1) for part in slices_of_draws(draws.shape, 1)]
         return (parts[0] if len(parts) == 1 else np.concatenate(parts)).swapaxes(0, 1)

@@ -40,7 +40,7 @@ def wilson(successes: Floats | Ints, n: Floats | Ints) -> tuple[Floats, Floats]:
     return np.clip(middle - half, 0, 1), np.clip(middle + half, 0, 1)
 
 
-def wilson_effective(counts: Floats, draws: Floats | None, k: int) -> tuple[Floats, Floats]:
+def wilson_of_top_k_shares(counts: Floats, draws: Floats | None, k: int) -> tuple[Floats, Floats]:
     """Wilson's interval of top-k shares, with an effective number of trials.
 
     Images of the top k are not independent trials: n is p (1 - p) / var, where var is the variance
@@ -62,7 +62,7 @@ def wilson_effective(counts: Floats, draws: Floats | None, k: int) -> tuple[Floa
 
     Examples
     --------
-    >>> [edge.round(3) for edge in wilson_effective(np.array([0.0, 10.0]), None, 10)]
+    >>> [edge.round(3) for edge in wilson_of_top_k_shares(np.array([0.0, 10.0]), None, 10)]
     [array([0.   , 0.722]), array([0.278, 1.   ])]
     """
     p = counts / k

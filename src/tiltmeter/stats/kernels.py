@@ -14,7 +14,7 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_one
 from tiltmeter.metrics.ranking import log_shares
-from tiltmeter.stats.null import stretches
+from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
 _ITEMS = 1024  # items processed at one time: with 64 queries they fit the second-level cache
@@ -173,7 +173,7 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
     log_target, to = log_shares(shares), _groups_of(of, len(shares)).astype(codes.dtype)
-    parts = stretches(codes.shape, 0)
+    parts = slices_of_draws(codes.shape, 0)
     return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in parts])
 
 

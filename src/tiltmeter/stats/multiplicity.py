@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.stats import defined
-from tiltmeter.stats.null import TOLERANCE, stretches, tie_tolerance
+from tiltmeter.stats.null import TOLERANCE, slices_of_draws, tie_tolerance
 from tiltmeter.types import Floats
 
 
@@ -50,7 +50,7 @@ def _step_down(
     if len(order) == 0:
         return p
     b = np.zeros(len(order), np.int64)
-    for rows in stretches(shape, 0):
+    for rows in slices_of_draws(shape, 0):
         draws = read(rows)[:, order]
         draws = np.where(np.isnan(draws), -np.inf, draws)
         # for each statistic the largest draw among those no stronger than it
@@ -61,7 +61,7 @@ def _step_down(
     return p
 
 
-def family_wise(values: Floats, draws: Any, side: str) -> Floats:
+def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
     """maxT p-values of values on the scale of their own null draws.
 
     The observed value is included in the mean and standard deviation of the draws: under the null
@@ -84,11 +84,11 @@ def family_wise(values: Floats, draws: Any, side: str) -> Floats:
     Examples
     --------
     >>> draws = np.random.default_rng(0).normal(size=(999, 2))
-    >>> family_wise(np.array([5.0, 0.1]), draws, "two").round(3)
+    >>> standardised_max_t(np.array([5.0, 0.1]), draws, "two").round(3)
     array([0.001, 0.902])
     """
     centre, spread = np.empty(values.shape), np.empty(values.shape)
-    for at in stretches(draws.shape, 1):
+    for at in slices_of_draws(draws.shape, 1):
         points = np.concatenate([values[None, at], draws[:, at]])
         centre[at], spread[at] = defined.mean(points), defined.std(points)
     spread = np.where(spread > 1e-12, spread, np.nan)

@@ -30,7 +30,7 @@ def tie_tolerance(draws: Floats) -> float:
     return SINGLE_TOLERANCE if draws.dtype == np.float32 else TOLERANCE
 
 
-def stretches(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
+def slices_of_draws(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
     """Slices along an axis of draws, of at most `AT_ONCE` numbers each where possible."""
     length = shape[axis]
     each = math.prod(shape) // max(length, 1)
@@ -53,7 +53,7 @@ class NullBand(NamedTuple):
     high: Floats
 
 
-def band_of(draws: Floats) -> NullBand:
+def null_band(draws: Floats) -> NullBand:
     """Null band of draws.
 
     Parameters
@@ -68,20 +68,20 @@ def band_of(draws: Floats) -> NullBand:
 
     Examples
     --------
-    >>> [float(part) for part in band_of(np.arange(101.0))]
+    >>> [float(part) for part in null_band(np.arange(101.0))]
     [50.0, 2.5, 97.5]
     """
     if draws.ndim == 1:
         lo, hi = defined.quantile(draws, [0.025, 0.975])
         return NullBand(defined.mean(draws), lo, hi)
     band = NullBand(*np.empty((3, *draws.shape[1:])))
-    for at in stretches(draws.shape, 1):
+    for at in slices_of_draws(draws.shape, 1):
         band.low[at], band.high[at] = defined.quantile(draws[:, at], [0.025, 0.975])
         band.mean[at] = defined.mean(draws[:, at])
     return band
 
 
-def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
+def p_from_null_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     """P-value of a value against its null draws: (b + 1) / (R + 1), b of R at least as extreme.
 
     Parameters
@@ -105,7 +105,7 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
 
     Examples
     --------
-    >>> p_of_draws(2.0, np.array([0.0, 1.0, 2.0, 3.0]), "greater")
+    >>> p_from_null_draws(2.0, np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     np.float64(0.6)
     """
     value = np.asarray(value, dtype=float)
@@ -114,11 +114,11 @@ def p_of_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
     above = (1 + (draws >= value - slack).sum(axis=0)) / points
     below = (1 + (draws <= value + slack).sum(axis=0)) / points
-    p = np.asarray(combine_tails(above, below, side))
+    p = np.asarray(p_from_two_tails(above, below, side))
     return np.where(np.isnan(value), np.nan, p)[()]
 
 
-def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
+def p_from_shared_null(values: Floats, draws: Floats, side: str = "two") -> Floats:
     """P-values of many values against one sample of null draws.
 
     Parameters
@@ -142,18 +142,18 @@ def p_of_sample(values: Floats, draws: Floats, side: str = "two") -> Floats:
 
     Examples
     --------
-    >>> p_of_sample(np.array([2.0, -1.0]), np.array([0.0, 1.0, 2.0, 3.0]), "greater")
+    >>> p_from_shared_null(np.array([2.0, -1.0]), np.array([0.0, 1.0, 2.0, 3.0]), "greater")
     array([0.6, 1. ])
     """
     values, ordered = np.asarray(values, dtype=float), np.sort(draws[~np.isnan(draws)])
     slack = TOLERANCE * (1 + np.abs(values))
     above = 1 + len(ordered) - np.searchsorted(ordered, values - slack, side="left")
     below = 1 + np.searchsorted(ordered, values + slack, side="right")
-    p = combine_tails(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
+    p = p_from_two_tails(above / (len(ordered) + 1), below / (len(ordered) + 1), side)
     return np.where(np.isnan(values), np.nan, p)
 
 
-def combine_tails(above: Any, below: Any, side: str) -> Any:
+def p_from_two_tails(above: Any, below: Any, side: str) -> Any:
     """Combine the p-values of two tails.
 
     Parameters
@@ -175,7 +175,7 @@ def combine_tails(above: Any, below: Any, side: str) -> Any:
 
     Examples
     --------
-    >>> float(combine_tails(0.02, 0.99, "two"))
+    >>> float(p_from_two_tails(0.02, 0.99, "two"))
     0.04
     """
     if side not in SIDES:
@@ -255,7 +255,7 @@ def top_count_p(counts: Floats, sizes: Ints, k: int, side: str = "two") -> Float
     for group, size in enumerate(sizes):
         above, below = _tails(size, sizes.sum(), k)
         count = counts[..., group]
-        p[..., group] = combine_tails(
+        p[..., group] = p_from_two_tails(
             above[np.floor(count + TOLERANCE).astype(int)],
             below[np.ceil(count - TOLERANCE).astype(int)],
             side,
@@ -321,7 +321,7 @@ def draw_top_counts(sizes: Ints, k: int, draws: int, rng: np.random.Generator) -
     return rng.multivariate_hypergeometric(sizes, k, size=draws, method="marginals")
 
 
-def overlapping_null(
+def null_of_shares_in_lists(
     shares: Floats, times: Sequence[int], sizes: Sequence[int]
 ) -> tuple[NullBand, Floats]:
     """Null and p-value of groups' mean shares in several top lists that share images.
@@ -349,7 +349,7 @@ def overlapping_null(
 
     Examples
     --------
-    >>> band, p = overlapping_null(np.array([0.7, 0.3]), [2] * 50, [50, 50])  # one list twice
+    >>> band, p = null_of_shares_in_lists(np.array([0.7, 0.3]), [2] * 50, [50, 50])
     >>> band.low.round(3), p.round(4)
     (array([0.402, 0.402]), array([0.0001, 0.0001]))
     """

@@ -8,7 +8,7 @@ import numpy as np
 
 from tiltmeter.errors import InputError
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.null import p_of_draws
+from tiltmeter.stats.null import p_from_null_draws
 from tiltmeter.types import Floats
 
 
@@ -67,7 +67,7 @@ def paired_test(
         signs = rng.integers(0, 2, size=(rows, len(change)), dtype=np.int8) * 2 - 1
         flips[start : start + rows] = signs @ change / len(change)
     half = _t_quantile(0.975, len(change) - 1) * se
-    return PairedChange(mean, mean - half, mean + half, float(p_of_draws(mean, flips)))
+    return PairedChange(mean, mean - half, mean + half, float(p_from_null_draws(mean, flips)))
 
 
 def tost(before: Floats, after: Floats, *, margin: float, level: float = 0.05) -> PairedChange:

@@ -17,7 +17,7 @@ from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics import association
 from tiltmeter.metrics.arrays import as_groups, matrix, to_numpy, unit
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.stats.null import TOLERANCE, combine_tails
+from tiltmeter.stats.null import TOLERANCE, p_from_two_tails
 from tiltmeter.types import Array, Floats, Groups
 
 METHODS = ("auto", "exact", "monte_carlo", "normal")
@@ -49,7 +49,7 @@ class TestResult:
     draws: int | None
 
 
-def two_sample_p(
+def two_sample_permutation_p(
     values: Floats,
     in_a: Floats,
     *,
@@ -95,7 +95,8 @@ def two_sample_p(
 
     Examples
     --------
-    >>> two_sample_p(np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([0, 0, 1, 1]), side="greater")
+    >>> values, in_a = np.array([[1.0, 2.0, 3.0, 4.0]]), np.array([0, 0, 1, 1])
+    >>> two_sample_permutation_p(values, in_a, side="greater")
     (array([0.16666667]), 'exact', 6)
     """
     if method not in METHODS:
@@ -121,13 +122,17 @@ def two_sample_p(
                 f"an exact test would count {sets:.3g} permutations; use method='monte_carlo'"
             )
         above, below = _tails(values, observed, _all_sets(n, n_a))
-        return combine_tails(above / sets, below / sets, side), method, sets
+        return p_from_two_tails(above / sets, below / sets, side), method, sets
     if rng is None:
         raise InputError(
             "a Monte Carlo test needs a source of randomness: pass rng=np.random.default_rng()"
         )
     above, below = _tails(values, observed, _random_sets(n, n_a, draws, rng))
-    return combine_tails((above + 1) / (draws + 1), (below + 1) / (draws + 1), side), method, draws
+    return (
+        p_from_two_tails((above + 1) / (draws + 1), (below + 1) / (draws + 1), side),
+        method,
+        draws,
+    )
 
 
 def weat_test(
@@ -183,7 +188,7 @@ def weat_test(
             f"WEAT needs target sets of equal size: X has {len(s_x)} rows, Y has {len(s_y)}"
         )
     in_x = np.arange(len(s_x) + len(s_y)) < len(s_x)
-    p, method, count = two_sample_p(
+    p, method, count = two_sample_permutation_p(
         np.concatenate([s_x, s_y])[None],
         in_x,
         side="greater",
@@ -244,7 +249,9 @@ def sc_eat_test(
     near, far = unit(a, "a"), unit(b, "b")
     cosines = to_numpy(unit(w, "w")) @ np.concatenate([to_numpy(near), to_numpy(far)]).T
     in_a = np.arange(cosines.shape[1]) < len(near)
-    p, method, count = two_sample_p(cosines, in_a, side="two", method=method, draws=draws, rng=rng)
+    p, method, count = two_sample_permutation_p(
+        cosines, in_a, side="two", method=method, draws=draws, rng=rng
+    )
     return TestResult(to_numpy(association.sc_eat(w, a, b, ddof=ddof)), p, "two", method, count)
 
 
@@ -297,7 +304,7 @@ def c_asc_test(
         sets = max(math.comb(len(groups), int(size)) for size in groups.counts)
         method = "exact" if sets <= EXACT_UP_TO else "monte_carlo"
     for code in range(len(groups.names)):
-        p, used, count = two_sample_p(
+        p, used, count = two_sample_permutation_p(
             scores, groups.codes == code, side="two", method=method, draws=draws, rng=rng
         )
         columns.append(p)
@@ -311,7 +318,7 @@ def _normal_p(values: Floats, observed: Floats, n_a: int, side: str) -> Floats:
     n = values.shape[1]
     variance = n_a * (n - n_a) / (n * (n - 1)) * (values**2).sum(axis=1)
     z = np.divide(observed, np.sqrt(variance), out=np.zeros_like(observed), where=variance > 0)
-    p: Floats = combine_tails(ndtr(-z), ndtr(z), side)
+    p: Floats = p_from_two_tails(ndtr(-z), ndtr(z), side)
     return np.where(variance > 0, p, 1.0)  # equal values: every permutation gives the same
 
 

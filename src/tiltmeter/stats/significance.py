@@ -10,8 +10,8 @@ import numpy as np
 
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.stats import bootstrap
-from tiltmeter.stats.multiplicity import benjamini_hochberg, family_wise, holm
-from tiltmeter.stats.null import NullBand, band_of, p_of_draws, p_of_sample
+from tiltmeter.stats.multiplicity import benjamini_hochberg, holm, standardised_max_t
+from tiltmeter.stats.null import NullBand, null_band, p_from_null_draws, p_from_shared_null
 from tiltmeter.types import Floats
 
 FAMILIES = ("holm", "maxT", "bh")
@@ -116,12 +116,12 @@ def columns(
     defined = ~np.isnan(value)
     result: dict[str, Any] = {"value": value}
     draws = None if null is None or isinstance(null, NullBand) or not len(null) else null
-    band = null if isinstance(null, NullBand) else None if draws is None else band_of(draws)
+    band = null if isinstance(null, NullBand) else None if draws is None else null_band(draws)
     if band is not None:
         result |= {"null_mean": band.mean, "null_low": band.low, "null_high": band.high}
     if side is not None:
         if p is None and draws is not None:
-            p = (p_of_sample if draws.ndim == 1 else p_of_draws)(value, draws, side)
+            p = (p_from_shared_null if draws.ndim == 1 else p_from_null_draws)(value, draws, side)
         result["p"] = np.where(defined, np.nan if p is None else p, np.nan)
         result |= _adjusted(result["p"], value, draws, side, family)
     if interval is not None and (edges := interval.around(value)) is not None:
@@ -143,5 +143,7 @@ def _adjusted(
     if family == "holm":
         result["p_fwer"] = holm(p)
     elif family == "maxT" and draws is not None:
-        result["p_fwer"] = np.fmax(family_wise(value, draws, side), p)  # NaN where no draw differs
+        result["p_fwer"] = np.fmax(
+            standardised_max_t(value, draws, side), p
+        )  # NaN where no draw differs
     return result

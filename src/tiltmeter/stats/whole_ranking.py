@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tiltmeter.metrics.histogram import ndkl_of_stretches
-from tiltmeter.stats.null import MOST_DRAWN_FROM, stretches
+from tiltmeter.stats.null import MOST_DRAWN_FROM, slices_of_draws
 from tiltmeter.types import Floats, Ints
 
 SINGLE, GROWTH = 32, 1.06  # single ranks; each later end is this multiple of the one before
@@ -56,7 +56,7 @@ def ndkl_by_chance(sizes: Ints, shares: Floats, draws: int, rng: np.random.Gener
     """
     lengths = np.diff(cuts(int(np.sum(sizes))), prepend=0)
     null = []
-    for part in stretches((draws, len(lengths), len(sizes)), 0):
+    for part in slices_of_draws((draws, len(lengths), len(sizes)), 0):
         left = np.tile(np.asarray(sizes, np.int64), (part.stop - part.start, 1))
         counts = np.empty((len(left), len(lengths), len(sizes)), np.int64)
         for at, length in enumerate(lengths):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tiltmeter.stats import kernels
-from tiltmeter.stats.multiplicity import family_wise
-from tiltmeter.stats.null import p_of_draws
+from tiltmeter.stats.multiplicity import standardised_max_t
+from tiltmeter.stats.null import p_from_null_draws
 
 from .conftest import Expect
 from .designs import AT_MOST, LEVEL, SCORES, SETS, Band, Sizes, dealt, named, relabellings
@@ -36,8 +36,8 @@ def alarms(
         values = kernels.c_asc_of_sums(sums, groups.counts)  # draws x words of all audits x groups
         for audit in np.split(values, AUDITS, axis=1):
             seen, drawn = audit[0], audit[1:]
-            corrected += family_wise(seen, drawn, "two").min() <= LEVEL
-            alone += p_of_draws(seen, drawn).min() <= LEVEL
+            corrected += standardised_max_t(seen, drawn, "two").min() <= LEVEL
+            alone += p_from_null_draws(seen, drawn).min() <= LEVEL
     return corrected / SETS, alone / SETS
 
 

@@ -11,15 +11,15 @@ from tiltmeter.metrics import numpy_kernels
 from tiltmeter.metrics.association import c_asc
 from tiltmeter.metrics.ranking import skew_of_shares, top_counts
 from tiltmeter.stats.bootstrap import (
-    c_asc_draws,
-    crossed_means,
-    crossed_stretch,
+    bootstrap_c_asc,
+    bootstrap_mean_of_words,
+    bootstrap_top_counts,
+    bootstrap_weights_within_groups,
     interval,
-    small_sample_stretch,
-    stratified_weights,
-    top_count_draws,
+    widen_for_few_words,
+    widen_for_small_groups,
 )
-from tiltmeter.stats.intervals import wilson_effective
+from tiltmeter.stats.intervals import wilson_of_top_k_shares
 
 from .conftest import Expect
 from .designs import (
@@ -62,8 +62,10 @@ def test_c_asc(
     truth = true_c_asc(sizes, means or [0.0] * len(sizes))
     hits = []
     for scores, groups in blocks(sizes, rng, kind=kind, means=means):
-        draws = c_asc_draws(scores, groups, stratified_weights(groups, BOOTSTRAPS, rng))
-        longer = small_sample_stretch(groups.counts)
+        draws = bootstrap_c_asc(
+            scores, groups, bootstrap_weights_within_groups(groups, BOOTSTRAPS, rng)
+        )
+        longer = widen_for_small_groups(groups.counts)
         hits.append(covered(truth, *interval(draws, c_asc(scores, groups), longer)))
     design = named(sizes, kind, means=means)
     expect(COVERS, "C-ASC interval", design, np.concatenate(hits).mean(axis=0))
@@ -96,9 +98,9 @@ def test_skew(
 
         truth = skew(true_shares(sizes, means or [0.0] * len(sizes), k))
         counts = top_counts(scores, groups, k=k, ties="expected")
-        weights = stratified_weights(groups, BOOTSTRAPS, rng)
-        draws = top_count_draws(numpy_kernels.rank(scores), groups, weights, k) / k
-        low, high = wilson_effective(counts, draws, k)
+        weights = bootstrap_weights_within_groups(groups, BOOTSTRAPS, rng)
+        draws = bootstrap_top_counts(numpy_kernels.rank(scores), groups, weights, k) / k
+        low, high = wilson_of_top_k_shares(counts, draws, k)
         hits.append(covered(truth, skew(low) - 1e-12, skew(high) + 1e-12))
     design = named(sizes, f"k {k}", means=means)
     few = np.array(sizes) * k / sum(sizes) < 10
@@ -124,8 +126,8 @@ def test_mean_over_words(
         )
         values = 0.5 + effects + rng.normal(0, 0.3, effects.shape)  # another sample of images
         images = rng.normal(0, 0.3, (BOOTSTRAPS, *effects.shape))
-        drawn = crossed_means(values + images, word, template, rng)
-        longer = crossed_stretch(values, word, template, drawn)
+        drawn = bootstrap_mean_of_words(values + images, word, template, rng)
+        longer = widen_for_few_words(values, word, template, drawn)
         hits.append(covered(0.5, *interval(drawn, values.mean(axis=0), longer)))
     design = f"{words} words x {templates} templates, template spread {spread}"
     expect(Band(0.9, 1.0, "at least .900"), "mean over words, crossed", design, np.mean(hits))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.metrics.ranking import max_of, ndkl, skew_of_shares, target_shares, top_counts
-from tiltmeter.stats.null import draw_top_counts, ndkl_null, p_of_sample, top_count_p
+from tiltmeter.stats.null import draw_top_counts, ndkl_null, p_from_shared_null, top_count_p
 
 from .conftest import Expect
 from .designs import AT_MOST, DRAWS, FIRES, Sizes, blocks, fired, named
@@ -44,7 +44,7 @@ def test_max_skew(
             max_of(skew_of_shares(counts / k, groups.shares, k=k, empty="bounded"))
             for counts in (seen, drawn)
         )
-        p.append(p_of_sample(value, null, "greater"))
+        p.append(p_from_shared_null(value, null, "greater"))
     expect(AT_MOST, "MaxSkew, draws", named(sizes, f"k {k}", kind), fired(np.concatenate(p)))
 
 
@@ -63,6 +63,6 @@ def test_ndkl(
     p = []
     for scores, groups in blocks(sizes, rng, kind=kind):
         null = ndkl_null(groups.counts, target_shares(target, groups), DRAWS, rng)
-        p.append(p_of_sample(ndkl(scores, groups, target=target), null, "greater"))
+        p.append(p_from_shared_null(ndkl(scores, groups, target=target), null, "greater"))
     design = named(sizes, f"against {target}", kind)
     expect(FIRES, "NDKL, random rankings", design, fired(np.concatenate(p)))

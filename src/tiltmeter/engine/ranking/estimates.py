@@ -18,16 +18,16 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.stats import defined, kernels
-from tiltmeter.stats.bootstrap import small_sample_stretch
+from tiltmeter.stats.bootstrap import widen_for_small_groups
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.intervals import wilson_effective
+from tiltmeter.stats.intervals import wilson_of_top_k_shares
 from tiltmeter.stats.null import (
     NullBand,
-    band_of,
     draw_top_counts,
-    p_of_sample,
-    stretches,
+    null_band,
+    p_from_shared_null,
+    slices_of_draws,
     top_count_null,
     top_count_p,
 )
@@ -121,7 +121,7 @@ def estimates(
             ideal=0.0,
             null=_draws(part.draws("c_asc null")),
             boot=_draws(part.draws("c_asc boot")),
-            stretch=small_sample_stretch(groups.counts),
+            stretch=widen_for_small_groups(groups.counts),
             undefined="all images have the same score",
         )
         return
@@ -205,8 +205,8 @@ def _top_k_estimates(
             by_group=False,
             null=_draws(null, combined),
             boot=_draws(boot_of_words, combined),
-            exact_null=band_of(drawn[:, None]),
-            exact_p=p_of_sample(values, drawn, side)[:, None],
+            exact_null=null_band(drawn[:, None]),
+            exact_p=p_from_shared_null(values, drawn, side)[:, None],
             regular=False,
             bounds=bounds,
             undefined="no group is in the top k",
@@ -230,11 +230,11 @@ def _ndkl_estimate(
         log_target = log_shares(target_shares(convention.target, groups))
         group_of = group_of.astype(labels.dtype)
         blocks = [loops.ndkl_of_labels(group_of[labels[rows]], log_target)
-                for rows in stretches(labels.shape, 0)]  # fmt: skip
+                for rows in slices_of_draws(labels.shape, 0)]  # fmt: skip
         null_values = np.concatenate(blocks)
         band, p = (
-            band_of(null_values[:, None]),
-            p_of_sample(values, null_values, "greater")[:, None],
+            null_band(null_values[:, None]),
+            p_from_shared_null(values, null_values, "greater")[:, None],
         )
     return MetricEstimate(
         "ndkl",
@@ -265,9 +265,9 @@ def _draws(
 
 def _wilson(counts: Floats, boot: Ints | None, k: int) -> tuple[Floats, Floats]:
     if boot is None:
-        return wilson_effective(counts, None, k)
+        return wilson_of_top_k_shares(counts, None, k)
     low, high = np.empty(counts.shape), np.empty(counts.shape)
-    for block in stretches(boot.shape, 0):
+    for block in slices_of_draws(boot.shape, 0):
         shares = (boot[block] / np.float64(k)).swapaxes(0, 1)
-        low[block], high[block] = wilson_effective(counts[block], shares, k)
+        low[block], high[block] = wilson_of_top_k_shares(counts[block], shares, k)
     return low, high

@@ -25,7 +25,7 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.stats import kernels
-from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
@@ -97,7 +97,8 @@ def draw_sample(
     for draw in range(resampling.permutations):
         relabelled[draw] = labels[rng.permutation(count)]
     weights = {
-        name: stratified_weights(g, resampling.bootstraps, rng) for name, g in groups.items()
+        name: bootstrap_weights_within_groups(g, resampling.bootstraps, rng)
+        for name, g in groups.items()
     }
     return RankedSample(
         rows,
@@ -296,7 +297,7 @@ def gaps_of(
 
     def gaps(rows: Ints) -> tuple[Floats, Floats]:
         x = np.asarray(texts, np.float64)[rows]
-        weights = stratified_weights(groups, min(bootstraps, GAP_RESAMPLES), rng)
+        weights = bootstrap_weights_within_groups(groups, min(bootstraps, GAP_RESAMPLES), rng)
         resampled = [x @ _directions(images, groups, draw_weights).T for draw_weights in weights]
         observed = x @ _directions(images, groups).T
         return observed, np.array(resampled).reshape(len(resampled), *observed.shape)

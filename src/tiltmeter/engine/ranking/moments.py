@@ -15,10 +15,10 @@ from scipy.stats import norm
 
 from tiltmeter.metrics.association import c_asc_of_moments
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.stats.bootstrap import small_sample_stretch
+from tiltmeter.stats.bootstrap import widen_for_small_groups
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.null import NullBand, stretches
+from tiltmeter.stats.null import NullBand, slices_of_draws
 from tiltmeter.types import Floats, Groups, Ints
 
 LEAST_P = 1e-300  # no p-value is 0
@@ -44,7 +44,7 @@ def null_draws(factor: Floats, sizes: Ints, draws: int, rng: np.random.Generator
     """
     size, draws_by_part = np.asarray(sizes, np.float64), []
     n = size.sum()
-    for part in stretches((len(factor), draws, len(size)), 1):
+    for part in slices_of_draws((len(factor), draws, len(size)), 1):
         free = _normal(factor, part.stop - part.start, len(size), rng)
         mean = free / np.sqrt(size) - (free @ np.sqrt(size))[..., None] / n
         draws_by_part.append((mean * (n / (n - size))).astype(np.float32))
@@ -68,7 +68,7 @@ def boot_draws(
     size = np.asarray(moments.count, np.float64)
     spread = np.sqrt(moments.m2 / size**2)[:, None]  # of a mean
     c_asc, gaps = [], []
-    for part in stretches((len(factor), draws, len(size)), 1):
+    for part in slices_of_draws((len(factor), draws, len(size)), 1):
         count = part.stop - part.start
         a, b, c = (_normal(factor, count, len(size), rng) for _ in range(3))
         mean = moments.mean[:, None] + spread * a
@@ -117,7 +117,7 @@ def c_asc_estimate(
         exact_p=p,
         exact_ci=(values - reach, values + reach),
         exact_ci_method="delta method on moments",
-        stretch=small_sample_stretch(groups.counts),
+        stretch=widen_for_small_groups(groups.counts),
         undefined="all images have the same score",
     )
 

@@ -38,7 +38,7 @@ from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.null import band_of, p_of_sample
+from tiltmeter.stats.null import null_band, p_from_shared_null
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.whole_ranking import ndkl_by_chance, resampled_ndkl, stretch_counts
 from tiltmeter.types import Floats, Groups, Ints, Progress
@@ -361,8 +361,8 @@ def _with_noise(
     if resampling.permutations:
         null_values = null(max(resampling.permutations, min(DRAWS * words, MOST_DRAWS)))
         p, band = (
-            p_of_sample(least, null_values, estimate.side)[:, None],
-            band_of(null_values[:, None]),
+            p_from_shared_null(least, null_values, estimate.side)[:, None],
+            null_band(null_values[:, None]),
         )
         estimate = replace(estimate, exact_null=band, exact_p=p, alike=null_values)
     if resampling.bootstraps:

@@ -17,7 +17,7 @@ from tiltmeter.engine.ranking.estimates import PromptBlocks
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.summary import TopItems
 from tiltmeter.stats import kernels
-from tiltmeter.stats.null import draw_top_counts, stretches
+from tiltmeter.stats.null import draw_top_counts, slices_of_draws
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -64,7 +64,7 @@ class TopImages:
         ks, sizes = tuple(sorted(ks)), groups.counts
         if resampling.bootstraps:
             counts_by_k: dict[int, list[Ints]] = {k: [] for k in ks}
-            for draws in stretches((resampling.bootstraps, len(self.codes)), 0):
+            for draws in slices_of_draws((resampling.bootstraps, len(self.codes)), 0):
                 weights = resampled(self.codes, sizes, draws.stop - draws.start, rng)
                 for k in ks:
                     counts_by_k[k].append(
@@ -83,7 +83,7 @@ class TopImages:
                     ks,
                     len(sizes),
                 )
-                for block in stretches((resampling.permutations, len(images)), 0)
+                for block in slices_of_draws((resampling.permutations, len(images)), 0)
             ]
             for k, counts in zip(ks, np.concatenate(null_counts, axis=1), strict=True):
                 part.draw(f"top {k} null", 0, counts, np.min_scalar_type(k), words=True)

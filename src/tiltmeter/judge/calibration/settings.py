@@ -25,12 +25,12 @@ from tiltmeter.stats.lift_verdict import WordVerdicts, word_verdicts
 from tiltmeter.stats.null import (
     draw_top_counts,
     ndkl_null,
-    p_of_draws,
-    p_of_sample,
+    p_from_null_draws,
+    p_from_shared_null,
     top_count_p,
 )
 from tiltmeter.stats.paired import paired_test
-from tiltmeter.stats.permutation import c_asc_test, sc_eat_test, two_sample_p
+from tiltmeter.stats.permutation import c_asc_test, sc_eat_test, two_sample_permutation_p
 from tiltmeter.testbed.language import GROUPS, HUES
 from tiltmeter.testbed.oracle import Oracle, PlantedEmbeddings, membership, shape_mask
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
@@ -89,7 +89,7 @@ def score_readings(
     def tested_column(
         values: Floats, ideal: float, truth: Floats, null: Floats, side: str
     ) -> MetricReading:
-        return _column(values, ideal, truth, p_of_sample(values, null, side))
+        return _column(values, ideal, truth, p_from_shared_null(values, null, side))
 
     over = "words and groups"
     return {
@@ -165,7 +165,9 @@ def vector_readings(world: World, embedded: PlantedEmbeddings) -> Readings:
     s = association(
         embedded.texts[np.concatenate([x, y], axis=1).ravel()], round_images, square_images
     )
-    p, *_ = two_sample_p(s.reshape(UNITS, -1), np.arange(2 * SIDE) < SIDE, side="greater")
+    p, *_ = two_sample_permutation_p(
+        s.reshape(UNITS, -1), np.arange(2 * SIDE) < SIDE, side="greater"
+    )
     contrast = associations[x].mean(axis=1) - associations[y].mean(axis=1)
     return {
         "sc_eat": _column(tested.effect, 0.0, associations[words], tested.p),
@@ -241,7 +243,11 @@ def propagation(world: World, n: int, noise: float, rng: np.random.Generator) ->
     permuted = np.stack([rng.permutation(shape) for _ in range(FEW_DRAWS)])
     draws = _spearman_by_set(*associations(permuted))
     # one row: the sets share their images, so they are not independent trials
-    return {"spearman": MetricReading(rho[None], 0.0, None, p_of_draws(rho, draws)[None], "doses")}
+    return {
+        "spearman": MetricReading(
+            rho[None], 0.0, None, p_from_null_draws(rho, draws)[None], "doses"
+        )
+    }
 
 
 def _spearman_by_set(x: Floats, y: Floats) -> Floats:
@@ -271,7 +277,9 @@ def choices(world: World, n: int, noise: float, rng: np.random.Generator) -> Rea
             continue
         p.append(top_count_p(rates[-1] * groups.counts, groups.counts, count))
         null_rates = draw_top_counts(groups.counts, count, DRAWS, rng) / groups.counts
-        p_gap.append(float(p_of_sample(np.ptp(rates[-1]), np.ptp(null_rates, axis=1), "greater")))
+        p_gap.append(
+            float(p_from_shared_null(np.ptp(rates[-1]), np.ptp(null_rates, axis=1), "greater"))
+        )
     rate, planted = np.array(rates), np.array(truth)
     largest = np.array([metrics.gaps(group_rates).max() for group_rates in rate])
     return {

@@ -21,12 +21,12 @@ from tiltmeter.metrics.ranking import log_shares, max_skew_of_shares, target_sha
 from tiltmeter.metrics.summary import Moments, TopItems
 from tiltmeter.stats import defined, kernels
 from tiltmeter.stats.bootstrap import (
-    crossed_means,
+    bootstrap_mean_of_words,
+    bootstrap_weights_within_groups,
     standard_error_interval,
-    stratified_weights,
 )
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.null import NullBand, band_of, p_of_draws
+from tiltmeter.stats.null import NullBand, null_band, p_from_null_draws
 from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
 
 METRICS = ("max_skew", "ndkl", "c_asc_size")
@@ -150,7 +150,7 @@ class BiasEvaluator:
         """Bootstrap counts of each image; every intersectional group keeps its size."""
         rng = np.random.default_rng([self.seed, 2])
         crossed = self.faces.attribute("*".join(self.faces.groups))
-        return stratified_weights(crossed, self.bootstraps, rng)
+        return bootstrap_weights_within_groups(crossed, self.bootstraps, rng)
 
     def mean(self, values: Floats) -> Floats:
         """Mean over words of the mean over their templates; the last axis is prompts."""
@@ -196,7 +196,7 @@ class BiasEvaluator:
                 )
                 values_drawn = self._skew(counts, groups)
             rng = np.random.default_rng([self.seed, 3])  # the same words for every candidate
-            resampled[key] = crossed_means(values_drawn, *self.concepts, rng)
+            resampled[key] = bootstrap_mean_of_words(values_drawn, *self.concepts, rng)
         return BootstrapValues(resampled)
 
     def null(
@@ -218,7 +218,7 @@ class BiasEvaluator:
             sums = kernels.relabelled_sums(ranking.standardized, labels, len(groups.names))
             sizes = np.abs(kernels.c_asc_of_sums(sums, groups.counts))
             null_means = self.mean(defined.mean(np.moveaxis(sizes, -1, 0)))
-        return band_of(null_means), null_means
+        return null_band(null_means), null_means
 
     def estimates(
         self,
@@ -239,7 +239,8 @@ class BiasEvaluator:
             method, null = None, self.null(ranking, metric, name)
             if key in resampled.values:
                 low, high = map(
-                    float, standard_error_interval(resampled.values[key], np.asarray(value))
+                    float,
+                    standard_error_interval(resampled.values[key], np.asarray(value)),
                 )
                 images = metric == "max_skew" and ranking.scores is not None
                 method = f"bootstrap over {'images and words' if images else 'words'}"
@@ -252,7 +253,7 @@ class BiasEvaluator:
                 half = Z * float(defined.std(resampled.values[key] - before.values[key]))
                 change_low, change_high = change - half, change + half
             if null is not None:
-                p = float(p_of_draws(value, null[1], "greater"))
+                p = float(p_from_null_draws(value, null[1], "greater"))
             estimates[key] = CandidateEstimate(
                 value, words, low, high, method,
                 None if null is None else (float(null[0].mean), float(null[0].low),

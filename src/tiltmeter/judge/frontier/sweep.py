@@ -20,8 +20,8 @@ from tiltmeter.auditing.options import (
     DataOptions,
     ProbeOptions,
     WordOptions,
-    record_of,
-    sort_keywords,
+    options_from_keywords,
+    split_set_and_default,
 )
 from tiltmeter.debiasers.debiaser import GroupTexts, ModelEdit, Reranker
 from tiltmeter.debiasers.fitted_rows import FittedRows
@@ -148,7 +148,7 @@ def frontier(
         attributes), `strict`, `convention`, `permutations` (500), `bootstraps` (200), `seed`,
         `store` and `device`.
     """
-    topics, rest = sort_keywords(
+    topics, rest = options_from_keywords(
         {"permutations": 500, "bootstraps": 200, "cross": None, **options},
         sweep=SweepOptions, data=DataOptions, words=WordOptions, measured=ProbeOptions,
         resampling=Resampling, compute=ComputeOptions,
@@ -201,7 +201,7 @@ def frontier(
         parts.rows,
     )
     before, tried, not_run, swept = sweep.run(asked, parts.present, progress)
-    arguments = record_of(
+    arguments = split_set_and_default(
         (asked, topics["data"], topics["words"], resampling),
         faces=(faces if isinstance(faces, str) else None, None),
         attribute=(attribute, None),

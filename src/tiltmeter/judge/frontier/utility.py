@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.metrics.arrays import to_numpy, unit
-from tiltmeter.metrics.utility import recall_hits, zero_shot_hits
+from tiltmeter.metrics.utility import found_in_top_k, zero_shot_correct
 from tiltmeter.probes.zero_shot import TEMPLATES
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -42,12 +42,12 @@ class UtilityTask:
         if self.classes is not None:
             count = int(self.of.max()) + 1
             means = np.stack([texts[self.of == code].mean(axis=0) for code in range(count)])
-            return zero_shot_hits(np.asarray(unit(means)) @ images[rows].T, self.classes[rows])
+            return zero_shot_correct(np.asarray(unit(means)) @ images[rows].T, self.classes[rows])
         captions = np.flatnonzero(np.isin(self.of, rows))
         scores = texts[captions] @ images[rows].T
         k = min(K, len(rows))
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        return recall_hits(best, self.of[captions], rows, [k])[:, 0]
+        return found_in_top_k(best, self.of[captions], rows, [k])[:, 0]
 
 
 def class_task(

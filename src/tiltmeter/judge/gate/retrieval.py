@@ -20,7 +20,7 @@ from tiltmeter.metrics.ranking import entropy_of_shares, max_skew_of_shares, tar
 from tiltmeter.metrics.summary import top_weights
 from tiltmeter.probes.ranking.tabulate import RowUnit, concepts
 from tiltmeter.stats import kernels
-from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.types import Floats, Groups, Progress, intersect
 
 BLOCK = 64  # prompts per block
@@ -69,7 +69,10 @@ def retrieval_tests(
         # skip attributes with a group that is too small in the sample
         groups = {name: labels for name, labels in groups.items() if labels.counts.min() > 1}
         n = len(pair) if rows is None else len(rows)
-        weights = {name: stratified_weights(of, bootstraps, rng) for name, of in groups.items()}
+        weights = {
+            name: bootstrap_weights_within_groups(of, bootstraps, rng)
+            for name, of in groups.items()
+        }
         found = {(name, k): _Words() for name in groups for k in convention.k if k <= n}
         first = 0  # word of the block
         for done, (block, part) in enumerate(_blocks(units)):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats import defined
-from tiltmeter.stats.bootstrap import mean_stretch
+from tiltmeter.stats.bootstrap import widen_for_few_units
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Faces, Floats, Ints
@@ -80,7 +80,7 @@ def statistics_of(means: Means, side: str) -> dict[str, Any]:
             interval=Interval(
                 boot=means.resampled,
                 regular=signed,
-                stretch=mean_stretch(means.units) if signed else 1.0,
+                stretch=widen_for_few_units(means.units) if signed else 1.0,
                 method=METHOD,
             ),
         ),

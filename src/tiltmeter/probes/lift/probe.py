@@ -46,7 +46,7 @@ from tiltmeter.probes.probe import (
     CannotRunError,
     Probe,
     ProbeResult,
-    check_vocabulary,
+    unknown_word_cannot_run,
 )
 from tiltmeter.probes.ranking.stored import kept_faces
 from tiltmeter.results import INSTANCES, combined, rows
@@ -163,7 +163,7 @@ def lift_table(
     scored: list[ScoredClass] = []
     kept = {}
     if CONTRASTIVE in protocols:
-        with check_vocabulary():
+        with unknown_word_cannot_run():
             texts = class_texts(model, prompts, scale.value or 1.0)
         vectors = images or InMemoryVectors(image_embeddings(model, faces))
         scored += score_embeddings(texts, vectors, cells, convention.images, engine, progress)
@@ -177,7 +177,7 @@ def lift_table(
         scored += score_masked(model, faces, cells, at, read)
     if MATCHING in protocols:
         at = rows_per_cell(cells, options.matched_images)
-        with check_vocabulary():
+        with unknown_word_cannot_run():
             score = matching_logits(model, progress)
             scored += score_pairs(MATCHING, score, model, prompts, faces, cells, at)
     if ANSWERS in protocols:

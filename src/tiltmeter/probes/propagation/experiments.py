@@ -16,7 +16,7 @@ import numpy as np
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.arrays import like, namespace, similarities, to_numpy, unit
 from tiltmeter.metrics.propagation import MIXED, group_effects, valence_effects
-from tiltmeter.metrics.retrieval import top_means
+from tiltmeter.metrics.retrieval import mean_value_of_top_k
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.types import Array, Floats, Groups, Ints
 
@@ -280,7 +280,7 @@ def measure(
             effects, pull = _by_group(
                 q, x, members, labels, items.groups, query_groups, choices.mixed
             )
-        top = top_means(q, x, ks, like(q, flat), by=query_groups, ties=choices.ties)
+        top = mean_value_of_top_k(q, x, ks, like(q, flat), by=query_groups, ties=choices.ties)
         parts = [effects, pull, to_numpy(top.means), to_numpy(top.reach)]
         total = total or [np.zeros(part.shape) for part in parts]
         for total_part, part in zip(total, parts, strict=True):

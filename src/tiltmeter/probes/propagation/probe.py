@@ -20,7 +20,7 @@ from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, unknown_word_cannot_run
 from tiltmeter.probes.propagation.estimates import data_rows, instances, valence_rows
 from tiltmeter.probes.propagation.experiments import (
     EXPERIMENTS,
@@ -156,7 +156,7 @@ def _run(
             )  # fmt: skip
     if valence is not None:
         sides["valence"] = _valence_input(model, valence, context)
-    with check_vocabulary():
+    with unknown_word_cannot_run():
         if lexicon is not None:
             sides["lexicon"] = _lexicon_input(model, lexicon, planted, context.progress)
         if not labels:

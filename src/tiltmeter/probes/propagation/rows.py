@@ -30,7 +30,7 @@ from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.bootstrap import interval
 from tiltmeter.stats.clustered import Clusters, MeanError, group_covariance, mean_error
-from tiltmeter.stats.null import NullBand, band_of, p_of_draws
+from tiltmeter.stats.null import NullBand, null_band, p_from_null_draws
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
@@ -166,8 +166,8 @@ def _rhos(
             continue
         value[row] = np.mean([spearman(x, y)[0] for x, y in pairs])
         if not np.isnan(null_rhos[:, row]).all():
-            null[:, row] = band_of(null_rhos[:, row])
-            p[row] = p_of_draws(value[row], null_rhos[:, row], "greater")
+            null[:, row] = null_band(null_rhos[:, row])
+            p[row] = p_from_null_draws(value[row], null_rhos[:, row], "greater")
         if not resampling.bootstraps:
             continue
         if measured.queries.clusters:

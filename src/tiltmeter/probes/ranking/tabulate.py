@@ -16,15 +16,21 @@ import pyarrow as pa
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.bootstrap import (
-    crossed_means,
-    crossed_stretch,
+    bootstrap_mean_of_words,
     interval,
     standard_error_interval,
+    widen_for_few_words,
 )
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.multiplicity import family_wise
-from tiltmeter.stats.null import NullBand, band_of, p_of_draws, p_of_sample, stretches
+from tiltmeter.stats.multiplicity import standardised_max_t
+from tiltmeter.stats.null import (
+    NullBand,
+    null_band,
+    p_from_null_draws,
+    p_from_shared_null,
+    slices_of_draws,
+)
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, Prompt
@@ -132,7 +138,7 @@ def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
 def _drawn_mean(draws: BootstrapDraws, unit: RowUnit) -> Floats:
     shape = (len(draws), len(unit.prompts), draws.kept.shape[-1])
     return np.concatenate(
-        [_mean_of(draws.at(unit.prompts, part), unit) for part in stretches(shape, 0)]
+        [_mean_of(draws.at(unit.prompts, part), unit) for part in slices_of_draws(shape, 0)]
     )
 
 
@@ -332,22 +338,22 @@ def _against_null(
     exact = bool(single.all()) and estimate.exact_null is not None and estimate.exact_p is not None
     if estimate.null is not None and _reaches(estimate.null, level) and (family or not exact):
         if exact:  # only the family needs the draws, and streams them
-            p_fwer = family_wise(values, estimate.null.select(first), estimate.side)
+            p_fwer = standardised_max_t(values, estimate.null.select(first), estimate.side)
         else:
             draws = drawn_means(estimate.null, level)  # draws x units x columns
-            band = band_of(draws)
-            p = p_of_draws(values, draws, estimate.side)
+            band = null_band(draws)
+            p = p_from_null_draws(values, draws, estimate.side)
             if family:
-                p_fwer = family_wise(values, draws, estimate.side)
+                p_fwer = standardised_max_t(values, draws, estimate.side)
     if estimate.exact_null is not None:
         for edge, exact_edge in zip(band, estimate.exact_null, strict=True):
             edge[single] = exact_edge
     if estimate.exact_p is not None:
         p[single] = estimate.exact_p[first[single]]
     if estimate.alike is not None:
-        for edge, exact_edge in zip(band, band_of(estimate.alike), strict=True):
+        for edge, exact_edge in zip(band, null_band(estimate.alike), strict=True):
             edge[~single] = exact_edge
-        p[~single] = p_of_sample(values[~single], estimate.alike, estimate.side)
+        p[~single] = p_from_shared_null(values[~single], estimate.alike, estimate.side)
     return band, p, np.where(np.isnan(p_fwer), np.nan, np.fmax(p_fwer, p))
 
 
@@ -369,8 +375,12 @@ def _intervals(
         for row in np.flatnonzero(~single):
             unit = level[row]
             prompts = unit.prompts
-            drawn = crossed_means(estimate.boot.at(prompts), unit.words, unit.templates, rng)
-            stretch = crossed_stretch(estimate.values[prompts], unit.words, unit.templates, drawn)
+            drawn = bootstrap_mean_of_words(
+                estimate.boot.at(prompts), unit.words, unit.templates, rng
+            )
+            stretch = widen_for_few_words(
+                estimate.values[prompts], unit.words, unit.templates, drawn
+            )
             low[row], high[row] = edges(drawn, values[row], estimate.stretch * stretch)
         method = [m if estimate.regular else f"{m}, standard error" for m in method]
     if estimate.exact_ci is not None and single.any():

@@ -15,7 +15,7 @@ from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
-from tiltmeter.stats.null import stretches
+from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.stats.variance import VarianceShares, variance_shares
 from tiltmeter.types import Floats, Ints
@@ -52,7 +52,7 @@ def _variance(draws: BootstrapDraws, prompts: Ints) -> Floats:
     """Variance over draws of each word and template: words x templates x columns."""
     shape = (len(draws), *prompts.shape, draws.kept.shape[-1])
     variances = []
-    for part in stretches(shape, 1):
+    for part in slices_of_draws(shape, 1):
         drawn = draws.at(prompts[part].ravel())
         by_template = drawn.reshape(len(drawn), -1, prompts.shape[1], drawn.shape[2])
         variances.append(by_template.var(axis=0, ddof=1, dtype=np.float64))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, check_vocabulary
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, unknown_word_cannot_run
 from tiltmeter.probes.stereotype import controls
 from tiltmeter.probes.stereotype.caption_choice import (
     IMAGE_KINDS,
@@ -93,7 +93,7 @@ def stereotype(
         for step, image_kind in enumerate(IMAGE_KINDS):
             progress(f"{scorer.name}, {image_kind} image", (done + step / 4) / len(scorers))
             can = has_images or image_kind in ("white", "none")
-            with check_vocabulary():
+            with unknown_word_cannot_run():
                 scores[image_kind] = scorer(image_kind, texts) if can else None
         choice = CaptionScores(cases, sets, scorer.name, scores)
         result_rows += [*choice.rows(), *choice.shift_rows(1.0, scorer.name)]

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.probes.stereotype.caption_choice import KINDS, CaptionCases
-from tiltmeter.stats.bootstrap import stratified_weights
-from tiltmeter.stats.intervals import Z, wilson, wilson_effective
+from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
+from tiltmeter.stats.intervals import Z, wilson, wilson_of_top_k_shares
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
 
@@ -48,7 +48,7 @@ class CaptionSets:
     ) -> CaptionSets:
         first = np.unique(cases.sets, return_index=True)[1]
         category = Groups(cases.categories.codes[first], cases.categories.names, "category")
-        weights = stratified_weights(category, bootstraps, rng) if bootstraps else None
+        weights = bootstrap_weights_within_groups(category, bootstraps, rng) if bootstraps else None
         signs = 2.0 * rng.integers(0, 2, (draws, len(first))) - 1 if draws else None
         orders = rng.integers(0, len(ORDERS), (draws, len(first)), np.uint8) if draws else None
         return cls(cases.sets, len(first), weights, signs, orders)
@@ -168,7 +168,7 @@ def share_interval(share: float, n: float, resampled: Floats | None) -> Interval
         return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
     usable = resampled[np.isfinite(resampled)]
     trials = max(round(n), 1)
-    edges = wilson_effective(np.array([share * trials]), usable[:, None], trials)
+    edges = wilson_of_top_k_shares(np.array([share * trials]), usable[:, None], trials)
     return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
 
 
