@@ -44,7 +44,7 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
 def test_harms_within_chance_are_no_finding() -> None:
     [answer] = answers(Run(harms([0.2, 0.1, 0.3], [500] * 3, p=0.4)))
     assert answer.verdict == "none found"
-    assert "no group differs beyond chance; highest 30.0%, 10-19" in text.plain(answer.found)
+    assert "No group differs beyond chance; highest 30.0%, 10-19" in text.plain(answer.found)
 
 
 def test_found_and_expected_stand_side_by_side() -> None:
@@ -76,6 +76,34 @@ def test_opposites_that_lean_alike_are_one_finding_about_their_topic(
     [answer] = answers(Run(combined([table, pair])))
     assert bool(answer.topics) is alike
     assert ("the topic, not its direction" in text.plain(answer.found)) is alike
+
+
+def pairs(part: str, size: float, verdict: str) -> list[pa.Table]:
+    same = {"probe": "counterfactual", "model": "m", "attribute": "gender", "n": 30,
+            "experiment": f"redrawn, {part}"}  # fmt: skip
+    return [
+        rows(1, **same, metric="pair_lift_size", category="Occupation", value=size, verdict=verdict,
+             null_high=0.1, ci_low=size, ci_high=size, note="judged by 338 neutral words"),
+        rows(2, **same, metric="pair_lift", category="Occupation", target=["nurse", "judge"],
+             group="Female", value=[size, -size / 2], null_low=-0.1, null_high=0.1,
+             verdict=["associated" if verdict == "clear" else "no larger", "no larger"]),
+    ]  # fmt: skip
+
+
+def test_masked_words_are_one_answer_for_image_text_and_both() -> None:
+    tables = [*pairs("image", math.log(2), "clear"), *pairs("text", 0.01, "none found")]
+    [answer] = answers(Run(combined(tables)))
+    assert (answer.question, answer.verdict) == ("Masked words, by gender", "clear")
+    assert text.plain(answer.found) == (
+        "1 and 0 of 2 words are associated; typical size 2.00x with image swapped and 1.01x with "
+        "text swapped. “nurse” is 2.00x as likely with Female as with the other group."
+    )
+    assert answer.chance == "groups swapped at random within pairs: up to 1.11x and 1.11x"
+    assert text.plain(sentence(Run(combined(tables)))) == "Clearly biased by gender (masked words)."
+    both = Run(combined([*tables, lifted("gender", ["Female", "Male"])]))
+    assert text.plain(sentence(both)) == "Clearly biased by gender."  # said once
+    fair = Run(combined(pairs("image", 0.01, "none found")))
+    assert "None of 2 words are associated" in text.plain(next(iter(answers(fair))).found)
 
 
 def test_next_steps_are_commands_for_this_run() -> None:

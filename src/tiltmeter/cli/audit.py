@@ -216,12 +216,13 @@ def audit(
         return
     with progress_bar(quiet=as_json or quiet) as progress:
         outcome = _audit_all(pairs, keywords, progress)
-    run = outcome.runs[0] if len(outcome.runs) == 1 else panel(outcome.runs, seed=seed)
-    if outcome.failed:
-        run.meta["failed"] = {**run.meta.get("failed", {}), **outcome.failed}
-    run.meta.setdefault("environment", {})["place"] = str(place)
-    run.save(place, replace=force)
-    page, why_not = write_run_report(run, place) if with_report else (None, "")
+        run = outcome.runs[0] if len(outcome.runs) == 1 else panel(outcome.runs, seed=seed)
+        if outcome.failed:
+            run.meta["failed"] = {**run.meta.get("failed", {}), **outcome.failed}
+        run.meta.setdefault("environment", {})["place"] = str(place)
+        progress("writing results and report", 0.99)
+        run.save(place, replace=force)
+        page, why_not = write_run_report(run, place) if with_report else (None, "")
     if as_json:
         files = {"out": str(place), "report": page and str(page)}
         print(json.dumps({**files, **terminal.summary(run)}, indent=2))

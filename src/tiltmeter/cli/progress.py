@@ -11,6 +11,9 @@ from typing import Any
 from tiltmeter.types import Progress
 
 EVERY = 30.0  # seconds between plain lines
+SOONEST = 2.0  # seconds before a time left is said
+UNLIKE = 0.25  # share of an audit's probes that must be done before
+PROBES = "probes"
 
 
 @contextmanager
@@ -52,19 +55,25 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
 
 
 class TimeLeft:
-    """What is done, with the time that it will still take at the rate so far."""
+    """What is done, with the time that it will still take at the rate so far.
+
+    Batches are alike, so a few of them give the rate. The probes of an audit are not: their rate
+    is that of all of them so far, and the first part of the work gives none.
+    """
 
     def __init__(self) -> None:
         self.what, self.start, self.first = "", time.monotonic(), 0.0
 
     def __call__(self, what: str, share: float) -> str:
-        name = what.partition(",")[0]
+        unlike = ": " in what
+        name = PROBES if unlike else what.partition(",")[0]
         if name != self.what or share < self.first:
             self.what, self.start, self.first = name, time.monotonic(), share
         taken, done = time.monotonic() - self.start, share - self.first
-        if done <= 0 or taken < 1 or share >= 1:
+        if done <= (UNLIKE if unlike else 0.0) or taken < SOONEST or share >= 1:
             return what
-        return f"{what}, {_seconds(taken / done * (1 - share))} left"
+        left = _seconds(taken / done * (1 - share))
+        return f"{what}, about {left} left" if unlike else f"{what}, {left} left"
 
 
 class PlainLines:

@@ -86,7 +86,8 @@ def _true_values(
             ):
                 labels = {name: text.short(value, 40) for name, value in row.items()
                           if isinstance(value, str)}  # fmt: skip
-                named = what.format(**labels)
+                edges = [abs(row[name]) for name in ("null_low", "null_high") if row[name]]
+                named = what.format(**labels, chance=text.number(max(edges, default=None), 2))
                 yield _line(probe, named, write(row["value"]), write(row["truth"]))
 
     return make
@@ -100,7 +101,8 @@ LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
     _lift,
     _order("ranking", "order of words by C-ASC"),
     _harms,
-    _true_values("eat", "weat", "effect d, {category}", lambda d: text.number(d, 2, signed=True)),
+    _true_values("eat", "weat", "effect d, {category} (chance ±{chance})",
+                 lambda d: text.number(d, 2, signed=True)),
     _true_values("stereotype", "vlbs", "stereotype chosen ({experiment})", _points, category=None),
     _true_values("propagation", "extrinsic_difference", "valence retrieved, round minus square",
                  lambda v: text.number(v, 2, signed=True)),

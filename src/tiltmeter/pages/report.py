@@ -56,7 +56,7 @@ def page_of(run: Run, *, before: Run | None = None) -> Page:
     ordered = [name for name in SECTIONS if name in present]
     for probe in [*ordered, *(name for name in present if name not in SECTIONS)]:
         sections += _sections(run, probe)
-    sections = unique_names(sections)
+    sections = unique_names(_merged(sections))
     found = summary(run, sections, detectable(run))
     leading = _leading(run, sections)
     sections = [
@@ -64,6 +64,18 @@ def page_of(run: Run, *, before: Run | None = None) -> Page:
         for section in sections
     ]
     return Page(run, sections, found, [describe(row) for row in published_rows(run)], leading)
+
+
+def _merged(sections: list[Section]) -> list[Section]:
+    """Sections of one title as one: what both kinds of utility have to say."""
+    found: dict[str, Section] = {}
+    for one in sections:
+        first = found.get(one.title)
+        found[one.title] = one if first is None else replace(
+            first, figures=[*first.figures, *one.figures], tables=[*first.tables, *one.tables],
+            findings=[*first.findings, *one.findings], notes=[*first.notes, *one.notes],
+        )  # fmt: skip
+    return list(found.values())
 
 
 def _folded(section: Section) -> Section:

@@ -79,6 +79,15 @@ def short(text: Any, most: int = IN_PLOT) -> str:
     return cleaned
 
 
+def capitalized(words: str) -> str:
+    """With a capital letter; the others stay as they are.
+
+    >>> capitalized("text to image"), capitalized("")
+    ('Text to image', '')
+    """
+    return words[:1].upper() + words[1:]
+
+
 def left_out(unseen: Mapping[str, Any]) -> str:
     """What was left out because a debiaser was fitted on it.
 

@@ -11,7 +11,7 @@ from tiltmeter.pages import measured, text
 from tiltmeter.pages.columns import Row
 from tiltmeter.pages.lift_findings import LiftClass, lift_classes
 from tiltmeter.pages.model import Section
-from tiltmeter.pages.sections.counterfactual import lift_findings
+from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.texts import opposite_words
@@ -142,13 +142,10 @@ def sentence(run: Run) -> Markup:
     names: dict[str, list[str]] = {}
     for words in attribute_words(rows):
         names.setdefault(words.verdict, []).append(words.name)
-    pairs: dict[str, set[str]] = {}  # of masked words, by attribute
-    for row in rows:
-        if row["metric"] == "pair_lift_size" and row["verdict"]:
-            pairs.setdefault(row["attribute"], set()).add(row["verdict"])
-    for attribute, verdicts in pairs.items():
-        most = next(one for one in SENTENCES if one in verdicts)
-        names.setdefault(most, []).append(f"{text.short(attribute, 60)} (masked words)")
+    for sizes in pair_sizes(rows):
+        name = text.short(sizes[0]["attribute"], 60)
+        same = names.setdefault(strongest_verdict(sizes), [])
+        same += [f"{name} (masked words)"] * (name not in same)  # else said already
     for verdict, line in SENTENCES.items():
         if verdict in names:
             said.append(Markup(line).format(text.shown(text.listed(names[verdict]), 400)))
@@ -171,12 +168,21 @@ SENTENCES = {
 }
 
 
+def strongest_verdict(rows: Iterable[Row]) -> str:
+    """The verdict that says most."""
+    verdicts = {row["verdict"] for row in rows}
+    return next(verdict for verdict in SENTENCES if verdict in verdicts)
+
+
 def pair_answers(rows: list[Row]) -> Iterator[Answer]:
-    """Masked words of counterfactual pairs: a row for each part that was swapped."""
-    for finding in lift_findings(rows):
-        what, _, found = finding.text.partition(": ")
-        found = found.partition(". ")[2]  # without the verdict
-        yield Answer(f"Masked words: {what}", finding.verdict or NOT_JUDGED, found, finding.numbers)
+    """Masked words of counterfactual pairs: an answer for image, text and both together."""
+    several = pair_sizes(rows)
+    for sizes in several:
+        name, source = (text.short(sizes[0][key], 60) for key in ("attribute", "source"))
+        question = f"Masked words, by {name}" + f" ({source})" * (len(several) > 1)
+        nulls = text.listed([text.ratio(size["null_high"]) for size in sizes])
+        yield Answer(question, strongest_verdict(sizes), pairs_found(rows, sizes),
+                     f"groups swapped at random within pairs: up to {nulls}")  # fmt: skip
 
 
 def harm_answers(rows: list[Row]) -> Iterator[Answer]:
@@ -195,10 +201,10 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rest])
         highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None for row in rows)
-        what = Markup("no group differs beyond chance; highest {}, {}").format(
+        what = Markup("No group differs beyond chance; highest {}, {}").format(
             text.percent(highest["value"]), _group(highest))  # fmt: skip
         if not highest["value"]:
-            what = Markup("none of {} images got a harmful class").format(text.count(rates[0]["n"]))
+            what = Markup("None of {} images got a harmful class").format(text.count(rates[0]["n"]))
         yield Answer(f"Harmful classes, by {names}", NONE_FOUND if tested else NOT_JUDGED, what)
 
 
@@ -242,10 +248,10 @@ def word_answer(words: AttributeWords) -> Answer:
         found += Markup("; ").join(said) + "."
         chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
+        few = [_effect(*two, short=True) for two in effects[:2]] or said
         brief = Markup("{} of {} words associated; {}. {}").format(
-            sure, total, _beyond(words.judged),
-            Markup("; ").join(_effect(*two, short=True) for two in effects[:2]),
-        )  # fmt: skip
+            sure, total, _beyond(words.judged), Markup("; ").join(few)
+        )
     else:
         few = words.count(NO_LARGER)
         shown = "" if words.verdict == NONE_FOUND else "No word is associated, and "
@@ -327,8 +333,10 @@ def _other_answers(sections: Sequence[Section]) -> Iterator[Answer]:
         if not findings or section.name.startswith(("section-harms", "section-change")):
             continue
         first = Markup(findings[0].text)
-        more = f" ({len(findings) - 1} more)" if len(findings) > 1 else ""
-        yield Answer(section.title, SIGNIFICANT, first + more, findings[0].numbers)
+        more = f" {len(findings) - 1} more below." if len(findings) > 1 else ""
+        size, _, chance = findings[0].numbers.partition("; ")
+        found = Markup("{}: {}.{}").format(first.removesuffix("."), size, more)
+        yield Answer(section.title, SIGNIFICANT, found, chance, first)
 
 
 def _utility_answers(rows: list[Row]) -> Iterator[Answer]:
@@ -342,4 +350,4 @@ def _utility_answers(rows: list[Row]) -> Iterator[Answer]:
             f"{text.metric_name(row['metric'], row['k'] if row['metric'] == 'recall' else None)} "
             f"{text.percent(row['value'])}" for row in shown]  # fmt: skip
     chance = ", ".join(text.percent(row["null_mean"]) for row in shown)
-    yield Answer("Utility", text.NONE, "; ".join(said), chance)
+    yield Answer("Utility", text.NONE, text.capitalized("; ".join(said)), chance)

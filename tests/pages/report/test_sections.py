@@ -238,10 +238,10 @@ def test_association_tests() -> None:
     found = section(Run(table), "eat")
     assert "flowers: roses against <ants> +1.20" in found.figures[0].description
     [finding] = found.findings
-    assert "<bdi>roses</bdi> are nearer to <bdi>nice</bdi>, <bdi>&lt;ants&gt;</bdi>" in finding.text
+    assert "<bdi>Roses</bdi> are nearer to <bdi>nice</bdi>, <bdi>&lt;ants&gt;</bdi>" in finding.text
     away = rows(1, **{**table.to_pylist()[0], "value": [-1.2]})
     [turned] = section(Run(away), "eat").findings
-    assert "<bdi>roses</bdi> are nearer to <bdi>nasty</bdi>" in turned.text
+    assert "<bdi>Roses</bdi> are nearer to <bdi>nasty</bdi>" in turned.text
     assert found.tables[0].cells()[1][-1] == "too few"
     assert draw(found)
 
@@ -406,8 +406,10 @@ def test_utility_and_chance(tmp_path: Path) -> None:
         probes=["retrieval", "zero_shot"],
     )  # fmt: skip
     found = page_of(run)
-    titles = [one.title for one in found.sections]
-    assert titles == ["Utility: retrieval", "Utility: zero-shot classification"]
+    [utility] = found.sections  # both probes in one section
+    assert utility.title == "Utility"
+    assert [table.caption for table in utility.tables] == [
+        "Results of retrieval", "Results of zero-shot classification"]  # fmt: skip
     assert "Tick: by chance" in found.figures[0].caption
-    assert all(draw(one).count("<svg") == 1 for one in found.sections)
+    assert draw(utility).count("<svg") == 2
     assert "captions, 24 items" in page.html(found)

@@ -114,14 +114,17 @@ def lines(
     scale = alt.Scale(zero=bars) if domain is None else alt.Scale(domain=domain)
     axis = alt.Axis(title=title, format=format) if format else alt.Axis(title=title)
     if ratios:
-        points = [{n: math.exp(x) if isinstance(x, float) else x for n, x in one.items()}
+        points = [{"written": text.ratio(one["value"]),
+                   **{n: math.exp(x) if isinstance(x, float) else x for n, x in one.items()}}
                   for one in points]  # fmt: skip
         ends = [x for one in points for x in one.values() if isinstance(x, float)]
         low, high = min(0.5, *ends) / 1.05, max(2.0, *ends) * 1.05
         scale = alt.Scale(type="log", domain=[low, high], nice=False)
-        ticks = [x * 10.0**at for at in range(-4, 5) for x in (1, 2, 5)]
-        shown = [x for x in ticks if low <= x <= high]
-        axis = alt.Axis(title=title, values=shown, labelExpr="datum.value + 'x'")
+        axis = alt.Axis(
+            title=title,
+            values=ratio_ticks(low, high),
+            labelExpr="format(datum.value, '.2~r') + 'x'",
+        )
     y = _lines_axis(labels)
     kinds = [name for name in KINDS if any(one["kind"] == name for one in points)]
     legend = (
@@ -137,7 +140,7 @@ def lines(
         return alt.X(f"{name}:Q", scale=scale, axis=axis)
 
     def of(name: str) -> Any:  # the points that have something
-        return chart_of(one for one in points if one[name] is not None).encode(y=y)
+        return chart_of(one for one in points if one.get(name) is not None).encode(y=y)
 
     bar = {"height": step - 15, "cornerRadiusEnd": 2}
     mark = {"filled": True, "size": 80, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
@@ -153,10 +156,23 @@ def lines(
         "mark": chart_of(points).encode(y=y).mark_point(**mark)
         .encode(x=x("value"), color=colour, shape=shape),
         "truth": of("truth").mark_point(**cross, color=INK).encode(x="truth:Q"),
+        "written": of("written").mark_text(align="left", dx=8, fontSize=11.5, color=MUTED)
+        .encode(x=alt.value("width"), text="written:N"),
     }  # fmt: skip
     drawn = {"bar"} if bars else {"mark"}
     drawn |= {name for name in layers if any(one.get(name) is not None for one in points)}
     return sized((layer for name, layer in layers.items() if name in drawn), step * len(points))
+
+
+def ratio_ticks(low: float, high: float) -> list[float]:
+    """Ticks of a logarithmic axis: halves and doubles; of a long one fifths, or tenths.
+
+    >>> ratio_ticks(0.4, 3.0), ratio_ticks(0.03, 30.0)
+    ([0.5, 1.0, 2.0], [0.04, 0.2, 1.0, 5.0, 25.0])
+    """
+    base = 2 if high / low <= 2**9 else 5 if high / low <= 5**6 else 10
+    ticks = [round(float(base) ** at, 6) for at in range(-9, 10)]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def dots_plot(

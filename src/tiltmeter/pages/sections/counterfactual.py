@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
+
+from markupsafe import Markup
 
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts, scatter
+from tiltmeter.pages.selection import by
 from tiltmeter.results import PLACEBO, Run
 from tiltmeter.stats.lift_verdict import (
     ASSOCIATED,
@@ -31,6 +35,7 @@ VERDICTS = {
     NONE_FOUND: "no bias found",
     CANNOT_TELL: "cannot tell",
 }
+SHOWN = 8  # words of a plot of lift
 NAMED = 12  # words that are named in the scatter
 OF_WORDS = ("bias_VL", "bias_V", "bias_L")
 
@@ -39,7 +44,7 @@ def section(run: Run, probe: str) -> Section:
     """The section of the probe `counterfactual`."""
     rows = run.where(probe=probe)
     over = [row for row in rows if row["template"] is None and row["value"] is not None]
-    figures: list[Plot] = []
+    figures = _lift_plots(rows)
     for experiment in dict.fromkeys(r["experiment"] for r in over if r["metric"] == "bias_V"):
         mine = [row for row in over if row["experiment"] == experiment]
         figures += quadrants(experiment, mine)
@@ -64,42 +69,92 @@ def section(run: Run, probe: str) -> Section:
 def lift_findings(rows: list[Row]) -> list[Finding]:
     """A sentence for each part that was swapped: the size of lift first, then the words."""
     findings = []
-    for size in rows:
-        if size["metric"] != "pair_lift_size":
-            continue
-        words = [row for row in _lift_rows(rows) if row["experiment"] == size["experiment"]
-                 and row["category"] in (size["category"] or "").split("+")]  # fmt: skip
-        source, _, part = size["experiment"].rpartition(", ")
-        many = text.plural(len(words), "word")
+    for size in (size for sizes in pair_sizes(rows) for size in sizes):
+        words = pair_words(rows, size)
         sure, small = (
             sum(row["verdict"] == verdict for row in words) for verdict in (ASSOCIATED, NO_LARGER)
         )
-        swapped = "image and text" if part == "both" else part
+        swapped = "image and text" if size["part"] == "both" else size["part"]
         edges = text.ratio_span(size["ci_low"], size["ci_high"])
         kinds = text.short((size["category"] or "words").replace("+", ", "), 60)
         said = (
-            f"{kinds}, {swapped} swapped ({source}): {VERDICTS[size['verdict']]}. Size of lift "
-            f"{text.ratio(size['value'])} (95% interval {edges}, images only): {sure} of {many} "
-            f"associated, {small} no larger than 1.25x."
+            f"{kinds}, {swapped} swapped ({size['source']}): {VERDICTS[size['verdict']]}. Size of "
+            f"lift {text.ratio(size['value'])} (95% interval {edges}, images only): {sure} of "
+            f"{text.plural(len(words), 'word')} associated, {small} no larger than 1.25x."
         )
-        largest = max(words, key=lambda row: abs(row["value"]), default=None)
-        basis = [f"{size['note'][:1].upper()}{size['note'][1:]}."]
+        basis = [f"{text.capitalized(size['note'])}."]
         if size["null_high"] is not None:
             most = text.ratio(size["null_high"])
             basis.append(f"Pairs with their groups swapped at random: up to {most} in 95% of them.")
-        if largest is not None:
-            basis.append(
-                f"Largest: {text.short(largest['target'], 60)} is {text.ratio(largest['value'])} "
-                f"as likely with {text.short(largest['group'], 60)} as with the other group."
-            )
+        if words:
+            basis.append(f"Largest: {text.plain(_largest(words))}.")
         findings.append(Finding(said, " ".join(basis), size["verdict"]))
     return findings
 
 
-def _lift_rows(rows: list[Row]) -> list[Row]:
+def pair_sizes(rows: Iterable[Row]) -> list[list[Row]]:
+    """The sizes of lift, by attribute and source of the pairs: of image, text and both."""
+    sizes = []
+    for row in rows:
+        if row["metric"] == "pair_lift_size" and row["verdict"]:
+            source, _, part = row["experiment"].rpartition(", ")
+            sizes.append({**row, "source": source, "part": part})
+    return list(by(sizes, "model", "attribute", "source", "category").values())
+
+
+def pair_words(rows: Iterable[Row], size: Row) -> list[Row]:
+    """The words behind a size."""
+    return [row for row in _lift_rows(rows) if row["experiment"] == size["experiment"]
+            and row["category"] in (size["category"] or "").split("+")]  # fmt: skip
+
+
+def pairs_found(rows: Iterable[Row], sizes: list[Row]) -> Markup:
+    """The sizes of image, text and both in one sentence, and the word with the largest lift."""
+    words = [pair_words(rows, size) for size in sizes]
+    counts = [sum(row["verdict"] == ASSOCIATED for row in mine) for mine in words]
+    sure = text.listed([str(one) for one in counts]) if any(counts) else "None"
+    parts = text.listed([f"{text.ratio(size['value'])} with {size['part']} swapped"
+                         for size in sizes])  # fmt: skip
+    found = Markup("{} of {} words are associated; typical size {}.").format(
+        sure, max(map(len, words)), parts
+    )
+    largest = [row for mine in words for row in mine]
+    return found + Markup(" {}.").format(_largest(largest)) if largest else found
+
+
+def _largest(words: list[Row]) -> Markup:
+    row = max(words, key=lambda row: abs(row["value"]))
+    return Markup("{} is {} as likely with {} as with the other group").format(
+        text.shown(f"“{text.clean(row['target'])}”", 60), text.ratio(row["value"]),
+        text.shown(row["group"], 60),
+    )  # fmt: skip
+
+
+def _lift_rows(rows: Iterable[Row]) -> list[Row]:
     """Lift of words, not of neutral ones."""
     return [row for row in rows if row["metric"] == "pair_lift" and row["target"] is not None
             and row["category"] != PLACEBO and row["value"] is not None]  # fmt: skip
+
+
+def _lift_plots(rows: list[Row]) -> list[Plot]:
+    """The words with the largest lift, beside the range of neutral words; one for each part."""
+    found = []
+    for size in (size for sizes in pair_sizes(rows) for size in sizes):
+        words = sorted(pair_words(rows, size), key=lambda row: (row["verdict"] != ASSOCIATED,
+                                                                -abs(row["value"])))  # fmt: skip
+        shown = words[:SHOWN]
+        if not shown:
+            continue
+        axis = f"times as likely with {text.short(shown[0]['group'])} as with the other group"
+        found.append(charts.line_plot(
+            text.slug("hidden-lift", size["attribute"], size["experiment"]),
+            f"Largest lifts of masked words, {size['part']} swapped ({size['source']})",
+            f"Mark: how many {axis}. Line: 95% interval, images only. Grey band: 95% of neutral "
+            "words.",
+            shown, [row["target"] for row in shown], axis,
+            says=f"{len(shown)} words, {axis}: ", kinds=True, ratios=True,
+        ))  # fmt: skip
+    return found
 
 
 def _lift_table(rows: list[Row]) -> Table:

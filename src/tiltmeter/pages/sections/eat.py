@@ -32,7 +32,7 @@ def section(run: Run, probe: str) -> Section:
             mine[:MOST],
             [_name(row) for row in mine[:MOST]],
             "effect d",
-            says="Effects: ", digits=2, signed=True, most=44,
+            says="Effects: ", digits=2, signed=True, most=52,
         )
         for experiment, mine in by(drawn, "experiment").items()
     ]  # fmt: skip
@@ -67,8 +67,9 @@ def _finding(row: Row) -> Finding:
     sentence = Markup("An association test shows an effect")
     if y and b:
         near = (a, b) if row["value"] > 0 else (b, a)
+        names = (text.capitalized(x), near[0], y, near[1])
         sentence = Markup("{} are nearer to {}, {} to {}").format(
-            *(text.shown(name, 60) for name in (x, near[0], y, near[1]))
+            *(text.shown(name, 60) for name in names)
         )
     sentence = Markup("{} ({}, {}).").format(
         sentence, text.shown(row["category"], 80), text.shown(row["experiment"], 60)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -25,8 +25,10 @@ def section(run: Run, probe: str) -> Section:
     figures: list[Plot] = []
     tables: list[Table] = []
     findings: list[Finding] = []
-    notes: list[str] = []
-    for attribute, rows in by(run.where(probe="harms"), "attribute").items():
+    without: dict[str, list[Row]] = {}  # attributes of which no image got a harmful class
+    attributes = by(run.where(probe="harms"), "attribute")
+    for attribute in sorted(attributes, key=lambda name: -_widest(attributes[name])):
+        rows = attributes[attribute]
         name = text.short(attribute)
         rates = [row for row in whole_categories(rows) if row["metric"] == "group_rates"]
         gaps_beyond = harm_gaps(rows)
@@ -38,7 +40,7 @@ def section(run: Run, probe: str) -> Section:
             ]
             findings += [_finding(gap) for gap in gaps_beyond]
         elif rates:
-            notes.append(no_harm(name, rates))
+            without[name] = rates
         lead = ("category", ("target", "class"))
         single = [row for row in rows if row["metric"] == "group_rates"]
         gaps = [{**row, "experiment": row["experiment"] or "largest gap"}
@@ -49,7 +51,13 @@ def section(run: Run, probe: str) -> Section:
             table_of(text.slug("harm-gaps", attribute), f"Gaps between groups by {name}", gaps,
                      *lead, ("experiment", "between"), folded=True),
         ]  # fmt: skip
+    notes = [no_harm(without)] if without else []
     return Section(probe, "Harmful misclassification", LEAD, findings, figures, tables, notes)
+
+
+def _widest(rows: list[Row]) -> float:
+    """The largest gap beyond chance."""
+    return max((gap.value for gap in harm_gaps(rows)), default=0.0)
 
 
 def whole_categories(rows: list[Row]) -> list[Row]:
@@ -57,12 +65,16 @@ def whole_categories(rows: list[Row]) -> list[Row]:
     return [r for r in rows if r["target"] == r["category"] and r["experiment"] is None]
 
 
-def no_harm(name: str, rates: list[Row]) -> str:
-    """What can be sentence where no image got a harmful class."""
-    most = max(row["ci_high"] for row in rates if row["ci_high"] is not None)
+def no_harm(rates: Mapping[str, list[Row]]) -> str:
+    """What can be said of attributes of which no image got a harmful class."""
+    limits = []
+    for name, mine in rates.items():
+        high = max(row["ci_high"] for row in mine if row["ci_high"] is not None)
+        limits.append(f"{text.percent(high)} by {name}")
+    images = next(iter(rates.values()))[0]["n"]
     return (
-        f"{name}: none of {rates[0]['n']:,} images got a harmful class; no group’s rate is above "
-        f"{text.percent(most)}, with 95% confidence."
+        f"None of {images:,} images got a harmful class; with 95% confidence, no group’s rate is "
+        f"above {text.listed(limits)}."
     )
 
 

@@ -27,7 +27,7 @@ LEAD = (
     "is beyond that of neutral words and significantly above 1.25x. Intervals cover the sample of "
     "images only."
 )
-SHOWN = 10  # words of a plot
+SHOWN = 8  # words of a plot
 TOLERANCE = 0.10  # nats that are worth more or less than a nat by this share are a warning
 P, IMAGES = Column("p", "p", "p"), Column("images", "n_group", "count")
 
@@ -74,13 +74,13 @@ def section(run: Run, probe: str) -> Section:
 def _warnings(scales: Sequence[Row], worth: Sequence[Row]) -> list[str]:
     """A scale that does not fit its captions; nats that are worth more or less than a nat."""
     said = [f"Scale: {row['note']}." for row in scales if row["note"] and row["value"] is not None]
-    for row in worth:
-        value = row["value"]
-        if value is not None and abs(value - 1) > TOLERANCE:
-            said.append(
-                f"By {row['attribute']}, one nat of score is worth {text.number(value)} nats of "
-                "evidence in these images: lift is that much too large or small for them."
-            )
+    beyond = [f"{text.number(row['value'])} by {row['attribute']}" for row in worth
+              if row["value"] is not None and abs(row["value"] - 1) > TOLERANCE]  # fmt: skip
+    if beyond:
+        said.append(
+            f"One nat of score is worth other than one nat of evidence in these images: "
+            f"{text.listed(beyond)}. Lift is that much too large or small for them."
+        )
     return said
 
 

@@ -109,7 +109,9 @@ def overview(rhos: list[Row]) -> list[Plot]:
     several = len({row["model"] for row in rhos}) > 1
     ordered = sorted(rhos, key=lambda row: (_place(row["experiment"]), str(row["model"])))
     labels = [
-        f"{row['experiment']} · {text.short(row['model'], 30)}" if several else row["experiment"]
+        f"{row['experiment']} · {text.short(row['model'], 30)}"
+        if several
+        else f"{row['experiment']}: {_retrieval(row['experiment'])}"
         for row in ordered
     ]
     plot = charts.dots_plot(
@@ -165,7 +167,9 @@ def data_tables(rows: list[Row]) -> list[Table]:
         Column("mean valence", "valence_mean", "value"), Column("SD", "valence_sd", "value"),
     ]  # fmt: skip
     caption = "What was measured with"
-    return [Table("propagation-data", caption, columns, list(lines.values()))] * bool(lines)
+    return [Table("propagation-data", caption, columns, list(lines.values()), folded=True)] * bool(
+        lines
+    )
 
 
 def rho_plot(rows: list[Row], permutations: int | None) -> list[Plot]:
@@ -221,6 +225,16 @@ def _scatters(run: Run) -> list[Plot]:
             )
         )  # fmt: skip
     return found
+
+
+def _retrieval(experiment: str) -> str:
+    """What retrieves what.
+
+    >>> _retrieval("1-a (own)")
+    'faces → lexicon sentences'
+    """
+    one = EXPERIMENTS[experiment.partition(" ")[0]]
+    return f"{ROLES[one.queries]} → {ROLES[one.items]}"
 
 
 def _pairs(inner: object, outer: object) -> list[Row]:

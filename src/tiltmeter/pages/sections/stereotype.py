@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ SCORES = ("vlrs", "vlbs", "ivlas")
 #: Models with a known choice: always right, always the stereotype, at random.
 REFERENCES = {"IDM": (100.0, 0.0, 100.0), "BIM": (100.0, 100.0, 0.0), "RAM": (66.67, 33.33, 66.67)}
 SHIFTS = {"lmss": "what the words add (lmss)", "vlss": "what the image adds (vlss)"}
+SIGN = " The sign of lmss may be reversed for matching and contrastive models."
 #: Readings that the paper has: logits or plain cosines, and of vlss with a white image.
 PRINTED = {"lmss": ("matching", "cosine"),
            "vlss": ("matching, white image", "cosine, white image")}  # fmt: skip
@@ -60,14 +62,12 @@ def section(run: Run, probe: str) -> Section:
     lead = (("experiment", "reading"), col.METRIC, ("split", "images"), "category")
     kept = [{**row, "category": row["category"] or "all"} for row in rows]
     tables = [
-        scores_table(rows),
-        category_table(rows),
+        replace(scores_table(rows), folded=not several),
+        replace(category_table(rows), folded=True),
         table_of("stereotype", "All results of caption choice", kept, *["model"] * several, *lead,
                  digits=2, folded=True),
     ]  # fmt: skip
-    notes = ["The sign of lmss may be reversed for matching and contrastive models: see the "
-             "documentation of this probe."]  # fmt: skip
-    return Section(probe, "Choice of captions", LEAD, findings, figures, tables, notes)
+    return Section(probe, "Choice of captions", LEAD, findings, figures, tables)
 
 
 def _own_image(row: Row) -> bool:
@@ -206,6 +206,7 @@ def _shift_plot(shift: str, title: str, split: str, panels: dict[str, list[float
         title,
         f"{images}, counted by score. Above 0 (black line): towards the stereotype. Dashed: the "
         f"mean. {sentence}."
+        + SIGN * (shift == "lmss")
         + (f" The first {PANELS} of {len(panels)} are drawn." if len(panels) > PANELS else ""),
         f"Histograms. {sentence}.",
         partial(scatter.histograms, drawn, f"{shift} (log ratio)"),

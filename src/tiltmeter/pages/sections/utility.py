@@ -10,7 +10,7 @@ from tiltmeter.pages.model import Section, table_of
 from tiltmeter.pages.plots import charts
 from tiltmeter.results import Run
 
-TITLES = {"retrieval": "Utility: retrieval", "zero_shot": "Utility: zero-shot classification"}
+NAMES = {"retrieval": "retrieval", "zero_shot": "zero-shot classification"}
 PLOTS = {"retrieval": "Share of queries with a correct result among the first k",
          "zero_shot": "Share of images given the correct class"}  # fmt: skip
 LEAD = "Not bias, but what the model is used for: a correction should leave it unchanged."
@@ -32,6 +32,7 @@ def section(run: Run, probe: str) -> Section:
         domain=(0, 1),
     )
     plot = replace(plot, folded=True)  # the verdict has its main numbers
-    table = table_of(text.slug("utility", probe, "table"), "All results", rows, col.METRIC,
+    caption = f"Results of {NAMES.get(probe, probe)}"
+    table = table_of(text.slug("utility", probe, "table"), caption, rows, col.METRIC,
                      ("experiment", "direction"), ("target", "class"), folded=True)  # fmt: skip
-    return Section(probe, TITLES.get(probe, "Utility"), LEAD, [], [plot] * bool(drawn), [table])
+    return Section(probe, "Utility", LEAD, [], [plot] * bool(drawn), [table])

@@ -63,7 +63,7 @@ def harms(attribute: str, rows: list[Row]) -> Part:
     rates = [row for row in kinds if row["metric"] == "group_rates"]
     gaps = [row for row in kinds if row["metric"] == "gaps"]
     if not any(row["value"] for row in kinds):
-        return f"\n{no_harm(attribute, rates)}"
+        return f"\n{no_harm({attribute: rates})}"
     columns = [
         column
         for name in dict.fromkeys(row["category"] for row in kinds)
