@@ -248,9 +248,9 @@ def word_answer(words: AttributeWords) -> Answer:
         found += Markup("; ").join(said) + "."
         chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
-        few = [_effect(*two, short=True) for two in effects[:2]] or said
+        named_first = [_effect(*two, short=True) for two in effects[:2]] or said
         brief = Markup("{} of {} words associated; {}. {}").format(
-            sure, total, _beyond(words.judged), Markup("; ").join(few)
+            sure, total, _beyond(words.judged), Markup("; ").join(named_first)
         )
     else:
         few = words.count(NO_LARGER)
