@@ -39,7 +39,7 @@ GENDERS = {"Male": 45_986, "Female": 40_758}
 ATTRIBUTES = ("gender", "race", "race*gender")
 #: Steps that are timed: where they are, and what they do.
 STEPS = {
-    "store.Space.vectors": "reading the store",
+    "store.StoredEmbeddings.vectors": "reading the store",
     "engine.ranking.in_memory.draw_sample": "drawing labels and weights",
     "metrics.numpy_kernels.rank": "ranking",
     "stats.kernels.standardized": "standardised scores",
@@ -49,9 +49,9 @@ STEPS = {
     "stats.kernels.weighted_top_counts": "top k resampled",
     "stats.kernels.relabelled_ndkl": "NDKL relabelled",
     "stats.kernels.weighted_ndkl": "NDKL resampled",
-    "probes.ranking_rows.tabulate": "p, maxT, intervals, rows",
-    "probes.ranking_rows.wording": "variance shares",
-    "probes.ranking.instances": "table of top images",
+    "probes.ranking.rows.tabulate": "p, maxT, intervals, rows",
+    "probes.ranking.rows.wording": "variance shares",
+    "probes.ranking.probe.instances": "table of top images",
     "results.Run.save": "writing the run",
 }
 

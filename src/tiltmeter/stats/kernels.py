@@ -14,6 +14,7 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_one
 from tiltmeter.metrics.ranking import log_shares
+from tiltmeter.stats import long_rankings
 from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
@@ -172,13 +173,22 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
-    log_target, to = log_shares(shares), _groups_of(of, len(shares)).astype(codes.dtype)
-    parts = slices_of_draws(codes.shape, 0)
+    to = _groups_of(of, len(shares)).astype(np.min_scalar_type(len(shares)))
+    if by_stretches(order, shares):
+        return long_rankings.relabelled_ndkl(order, codes, to, shares)
+    log_target, parts = log_shares(shares), slices_of_draws(codes.shape, 0)
     return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in parts])
+
+
+def by_stretches(order: Ints, shares: Floats) -> bool:
+    """Whether rankings are long enough for NDKL by stretches, and groups few enough for bytes."""
+    return order.shape[1] >= long_rankings.LONG and len(shares) < 2**8
 
 
 def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item counts as often as its weight: draws x queries."""
+    if by_stretches(order, shares):
+        return long_rankings.weighted_ndkl(order, codes, weights, shares)
     tables = (log_shares(shares), *loops.ndkl_tables(order.shape[1]))
     codes = codes.astype(np.min_scalar_type(len(shares)))
     out = np.empty((len(weights), len(order)))
