@@ -7,7 +7,7 @@ import pytest
 
 from tiltmeter.metrics import numpy_kernels
 from tiltmeter.stats import kernels, long_rankings
-from tiltmeter.stats.bootstrap import stratified_weights
+from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.types import Groups
 
 
@@ -42,7 +42,7 @@ def test_bootstrap_resamples(
     ranked: tuple[np.ndarray, Groups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order, groups = ranked
-    weights = stratified_weights(groups, 150, np.random.default_rng(2))
+    weights = bootstrap_weights_within_groups(groups, 150, np.random.default_rng(2))
     by_stretches = kernels.weighted_ndkl(order, groups.codes, weights, groups.shares)
     monkeypatch.setattr(long_rankings, "LONG", 10**9)
     exact = kernels.weighted_ndkl(order, groups.codes, weights, groups.shares)
@@ -61,7 +61,7 @@ def test_weights_of_one_are_the_sample_itself(ranked: tuple[np.ndarray, Groups])
 
 def test_result_does_not_depend_on_neighbouring_draws(ranked: tuple[np.ndarray, Groups]) -> None:
     order, groups = ranked
-    weights = stratified_weights(groups, 70, np.random.default_rng(3))
+    weights = bootstrap_weights_within_groups(groups, 70, np.random.default_rng(3))
     together = kernels.weighted_ndkl(order, groups.codes, weights, groups.shares)
     alone = kernels.weighted_ndkl(order[4:5], groups.codes, weights[68:69], groups.shares)
     np.testing.assert_array_equal(together[68:69, 4:5], alone)
