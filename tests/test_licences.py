@@ -36,5 +36,6 @@ def test_nothing_else_is_shipped() -> None:
     }
     assert kinds == {
         "explorer/*.css", "explorer/*.js", "pages/*.css", "pages/*.js", "py.typed/*.typed",
-        "papers/*.yaml", "stimuli/*.yaml", "testbed/*.json", "testbed/*.safetensors", "testbed/*.txt",
+        "papers/*.yaml", "stimuli/*.yaml", "testbed/*.json", "testbed/*.safetensors",
+        "testbed/*.txt",
     }  # fmt: skip

@@ -211,8 +211,8 @@ def _verdict_parts(summary: Row, grows: bool) -> list[str]:
         )
     if summary["low_noise"] is not None and summary["low_noise"] > LOW_NOISE_SHARE:
         parts.append(
-            "misleading at low noise: a thousandth of bias and noise reads as "
-            f"{summary['low_noise']:.0%} of dose 1"
+            "misleading at low noise: with 1/1000 of the bias and of the noise it still gives "
+            f"{summary['low_noise']:.0%} of its value at dose 1"
         )
     if summary["images_needed"] is not None:
         or_fewer = " or fewer" if summary["images_needed"] == summary["smallest_n"] else ""
