@@ -46,6 +46,7 @@ from tiltmeter.probes.stereotype.caption_choice import (
 )
 from tiltmeter.probes.stereotype.estimates import CaptionScores
 from tiltmeter.probes.stereotype.probe import stereotype
+from tiltmeter.probes.stereotype.shared_words import SharedWords
 from tiltmeter.probes.stereotype.statistics import CaptionSets, Ratio
 from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import Run
@@ -61,7 +62,7 @@ def made(n: int, *, sets: int | None = None, seed: int = 0, neutral: bool = True
     """Cases whose pictures are small arrays; `sets` of captions are shared out among them."""
     rng = np.random.default_rng(seed)
     at = np.arange(n) % (sets or n)
-    captions = tuple(tuple(f"{kind} {one}" for kind in ("s", "a", "irrelevant")) for one in at)
+    captions = tuple(tuple(f"{kind}-{one}" for kind in ("s", "a", "irrelevant")) for one in at)
     pair = tuple((f"s' {one}", f"a' {one}") if neutral else None for one in at)
     return CaptionCases(
         ids=tuple(f"c{row}" for row in range(n)),
@@ -105,7 +106,7 @@ class Noise:
         whole = [text.replace("'", "") for text in texts]
         alike, own = (at_random(self.seed).match(images, some) for some in (whole, texts))
         noise = 6 * (0.7 * alike + 0.3 * own)
-        lean = np.array([text.startswith("s ") for text in texts])
+        lean = np.array([text.startswith("s-") for text in texts])
         rare = np.array([text.startswith("irrelevant") for text in texts])
         return noise + self.sees * self.ideal.match(images, whole) + self.tilt * lean - 2 * rare
 
@@ -118,7 +119,7 @@ def by_hand() -> tuple[CaptionCases, LookupMatcher]:
     cases = replace(made(4), against=np.array([True, True, False, True]))
     logits = {"c0": (2, 1, 0, 0.5, 0.5), "c1": (0, 1, 0, 0, 1), "c2": (1, 0, 3, 1, 0),
               "c3": (1, 1, 0, 0, 2)}  # fmt: skip
-    names = ("s {}", "a {}", "irrelevant {}", "s' {}", "a' {}")
+    names = ("s-{}", "a-{}", "irrelevant-{}", "s' {}", "a' {}")
     told = {name.format(row[1]): x for row, xs in logits.items()
             for name, x in zip(names, xs, strict=True)}  # fmt: skip
     seen = {fingerprint(image) for image in cases.images}
@@ -162,7 +163,7 @@ def test_the_three_probabilities_are_kept() -> None:
     e = np.exp([2, 1, 0])
     assert case.id == "c0"
     assert list(case.probabilities.values()) == pytest.approx(e / e.sum())
-    assert case.captions["stereotypical"] == "s 0"
+    assert case.captions["stereotypical"] == "s-0"
     assert case.groups == {"category": "first", "target": "t0", "image": "anti-stereotypical"}
     assert "<- the image" in str(case).splitlines()[2]
     every = {case.id: case for case in single_cases(run, "matching", stereotyped=False)}
@@ -687,7 +688,7 @@ def test_the_curve_of_every_trained_model(kind: str) -> None:
 
 
 def test_an_audit_of_the_testbed() -> None:
-    run = tm.audit("testbed:stream", data={"triplets": "testbed:triplets?images=48&cells=0"},
+    run = tm.audit("testbed:stream", data={"triplets": "testbed:triplets?images=160&cells=0"},
                    probes=["stereotype"], permutations=99, bootstraps=50)  # fmt: skip
     row = one(run, "vlbs")
     assert row["value"] > row["null_high"]
@@ -902,7 +903,9 @@ def test_captions_that_are_the_same_are_refused() -> None:
 def test_the_band_of_a_share_stays_within_0_and_100() -> None:
     """Few errors on a small side: the band of vlbs without bias must not start below 0."""
     rng = np.random.default_rng(0)
-    sets = CaptionSets(np.arange(60), 60, None, 2.0 * rng.integers(0, 2, (199, 60)) - 1, None)
+    words = SharedWords.of([(f"a{n}", f"b{n}", f"c{n}") for n in range(60)])
+    signs = 2.0 * rng.integers(0, 2, (199, 60)) - 1
+    sets = CaptionSets(np.arange(60), 60, None, signs, None, words)
     value = (np.arange(60) % 12 == 0).astype(float)
     against = np.arange(60) < 8
     ratio = Ratio(value, np.ones(60), against, np.ones(60, bool), sets)

@@ -25,7 +25,7 @@ RANKING = Audit(
 @pytest.fixture
 def context(tmp_path: Path) -> Context:
     keywords = {"permutations": 0, "bootstraps": 0, "seed": 0}
-    return Context(SMALL, {"gender": "shape"}, keywords, tmp_path, True)
+    return Context(SMALL, {"gender": "shape"}, keywords, tmp_path, tmp_path / "models", True)
 
 
 def test_variants_are_measured_on_the_same_unseen_images(context: Context) -> None:

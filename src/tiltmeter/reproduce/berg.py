@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.stats import t as student_t
 
 from tiltmeter.errors import InputError
@@ -27,18 +29,15 @@ LAMBDAS = (0.0001, 0.001, 0.01, 0.05, 0.5)
 CLIPPED = {"CLIP-clip, m = 96%": 0.95703125, "CLIP-clip, m = 78%": 0.78125,
            "CLIP-clip, m = 50%": 0.5}  # fmt: skip
 SMART = "smart"
-LEAD = ("model", "metric", "k", "attribute")
 
 
 def _means(run: Run, attribute: str | None = None) -> Iterator[Row]:
     """The values of a table: bias over all words, recall@5 and accuracy."""
-    for row in run.table.to_pylist():
-        whole = not any(row[name] for name in ("concept", "category", "template", "factor"))
-        ranked = row["metric"] in ("max_skew", "ndkl") and row["attribute"] == attribute and whole
-        recall = (row["metric"], row["k"], row["experiment"]) == ("recall", 5, "text to image")
-        accuracy = row["metric"] == "accuracy" and row["target"] is None
-        if ranked or (recall and whole) or accuracy:
-            yield row
+    whole: dict[str, Any] = dict.fromkeys(("concept", "category", "template", "factor"))
+    for metric in ("max_skew", "ndkl"):
+        yield from run.where(metric=metric, attribute=attribute, **whole)
+    yield from run.where(metric="recall", k=5, experiment="text to image", **whole)
+    yield from run.where(metric="accuracy", target=None)
 
 
 def _table(name: str, caption: str, rows: list[Row], *lead: Any) -> Table:
@@ -147,14 +146,19 @@ def _smart(study: Study) -> Parts:
          "group": dict(row["groups"]).get(gender)}
         for part, runs in study.measured[measurement].items()
         for run in runs
-        for row in run.instances["ranking"].to_pylist()
-        if (row["concept"], row["template"]) == (SMART, template) and row["rank"] <= 5
+        for row in _first_images(run.instances["ranking"], template)
     ]  # fmt: skip
     rows.sort(key=lambda row: (row["model"], row["variant"] != "before"))
     columns = [Column(name, name) for name in ("model", "variant", "rank", "id", "group")]
     return [
         Table("smart", f"The first five images for “A photo of a {SMART} person”", columns, rows)
     ]
+
+
+def _first_images(instances: pa.Table, template: str) -> list[Row]:
+    """Rows of the first five images for one word in one template."""
+    wanted = (pc.field("concept") == SMART) & (pc.field("template") == template)
+    return list(instances.filter(wanted & (pc.field("rank") <= 5)).to_pylist())
 
 
 def _wordings(study: Study) -> Parts:
@@ -221,7 +225,7 @@ def _harms(study: Study) -> Parts:
 
 BIAS = Audit(
     ("ranking",),
-    {"words": "berg", "convention": "berg2022", "attributes": ("gender", "race")},
+    {"words": "berg", "convention": "berg2022", "attributes": ("gender",)},
     world={"k": (200,)},  # figures for half of 4,000 images
 )
 RECALL = Audit(("retrieval",), roles=("captions",))
@@ -238,6 +242,7 @@ ALL = Audit(
     takes=("captions", "utility"),
     world={**BIAS.world, "options": {}},
 )
+BY_RACE = replace(ALL, keywords={**ALL.keywords, "attributes": ("gender", "race")})
 UTILITY = Audit(("retrieval", "zero_shot"), roles=("captions",), takes=("utility",))
 HARMS = Audit(("harms",), {"attributes": ("race",)})
 #: Rates that fit a few thousand images; the paper's are for 86,744.
@@ -287,7 +292,7 @@ PAPER = Paper(
                                 ("append after end", "append_after_eos"), ("add", "add"))
             for count in (1, 2, 3)
         }, captions="captions"),
-        "prompts": Variants("gender", ALL, PROMPTS, trains=True, captions="captions"),
+        "prompts": Variants("gender", BY_RACE, PROMPTS, trains=True, captions="captions"),
         "elsewhere": Variants("gender", replace(BIAS, roles=("other",), faces="other"),
                               {"prompt (debias)": PROMPTS["prompt (debias)"]}, trains=True,
                               captions="captions"),

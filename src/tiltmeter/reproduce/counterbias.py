@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from tiltmeter.auditing.audit import audit
@@ -25,7 +26,7 @@ from tiltmeter.probes.texts import HUMAN_LABELS
 from tiltmeter.reproduce.measurements import Audit, Context, Keywords
 from tiltmeter.reproduce.recipe import Item, Paper, Parts
 from tiltmeter.reproduce.study import Study
-from tiltmeter.results import Run
+from tiltmeter.results import Run, content_hash
 from tiltmeter.stimuli import load
 
 PARTS = {"VL": "image and text", "V": "image", "L": "text"}
@@ -72,25 +73,30 @@ class Fairvlp:
         device = context.keywords.get("device", "auto")
         if context.world:
             methods = ["before"] if "twin=fair" in model else list(METHODS)
-            results = fairvlp_study(model, methods=methods, size=_size(device), device=device,
-                                    progress=context.progress)  # fmt: skip
+            seed = context.keywords["seed"]
+            results = fairvlp_study(model, methods=methods, size=replace(_size(device), seed=seed),
+                                    device=device, progress=context.progress)  # fmt: skip
             table = study_table(study_rows(list(results)))
-            meta = {"model": {"name": model, "spec": model}, "seed": 0}
+            meta = {"model": {"name": model, "spec": model}, "seed": seed}
             return {"": Run(table, meta)}
         same = {"captions": context.data["captions"], "device": device,
-                "seed": context.keywords["seed"], "replace": True,
-                "progress": context.progress}  # fmt: skip
+                "seed": context.keywords["seed"], "progress": context.progress}  # fmt: skip
         runs = {}
         for name, settings in METHODS.items():
             if settings is None or settings.get("variant") == "edited" or "images" in settings:
                 continue  # these need edited images
-            place = str(context.folder / text.slug("trained", name))
-            debias("fairvlp", model, settings=settings, out=place, **same)
-            runs[name] = self.measured.audit(place, context)
-            tuned = debias("fairvlp", place, settings={"variant": "retrieval"},
-                           out=f"{place}-retrieval", **same)  # fmt: skip
-            runs[name].meta["recall"] = tuned.record.get("utility_cost", [])
+            runs[name] = context.keep(name, partial(self._trained, name, model, context, same))
         return runs
+
+    def _trained(self, name: str, model: str, context: Context, same: Keywords) -> Run:
+        place = context.models / f"{text.slug(name)}-{content_hash(model)[:12]}"
+        if not place.is_dir():
+            debias("fairvlp", model, settings=METHODS[name], out=place, **same)
+        run = self.measured.audit(str(place), context)
+        tuned = debias("fairvlp", str(place), settings={"variant": "retrieval"},
+                       out=f"{place}-retrieval", replace=True, **same)  # fmt: skip
+        run.meta["recall"] = tuned.record.get("utility_cost", [])
+        return run
 
 
 def _size(device: str) -> StudySize:

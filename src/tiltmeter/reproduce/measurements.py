@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +15,7 @@ from tiltmeter.corpus import audit_captions
 from tiltmeter.debiasers.fitting import debias
 from tiltmeter.errors import InputError
 from tiltmeter.probes import PROBES
-from tiltmeter.results import Run
+from tiltmeter.results import Run, content_hash
 from tiltmeter.testbed.captioned import (
     GROUP_WORDS,
     draw_captioned_scenes,
@@ -43,7 +44,9 @@ class Context:
     keywords
         Options of every audit: seed, permutations, store, device.
     folder
-        A directory for what is fitted.
+        A directory for the runs of this measurement.
+    models
+        A directory for debiased models, which all measurements share.
     world
         Whether this is the built-in world.
     audits
@@ -54,6 +57,7 @@ class Context:
     attributes: Mapping[str, str]
     keywords: Keywords
     folder: Path
+    models: Path
     world: bool
     progress: Progress | None = None
     audits: dict[tuple[str, str], Run] = field(default_factory=dict)
@@ -61,6 +65,15 @@ class Context:
     def name(self, attribute: str) -> str:
         """An attribute or intersection as the data name it."""
         return "*".join(self.attributes.get(part, part) for part in attribute.split("*"))
+
+    def keep(self, part: str, make: Callable[[], Run]) -> Run:
+        """The run of a part: what an interrupted call has left, or a new one, which is saved."""
+        place = self.folder / part
+        if place.is_dir():
+            return Run.load(place)
+        run = make()
+        run.save(place)
+        return run
 
 
 class Measurement(Protocol):
@@ -185,19 +198,21 @@ class Debiasing:
         return self.audited.roles + ((self.captions,) if self.captions else ())
 
     def measure(self, model: str, context: Context) -> dict[str, Run]:
-        place = self.fit(model, context, "debiased")
+        place = self.fit(model, context)
         if context.world and "faces" not in context.data:  # fitted on other images
             before = self.audited.of_all_rows(model, context)
         else:
-            before = self.audited.audit(model, context, unseen=[place])
-        return {
-            "before": before,
-            "after": self.audited.audit(place, context, unseen=[place]),
-        }
+            before = context.keep("before", partial(self.audited.audit, model, context,
+                                                    unseen=[place]))  # fmt: skip
+        after = context.keep("after", partial(self.audited.audit, place, context, unseen=[place]))
+        return {"before": before, "after": after}
 
-    def fit(self, model: str, context: Context, name: str) -> str:
-        """Debias a model and return the directory of the result."""
-        place = str(context.folder / name)
+    def fit(self, model: str, context: Context) -> str:
+        """Debias a model and return the directory of the result; none is trained twice."""
+        what = (model, self.method, self.attribute, self.settings, self.share, self.captions)
+        place = context.models / f"{self.method}-{content_hash(repr(what))[:12]}"
+        if place.is_dir():
+            return str(place)
         keywords = {
             option: context.keywords[option]
             for option in ("seed", "store", "device")
@@ -212,11 +227,10 @@ class Debiasing:
             settings=self.settings,
             share=self.share,
             out=place,
-            replace=True,
             progress=context.progress,
             **keywords,
         )
-        return place
+        return str(place)
 
 
 @dataclass(frozen=True)
@@ -245,17 +259,18 @@ class Variants:
     def measure(self, model: str, context: Context) -> dict[str, Run]:
         runs: dict[str, Run] = {}
         left_out: dict[str, str] = {}
-        for number, (name, (method, settings)) in enumerate(self.variants.items()):
+        for name, (method, settings) in self.variants.items():
             one = Debiasing(method, self.attribute, self.audited, settings, self.share,
                             captions=self.captions)  # fmt: skip
             try:
-                place = one.fit(model, context, f"debiased-{number}")
+                place = one.fit(model, context)
             except InputError as error:
                 left_out[name] = str(error)
                 continue
-            if not runs:
-                runs["before"] = self.audited.audit(model, context, unseen=[place])
-            runs[name] = self.audited.audit(place, context, unseen=[place])
+            for part, audited in (("before", model), (name, place)):
+                if part not in runs:
+                    make = partial(self.audited.audit, audited, context, unseen=[place])
+                    runs[part] = context.keep(part, make)
         if not runs:
             raise InputError("; ".join(dict.fromkeys(left_out.values())))
         runs["before"].meta["left_out"] = left_out

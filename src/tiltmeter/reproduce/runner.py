@@ -117,6 +117,7 @@ def reproduce(
         {"permutations": permutations, "bootstraps": bootstraps, "seed": seed, "store": store,
          "device": device},
         place,
+        place / "models",
         world,
         progress,
     )  # fmt: skip

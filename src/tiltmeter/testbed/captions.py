@@ -8,7 +8,7 @@ and occupations only, as in CounterBias.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from tiltmeter.testbed.language import (
     SHAPE_NOUNS,
     TARGET_TEMPLATES,
     WORDS,
+    Concept,
     concepts,
     encode,
     vocabulary,
@@ -61,47 +62,6 @@ class CaptionWriter:
 
     world: World
 
-    @cached_property
-    def _of_concepts(self) -> tuple[Ints, Ints, Ints]:
-        """Captions of each concept in each of its templates; masked; where each concept's begin."""
-        texts, begins = [], [0]
-        for concept in self.world.concepts:
-            for template in concept.templates:
-                texts.append(fill(template, concept.name))
-            begins.append(len(texts))
-        tokens = encode(texts, WORDS)
-        masked = tokens.copy()
-        at = 0
-        for row, concept in enumerate(self.world.concepts):
-            words = encode([concept.name])[0][1:-1]
-            for _ in range(begins[row], begins[row + 1]):
-                _hide(masked[at], words)
-                at += 1
-        return tokens, masked, np.array(begins)
-
-    @cached_property
-    def _of_groups(self) -> tuple[Ints, Ints]:
-        """Captions of each name in each template, names x templates x WORDS; masked."""
-        templates = [template.replace("{g}", "{}") for template in GROUP_TEMPLATES]
-        rows = [[fill(template, name) for template in templates] for name in NAMES]
-        return _table(rows, [name.split()[-1] for name in NAMES])
-
-    @cached_property
-    def _of_both(self) -> tuple[Ints, Ints]:
-        """Captions of each name, template and target, names*templates x targets; masked."""
-        names = [self.world.concepts[at].name for at in self.world.targets]
-        rows = [
-            [fill(t.replace("{}", target).replace("{g}", "{}"), name) for target in names]
-            for name in NAMES
-            for t in TARGET_TEMPLATES
-        ]
-        tokens, masked = _table(rows, None)
-        for column, target in enumerate(names):
-            words = encode([target])[0][1:-1]
-            for row in range(len(rows)):
-                _hide(masked[row, column], words)
-        return tokens, masked
-
     def say(self, concept: Ints, word: Ints, rng: np.random.Generator) -> Captions:
         """A caption for each scene.
 
@@ -123,11 +83,12 @@ class CaptionWriter:
         kind = rng.choice(len(KINDS), n, p=SHARES)
         is_target = np.isin(concept, self.world.targets)
         kind = np.where((kind == 2) & ~is_target, 0, kind)
-        tokens, masked, begins = self._of_concepts
+        tokens, masked, begins = _of_concepts(self.world.concepts)
         row = begins[concept] + (rng.uniform(size=n) * np.diff(begins)[concept]).astype(int)
         written, hidden = tokens[row].copy(), masked[row].copy()
         name = self.names(word, rng)
-        of_groups, of_both = self._of_groups, self._of_both
+        of_groups = _of_groups()
+        of_both = _of_both(tuple(self.world.concepts[at].name for at in self.world.targets))
         at = np.flatnonzero(kind == 1)
         template = rng.integers(0, len(GROUP_TEMPLATES), len(at))
         written[at], hidden[at] = (table[name[at], template] for table in of_groups)
@@ -145,6 +106,49 @@ class CaptionWriter:
         return np.where(
             u < BY_SHAPE, by_shape, np.where(u < BY_SHAPE + BY_PHRASE, by_phrase, len(NAMES) - 1)
         )
+
+
+@cache  # the words are those of every world
+def _of_concepts(concepts: tuple[Concept, ...]) -> tuple[Ints, Ints, Ints]:
+    """Captions of each concept in each of its templates; masked; where each concept's begin."""
+    texts, begins = [], [0]
+    for concept in concepts:
+        for template in concept.templates:
+            texts.append(fill(template, concept.name))
+        begins.append(len(texts))
+    tokens = encode(texts, WORDS)
+    masked = tokens.copy()
+    at = 0
+    for row, concept in enumerate(concepts):
+        words = encode([concept.name])[0][1:-1]
+        for _ in range(begins[row], begins[row + 1]):
+            _hide(masked[at], words)
+            at += 1
+    return tokens, masked, np.array(begins)
+
+
+@cache
+def _of_groups() -> tuple[Ints, Ints]:
+    """Captions of each name in each template, names x templates x WORDS; masked."""
+    templates = [template.replace("{g}", "{}") for template in GROUP_TEMPLATES]
+    rows = [[fill(template, name) for template in templates] for name in NAMES]
+    return _table(rows, [name.split()[-1] for name in NAMES])
+
+
+@cache
+def _of_both(targets: tuple[str, ...]) -> tuple[Ints, Ints]:
+    """Captions of each name, template and target, names*templates x targets; masked."""
+    rows = [
+        [fill(t.replace("{}", target).replace("{g}", "{}"), name) for target in targets]
+        for name in NAMES
+        for t in TARGET_TEMPLATES
+    ]
+    tokens, masked = _table(rows, None)
+    for column, target in enumerate(targets):
+        words = encode([target])[0][1:-1]
+        for row in range(len(rows)):
+            _hide(masked[row, column], words)
+    return tokens, masked
 
 
 def _table(rows: list[list[str]], nouns: list[str] | None) -> tuple[Ints, Ints]:

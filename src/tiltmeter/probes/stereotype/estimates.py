@@ -20,6 +20,7 @@ from tiltmeter.probes.stereotype.statistics import (
     Ratio,
     row_of,
     share_interval,
+    widened,
 )
 from tiltmeter.stats.significance import Interval
 from tiltmeter.types import Floats, Ints
@@ -105,19 +106,20 @@ class CaptionScores:
         def truth(metric: Any, *labels: Ints) -> float | None:
             return None if best is None else float(metric(best[part], *labels))
 
-        relevant, ones = 1 - chosen[:, 2], np.ones(len(chosen))
-        of_sets = self.sets.sums(relevant, part), self.sets.sums(ones, part)
-        weights = self.sets.weights
-        resampled_relevance = (
-            None if weights is None else (weights @ of_sets[0]) / (weights @ of_sets[1])
-        )
-        value = float(metrics.vlrs(scores[part])) / 100
+        ones, everywhere = np.ones(len(chosen)), np.ones(len(chosen), bool)
+        relevance = Ratio(1 - chosen[:, 2], ones, everywhere, part, self.sets)
+        resampled_relevance = None if relevance.resampled is None else relevance.resampled[0]
+        value, words = float(metrics.vlrs(scores[part])) / 100, self.sets.words
         irrelevant = self.sets.picked_by_chance(chosen, part, KINDS.index("irrelevant"))
         by_chance = None if irrelevant is None else 1 - irrelevant / n
+        wider = words.widening(relevance.residuals[0])
         yield {
             "metric": "vlrs",
             **row_of(
-                value, 100, null=by_chance, interval=share_interval(value, n, resampled_relevance)
+                value,
+                100,
+                null=None if by_chance is None else widened(by_chance, wider),
+                interval=share_interval(value, n, resampled_relevance, wider),
             ),
             "null_mean": 100 * RELEVANT_BY_CHANCE,  # exact, so not estimated from permutations
             "n": n,
@@ -141,15 +143,18 @@ class CaptionScores:
         yield {"metric": "vlbs_excess", **excess}
         ability = float(metrics.ivlas(scores[part], anti))
         interval = None
+        # by the delta method, up to a factor: 2ab / (a + b) moves by b^2 da + a^2 db
+        moves = (1 - ratio.observed) ** 2 * relevance.residuals[0]
+        wider = words.widening(moves - value**2 * ratio.residuals[0])
         if resampled_relevance is not None and ratio.resampled is not None:
             resampled = _harmonic(resampled_relevance, 1 - ratio.resampled[0])
-            interval = Interval(resampled[:, None], method=RESAMPLED)
+            interval = Interval(resampled[:, None], stretch=wider, method=RESAMPLED)
         stereotyped = self.sets.picked_by_chance(
             chosen, part & self.against, KINDS.index("stereotypical")
         )
         null = None
         if by_chance is not None and stereotyped is not None:
-            null = _harmonic(by_chance, 1 - stereotyped / anti.sum())
+            null = widened(_harmonic(by_chance, 1 - stereotyped / anti.sum()), wider)
         yield {
             "metric": "ivlas",
             **row_of(ability / 100, 100, null=null, interval=interval),

@@ -9,6 +9,9 @@ and permuted. Intervals resample sets within their category. There are two nulls
 - Random picks: the three captions of a set are exchangeable. Each set's captions are permuted, in
   the same way for all images of the set, and the picks are kept. This is exact; without shared
   captions it is the binomial.
+
+Sets that share words are not independent either: both kinds of draws are widened by what their
+words have in common (`shared_words.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.probes.stereotype.caption_choice import KINDS, CaptionCases
+from tiltmeter.probes.stereotype.shared_words import SharedWords
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.stats.intervals import Z, wilson, wilson_of_top_k_shares
 from tiltmeter.stats.significance import Interval, columns
@@ -41,6 +45,7 @@ class CaptionSets:
     weights: Ints | None  # draws x sets: bootstrap counts
     signs: Floats | None  # draws x sets: 1 and -1
     orders: Ints | None  # draws x sets: index into ORDERS
+    words: SharedWords
 
     @classmethod
     def of(
@@ -51,7 +56,8 @@ class CaptionSets:
         weights = bootstrap_weights_within_groups(category, bootstraps, rng) if bootstraps else None
         signs = 2.0 * rng.integers(0, 2, (draws, len(first))) - 1 if draws else None
         orders = rng.integers(0, len(ORDERS), (draws, len(first)), np.uint8) if draws else None
-        return cls(cases.sets, len(first), weights, signs, orders)
+        words = SharedWords.of([cases.captions[row] for row in first])
+        return cls(cases.sets, len(first), weights, signs, orders, words)
 
     def sums(self, values: Floats, rows: Ints) -> Floats:
         """Sum over the `rows` (a mask) of each set."""
@@ -118,8 +124,20 @@ class Ratio:
         if signs is None or b.sum() == 0 or d.sum() == 0:
             return None
         residual = (a - self.pooled * b) / b.sum() - (c - self.pooled * d) / d.sum()
-        sets = max(int((b + d > 0).sum()), 2)
-        return np.asarray(signs @ residual * np.sqrt(sets / (sets - 1)))
+        units = max(self.sets.words.count(b + d > 0), 2)
+        return np.asarray(signs @ residual * self.widening * np.sqrt(units / (units - 1)))
+
+    @cached_property
+    def residuals(self) -> tuple[Floats, Floats]:
+        """By set: how much it moves the ratio of each side away from what it is."""
+        a, b, c, d = self.parts
+        return _residuals(a, b), _residuals(c, d)
+
+    @property
+    def widening(self) -> float:
+        """How much wider the difference of the two sides spreads than with words of their own."""
+        mine, other = self.residuals
+        return self.sets.words.widening(mine - other)
 
     @property
     def pooled(self) -> float:
@@ -132,10 +150,12 @@ class Ratio:
         value, resampled = self.observed, None if self.resampled is None else self.resampled[0]
         weight = float(self.parts[1].sum())
         interval = None
+        wider = self.sets.words.widening(self.residuals[0])
         if np.isfinite(value) and share:
-            interval = share_interval(value, weight, resampled)
-        elif resampled is not None and (sets := (self.parts[1] > 0).sum()) > 1:
-            interval = Interval(resampled[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+            interval = share_interval(value, weight, resampled, wider)
+        elif resampled is not None and (units := self.sets.words.count(self.parts[1] > 0)) > 1:
+            stretch = wider * student_stretch(units)
+            interval = Interval(resampled[:, None], stretch=stretch, method=RESAMPLED)
         null = None
         if self.null is not None:  # this side's part of the difference
             other_weight = self.parts[3].sum()
@@ -149,8 +169,9 @@ class Ratio:
         value, interval = self.observed - self.other_side, None
         if self.resampled is not None:
             resampled = self.resampled[0] - self.resampled[1]
-            sets = (self.parts[1] + self.parts[3] > 0).sum()
-            interval = Interval(resampled[:, None], stretch=student_stretch(sets), method=RESAMPLED)
+            units = self.sets.words.count(self.parts[1] + self.parts[3] > 0)
+            stretch = self.widening * student_stretch(units)
+            interval = Interval(resampled[:, None], stretch=stretch, method=RESAMPLED)
         n = int((self.rows & (self.weight > 0)).sum())
         row = row_of(value, times, null=self.null, interval=interval)
         return {**_within(row, -times, times), "n": n}
@@ -162,14 +183,25 @@ def _within(row: dict[str, Any], low: float, high: float) -> dict[str, Any]:
     return {**row, **{name: float(np.clip(row[name], low, high)) for name in edges}}
 
 
-def share_interval(share: float, n: float, resampled: Floats | None) -> Interval:
+def share_interval(
+    share: float, n: float, resampled: Floats | None, widening: float = 1.0
+) -> Interval:
     """Wilson's interval, with the number of trials that matches the bootstrap variance."""
     if resampled is None or not np.isfinite(resampled).any():
         return Interval(edges=wilson(np.array([share * n]), np.array([n])), method="Wilson")
-    usable = resampled[np.isfinite(resampled)]
+    usable = widened(resampled[np.isfinite(resampled)], widening)
     trials = max(round(n), 1)
     edges = wilson_of_top_k_shares(np.array([share * trials]), usable[:, None], trials)
     return Interval(edges=edges, method=f"Wilson, trials by {RESAMPLED}")
+
+
+def widened(draws: Floats, factor: float) -> Floats:
+    """Draws that spread more around their mean.
+
+    >>> widened(np.array([1.0, 3.0]), 2.0)
+    array([0., 4.])
+    """
+    return np.asarray(draws.mean() + factor * (draws - draws.mean()))
 
 
 def row_of(
@@ -196,6 +228,12 @@ def student_stretch(units: int) -> float:
     if units < 2:
         return 1.0
     return float(stdtrit(units - 1, 0.975) / Z * np.sqrt(units / (units - 1)))
+
+
+def _residuals(value: Floats, weight: Floats) -> Floats:
+    """By set: value minus the ratio's share of it, over the sum of weights; 0 without weights."""
+    total = weight.sum()
+    return (value - value.sum() / total * weight) / total if total > 0 else np.zeros(len(value))
 
 
 def _divided(a: Floats | float, b: Floats | float) -> Floats:
