@@ -135,15 +135,14 @@ def _by_template(study: Study) -> Parts:
     verdicts = [{**row, "swapped": row["experiment"].rpartition(", ")[2]}
                 for row in study.rows("words", metric="pair_lift_size")]  # fmt: skip
     return [
-        Table("by-template", "Mean absolute bias, by template", columns, list(lines.values())),
         Table("verdicts", "Verdicts (ours): how many times as likely words are with one group as "
               "with the other, beyond neutral words",
-              [Column("model", "model"), Column("words", "category"),
-               Column("swapped", "swapped"), Column("verdict", "verdict"),
+              [Column("model", "model"), Column("swapped", "swapped"), Column("verdict", "verdict"),
                Column("size of lift", "value", "ratio"),
                Column("95% int.", ("ci_low", "ci_high"), "ratios"),
-               Column("95% of random swaps below", "null_high", "ratio"),
+               Column("random swaps up to", "null_high", "ratio"),
                Column("pairs", "n", "count"), Column("note", "note", "long")], verdicts),
+        Table("by-template", "Mean absolute bias, by template", columns, list(lines.values())),
         table_of("statistics", "Table 2 with all statistics", rows, "model",
                  ("experiment", "images, softmax"), ("category", "words"), "template",
                  ("metric", "measure"), kind="percent", digits=2, folded=True),
@@ -153,10 +152,11 @@ def _by_template(study: Study) -> Parts:
 
 def _texts(study: Study) -> Parts:
     """Table 3: language bias without an image."""
-    rows = study.rows("words", metric="abs_text_bias")
+    rows = [{**row, "experiment": row["experiment"].replace("text_only", "none")}
+            for row in study.rows("words", metric="abs_text_bias")]  # fmt: skip
     return [
         table_of("texts", "Language bias without an image: mean |log P(T | first word) - log P(T | "
-                 "second word)|", rows, "model", ("category", "words"), ("experiment", "no image"),
+                 "second word)|", rows, "model", ("category", "words"), ("experiment", "image"),
                  digits=2),
     ]  # fmt: skip
 
@@ -209,12 +209,18 @@ def _stereotypes(study: Study) -> Parts:
                 labels, "B@V-L", signed=True, most=40, bars=True, domain=(-edge, edge),
             )
         )  # fmt: skip
-    agreement = [row for row in study.rows("words", probe="counterfactual")
-                 if row["metric"].startswith("agreement_")]  # fmt: skip
+    measured = (row for row in study.rows("words", probe="counterfactual")
+                if row["metric"].startswith("agreement_"))  # fmt: skip
+    agreement = [row for row in measured if row["value"] is not None]
+    if agreement:
+        parts.append(
+            table_of("agreement", "Agreement with human labels", agreement, "model",
+                     ("experiment", "images, softmax"), ("metric", "measure"), kind="percent")
+        )  # fmt: skip
+    else:
+        parts.append("No word has a human label, so agreement with people is undefined.")
     return [
         *parts,
-        table_of("agreement", "Agreement with human labels", agreement, "model",
-                 ("experiment", "images, softmax"), ("metric", "measure"), kind="percent"),
         table_of("activities", "Multimodal bias of activities", rows, "model",
                  ("target", "word"), kind="signed", folded=True),
     ]  # fmt: skip
@@ -228,16 +234,18 @@ def _instances(study: Study) -> Parts:
         if listed is None or not len(listed):
             continue  # a model that reads texts alone
         rows = [row for row in listed.to_pylist()
-                if (row["experiment"] or "").startswith("bias_VL") and row["score"] is not None
+                if (row["experiment"] or "").startswith("bias_VL")
+                and row["experiment"].endswith("vocabulary") and row["score"] is not None
                 and row["score"] == row["score"]]  # fmt: skip
         rows.sort(key=lambda row: -abs(row["score"]))
-        groups = [{**row, "group": ", ".join(value for _, value in row["groups"] or ())}
+        groups = [{**row, "group": ", ".join(value for _, value in row["groups"] or ()),
+                   "reading": row["experiment"].removeprefix("bias_VL, ")}
                   for row in rows[:LARGEST]]  # fmt: skip
         name = run.meta["model"]["name"]
         tables.append(
             Table(text.slug("instances", name), f"{name}: the images with the largest B@V-L",
                   [Column("image", "id"), Column("perceived group", "group"),
-                   Column("word", "concept"), Column("reading", "experiment"),
+                   Column("word", "concept"), Column("images, softmax", "reading"),
                    Column("B@V-L", "score", "signed")], groups)
         )  # fmt: skip
     return tables

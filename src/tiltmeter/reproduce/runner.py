@@ -275,7 +275,7 @@ def _of_item(item: Item, measured: _Measured) -> Iterator[str]:
         yield f"Unlike the paper: {item.shortfall}"
     for name in (*item.needs, *item.takes):
         for model, why in measured.missing.get(name, {}).items():
-            yield f"Without {model or name}: {why}"
+            yield f"Without {model}: {why}" if model else f"Not all of it is made: {why}"
 
 
 def _beside_published(paper: Paper, item: Item, study: Study) -> Iterator[Table | str]:
@@ -301,6 +301,6 @@ def _beside_published(paper: Paper, item: Item, study: Study) -> Iterator[Table 
         theirs = text.listed(list(dict.fromkeys(one.model or "no model" for one in printed)))
         data = text.listed(list(dict.fromkeys(one.dataset for one in printed)))
         yield (
-            f"Not comparable with the {len(printed)} published values: they are of {theirs} on "
-            f"{data}, and are shown only for the same model, data, words and convention."
+            f"Not comparable with the paper's {text.plural(len(printed), 'value')}, of {theirs} on "
+            f"{data}: values are shown only for the same model, data, words and convention."
         )

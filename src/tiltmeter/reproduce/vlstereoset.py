@@ -88,8 +88,7 @@ def _examples(study: Study) -> Parts:
             for case in cases(run, reading)[:EXAMPLES]:
                 rows += [
                     {"model": case.model, "reading": reading, "id": case.id,
-                     "target": case.groups["target"], "kind": kind, "caption": case.captions[kind],
-                     "probability": case.probabilities[kind],
+                     "caption": case.captions[kind], "probability": case.probabilities[kind],
                      "picked": "picked" if kind == KINDS[0] else
                      "shown" if kind == KINDS[1] else ""}
                     for kind in KINDS
@@ -98,8 +97,8 @@ def _examples(study: Study) -> Parts:
         raise InputError("no model picked a stereotype that the image goes against")
     columns = [
         Column("model", "model", merged=True), Column("reading", "reading", merged=True),
-        Column("image", "id", merged=True), Column("target", "target", merged=True),
-        Column("caption", "caption", "long"), Column("probability", "probability", "value", 3),
+        Column("image", "id", merged=True), Column("caption", "caption", "long"),
+        Column("probability", "probability", "value", 3),
         Column("", "picked"),
     ]  # fmt: skip
     title = "Cases with the most probable stereotype; no image is shown"
