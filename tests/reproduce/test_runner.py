@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,15 @@ def test_what_can_be_made_is_made_and_the_rest_has_a_reason(tmp_path: Path) -> N
     finished.write_text("12345")
     again = reproduce("small", out=tmp_path / "out", data=FACES, **FEW)
     assert again.measured[0]["seconds"] == 12345
+    # of an interrupted measurement, the models and runs that were finished
+    debiased = tmp_path / "out/runs/debiased-1"
+    (debiased / "finished").unlink()
+    shutil.rmtree(debiased / "after")
+    made = {file: file.stat().st_mtime_ns for file in (tmp_path / "out/models").glob("*/*")}
+    assert made
+    reproduce("small", out=tmp_path / "out", data=FACES, **FEW)
+    assert (debiased / "after/run.json").is_file()
+    assert made == {file: file.stat().st_mtime_ns for file in (tmp_path / "out/models").glob("*/*")}
     with pytest.raises(InputError) as error:
         reproduce("small", out=tmp_path / "out", seed=1, data=FACES, **FEW)
     assert error.value.code == "exists"
@@ -118,4 +128,6 @@ def test_unknown_names_come_before_any_work(tmp_path: Path) -> None:
         reproduce("sobit", out=tmp_path / "out", data={"face": "testbed:"})
     with pytest.raises(InputError):
         reproduce("sobit", out=tmp_path / "out", data={"faces": "table:nowhere.csv"})
+    with pytest.raises(InputError):  # also next to models that exist
+        reproduce("vlstereoset", ["testbed:dual", f"hf:{tmp_path}/none"], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ from typing import Any
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, UnknownNameError, reason
+from tiltmeter.models import check_model
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.html.paper import write_page
@@ -95,7 +96,8 @@ def reproduce(
     UnknownNameError
         If the paper or a role is unknown.
     InputError
-        If data cannot be loaded, if `out` belongs to another call, or if no item can be made.
+        If a model or data cannot be loaded, if `out` belongs to another call, or if no item can be
+        made.
     """
     paper: Paper = PAPERS[name]
     world = all(model.startswith("testbed:") for model in models)  # also without models
@@ -104,6 +106,8 @@ def reproduce(
         if role not in paper.data:
             raise UnknownNameError(f"data role of {name}", role, paper.data)
     _check_data(specs)
+    for model in models:
+        check_model(model, device=device)
     if world:
         specs = {**paper.world_data, **specs}
     call = {"paper": name, "models": list(models), "data": specs, "train": train, "seed": seed,
@@ -126,8 +130,7 @@ def reproduce(
     sections = [_section(paper, item, study, measured) for item in paper.items]
     if paper.measurements and not measured.runs:
         shutil.rmtree(place)
-        reasons = dict.fromkeys(why for mine in measured.missing.values() for why in mine.values())
-        raise InputError(f"nothing of {name} can be measured: {'; '.join(reasons)}")
+        raise InputError(f"nothing of {name} can be measured: {_first_reasons(measured.missing)}")
     page = PaperPage(
         paper.title,
         paper.source,
@@ -143,6 +146,15 @@ def reproduce(
             f"a measurement failed: {reason(bug)} (the rest is in {place})", code="probe-failed"
         ) from bug
     return page
+
+
+def _first_reasons(missing: Mapping[str, Mapping[str, str]]) -> str:
+    """The first reason of each model, or what no model can do without."""
+    reasons: dict[str, str] = {}
+    for mine in missing.values():
+        reasons = {**mine, **reasons}
+    of_models = [why for model, why in reasons.items() if model]
+    return "; ".join(dict.fromkeys(of_models or reasons.values()))
 
 
 def _check_data(specs: Mapping[str, str]) -> None:
