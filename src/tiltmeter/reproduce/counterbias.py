@@ -137,7 +137,8 @@ def _by_template(study: Study) -> Parts:
     return [
         Table("verdicts", "Verdicts (ours): how many times as likely words are with one group as "
               "with the other, beyond neutral words",
-              [Column("model", "model"), Column("swapped", "swapped"), Column("verdict", "verdict"),
+              [Column("model", "model"), Column("words", "category"),
+               Column("swapped", "swapped"), Column("verdict", "verdict"),
                Column("size of lift", "value", "ratio"),
                Column("95% int.", ("ci_low", "ci_high"), "ratios"),
                Column("random swaps up to", "null_high", "ratio"),
