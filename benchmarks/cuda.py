@@ -47,6 +47,7 @@ def draws(rng: np.random.Generator) -> None:
     given = {
         "relabelled_sums": (z, labels, GROUPS, of),
         "weighted_sums": (z, groups.codes, weights, GROUPS),
+        "weighted_squares": (z, weights),
         "relabelled_top_counts": (order[:, :1000], labels, (100, 1000), GROUPS, of),
         "weighted_top_counts": (order, groups.codes, weights, 1000, GROUPS),
         "relabelled_ndkl": (order, labels, shares, of),

@@ -344,10 +344,10 @@ def test_little_memory_gives_the_same_bytes(
     """Statistics a few numbers at a time, and a walk over the prompts for each attribute."""
     groups = tm.load_data(f"embeddings:{place}").groups
     kind = CONVENTIONS["tiltmeter"].with_(k=(20, 50))
-    together = ranking_estimates.plan_passes(groups, 51, 6, kind, Resampling(199, 100))
+    together = ranking_estimates.plan_passes(groups, (51, 12), 6, kind, Resampling(199, 100))
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 1)
     monkeypatch.setattr(null, "AT_ONCE", 500)
-    alone = ranking_estimates.plan_passes(groups, 51, 6, kind, Resampling(199, 100))
+    alone = ranking_estimates.plan_passes(groups, (51, 12), 6, kind, Resampling(199, 100))
     assert (len(together), len(alone)) == (1, 2 * len(groups))
     again = tm.audit(f"embeddings:{place}", cross=["gender*age"], probes=["ranking"], **SMALL)
     assert again.table.equals(run.table)
@@ -363,7 +363,7 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
     c_asc = 4 * 8 * (10 + 7)  # bytes a group: 8 prompts, 10 relabellings and 7 resamples
     counts = 3 * (5 * 10 + 8 * 7)  # 5 of the prompts are words
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 5 * (c_asc + counts))
-    found = ranking_estimates.plan_passes(groups, 8, 5, kind, Resampling(10, 7))
+    found = ranking_estimates.plan_passes(groups, (8, 9), 5, kind, Resampling(10, 7))
     walks = [[(task.attribute, task.ranks) for task in tasks] for tasks in found]
     assert walks == [
         [("a", False), ("a", True), ("b", False), ("b", True)],
@@ -371,7 +371,7 @@ def test_attributes_share_a_walk_while_there_is_room(monkeypatch: pytest.MonkeyP
         [("d", False), ("d", True)],
     ]
     monkeypatch.setattr(ranking_estimates, "DRAWS_HELD", 4 * max(c_asc, counts))
-    found = ranking_estimates.plan_passes({"c": groups["c"]}, 8, 5, kind, Resampling(10, 7))
+    found = ranking_estimates.plan_passes({"c": groups["c"]}, (8, 9), 5, kind, Resampling(10, 7))
     assert found == [[("c", False)], [("c", True)]]
 
 

@@ -162,13 +162,19 @@ def c_asc(scores: Array, groups: Groups | Array) -> Array:
 
 def c_asc_of_moments(moments: Moments) -> Array:
     """C-ASC from counts, means and centred second moments by group: queries x groups."""
-    total = moments.total()
+    total, spread = moments.total(), standard_deviation(moments)
     n, n_g = total.count[0], moments.count
-    spread = (total.m2 / (n - 1 if n > 1 else n * float("nan"))) ** 0.5
-    spread = spread * (spread > ROUNDING * abs(total.mean))
     # mean_not_G = (n mean - n_G mean_G) / (n - n_G), hence the gap n / (n - n_G) (mean_G - mean)
     gap = _over(n * (moments.mean - total.mean), (n - n_g) * (n_g > 0))
     return _over(gap, spread)
+
+
+def standard_deviation(moments: Moments) -> Array:
+    """Standard deviation of the scores of each query, over all groups; 0 if only by rounding."""
+    total = moments.total()
+    n = total.count[0]
+    spread = (total.m2 / (n - 1 if n > 1 else n * float("nan"))) ** 0.5
+    return spread * (spread > ROUNDING * abs(total.mean))
 
 
 def c_asc_bound(groups: Groups) -> Array:

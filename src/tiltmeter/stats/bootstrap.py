@@ -81,9 +81,9 @@ def bootstrap_c_asc(scores: Floats, groups: Groups | Ints, weights: Ints) -> Flo
 
     scores = matrix(scores, "scores", "queries", "items")
     groups = as_groups(groups, scores.shape[1])
-    sums, squares = kernels.weighted_sums(
-        kernels.standardized(scores), groups.codes, weights, len(groups.names)
-    )
+    z = kernels.standardized(scores)
+    sums = kernels.weighted_sums(z, groups.codes, weights, len(groups.names))
+    squares = kernels.weighted_squares(z, weights)
     # weights keep the groups' sizes, so only sums change
     return kernels.c_asc_of_sums(sums, groups.counts, squares)
 

@@ -8,6 +8,8 @@ each belongs to; without it they are groups themselves.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from tiltmeter.metrics import numpy_kernels as loops
@@ -18,7 +20,8 @@ from tiltmeter.stats import long_rankings
 from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
-_ITEMS = 1024  # items processed at one time: with 64 queries they fit the second-level cache
+_ITEMS, _COLUMNS = 1024, 64  # processed at one time: they fit the second-level cache
+_WEIGHTS = 2**14  # items whose weights are multiplied at one time
 
 
 def standardized(scores: Floats) -> Floats:
@@ -41,10 +44,18 @@ def _groups_of(of: Ints | None, groups: int) -> Ints:
 
 
 def relabelled_sums(z: Floats, codes: Ints, groups: int, of: Ints | None = None) -> Floats:
-    """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
-    sums, to = np.zeros((len(codes), groups, z.shape[1]), np.float32), _groups_of(of, groups)
-    in_rows(lambda part: _relabelled_sums(z, codes[part], to, sums[part]), len(codes), step=32)
-    return sums.swapaxes(1, 2)  # draws x queries x groups
+    """Sum of `z` (items x columns) over each group, for each row of `codes` (draws x items)."""
+    sums, to = np.empty((len(codes), groups, z.shape[1]), z.dtype), _groups_of(of, groups)
+    for start in range(0, z.shape[1], _COLUMNS):
+        near = np.ascontiguousarray(z[:, start : start + _COLUMNS])
+        part_sums = np.zeros((len(codes), groups, near.shape[1]), z.dtype)
+        in_rows(partial(_relabelled_sums_of, near, codes, to, part_sums), len(codes), step=32)
+        sums[..., start : start + _COLUMNS] = part_sums
+    return sums.swapaxes(1, 2)  # draws x columns x groups
+
+
+def _relabelled_sums_of(z: Floats, codes: Ints, of: Ints, sums: Floats, part: slice) -> None:
+    _relabelled_sums(z, codes[part], of, sums[part])
 
 
 @jit
@@ -58,32 +69,24 @@ def _relabelled_sums(z: Floats, codes: Ints, of: Ints, sums: Floats) -> None:
                     sums[r, g, q] += z[i, q]
 
 
-def weighted_sums(z: Floats, codes: Ints, weights: Ints, groups: int) -> tuple[Floats, Floats]:
-    """Weighted sums of `z` by group (draws x queries x groups) and of `z`^2 (draws x queries)."""
-    sums = np.zeros((len(weights), groups, z.shape[1]), np.float32)
+def weighted_sums(z: Floats, codes: Ints, weights: Ints, groups: int) -> Floats:
+    """Weighted sums of `z` (items x columns) by group: draws x columns x groups."""
+    sums = np.zeros((len(weights), groups, z.shape[1]), z.dtype)
+    for group in range(groups):
+        rows = np.flatnonzero(codes == group)
+        for start in range(0, len(rows), _WEIGHTS):
+            some = rows[start : start + _WEIGHTS]
+            sums[:, group] += weights[:, some].astype(z.dtype) @ z[some]
+    return sums.swapaxes(1, 2)
+
+
+def weighted_squares(z: Floats, weights: Ints) -> Floats:
+    """Weighted sums of the squares of `z` (items x queries): draws x queries."""
     squares = np.zeros((len(weights), z.shape[1]), np.float32)
-    in_rows(
-        lambda part: _weighted_sums(z, codes, weights[part], sums[part], squares[part]),
-        len(weights),
-        step=32,
-    )
-    return sums.swapaxes(1, 2), squares
-
-
-@jit
-def _weighted_sums(z: Floats, codes: Ints, weights: Ints, sums: Floats, squares: Floats) -> None:
-    for start in range(0, z.shape[0], _ITEMS):
-        stop = min(start + _ITEMS, z.shape[0])
-        for b in range(weights.shape[0]):
-            for i in range(start, stop):
-                if weights[b, i] == 0:
-                    continue
-                w = np.float32(weights[b, i])
-                g = codes[i]
-                for q in range(z.shape[1]):
-                    part = w * z[i, q]
-                    sums[b, g, q] += part
-                    squares[b, q] += part * z[i, q]
+    for start in range(0, len(z), _WEIGHTS):
+        some = slice(start, start + _WEIGHTS)
+        squares += weights[:, some].astype(np.float32) @ z[some] ** 2
+    return squares
 
 
 def c_asc_of_sums(sums: Floats, sizes: Ints, squares: Floats | None = None) -> Floats:

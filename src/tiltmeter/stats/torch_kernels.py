@@ -30,23 +30,29 @@ def standardized(scores: Tensor) -> Tensor:
     return z.float().T.contiguous()
 
 
-def relabelled_sums(z: Tensor, codes: Tensor, groups: int, of: Tensor) -> Floats:
+def relabelled_sums(z: Tensor, codes: Tensor, groups: int, of: Tensor | None = None) -> Floats:
     """Sum of `z` (items x queries) over each group, for each row of `codes` (draws x items)."""
     sums = []
     for rows in _chunks(len(codes), len(z)):
-        labels = of[codes[rows].long()]
+        labels = codes[rows].long() if of is None else of[codes[rows].long()]
         sums.append(_sums(z, labels, groups))
     return np.concatenate(sums)
 
 
-def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> tuple[Floats, Floats]:
-    """Weighted sums of `z` by group (draws x queries x groups) and of `z`^2 (draws x queries)."""
-    squared, sums, squares = z**2, [], []
-    for rows in _chunks(len(weights), len(z)):
-        w = weights[rows].float()
-        sums.append(_sums(z, codes.expand(len(w), -1), groups, w))
-        squares.append((w @ squared).cpu().numpy())
-    return np.concatenate(sums), np.concatenate(squares)
+def weighted_sums(z: Tensor, codes: Tensor, weights: Tensor, groups: int) -> Floats:
+    """Weighted sums of `z` (items x columns) by group: draws x columns x groups."""
+    parts = [_sums(z, codes.expand(len(w), -1), groups, w) for w in _weights(z, weights)]
+    return np.concatenate(parts)
+
+
+def weighted_squares(z: Tensor, weights: Tensor) -> Floats:
+    """Weighted sums of the squares of `z` (items x queries): draws x queries."""
+    squared = z**2
+    return np.concatenate([(w @ squared).cpu().numpy() for w in _weights(z, weights)])
+
+
+def _weights(z: Tensor, weights: Tensor) -> Iterator[Tensor]:
+    return (weights[rows].to(z.dtype) for rows in _chunks(len(weights), len(z)))
 
 
 def _sums(z: Tensor, labels: Tensor, groups: int, weights: Tensor | None = None) -> Floats:

@@ -34,7 +34,7 @@ from tiltmeter.stats.null import (
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Floats, Groups, Ints
 
-DRAWS_HELD = 4 * 10**8  # bytes of draws in memory; more need another pass over the prompts
+DRAWS_HELD = 5 * 10**8  # bytes of draws in memory; more need another pass over the prompts
 NULL_DRAWS = 10_000  # random top-k counts, for the null of MaxSkew, MinSkew and entropy
 MANY_TIES = 0.001  # share of tied ranks from which a note is made
 
@@ -45,7 +45,7 @@ class PromptBlocks:
     def __init__(self, prompts: int, words: int) -> None:
         self.prompts, self.words = prompts, words
         self.lists: dict[str, list[Floats]] = {}
-        self.drawn: dict[str, Floats] = {}
+        self.drawn: dict[str, Any] = {}  # arrays, or what reads like one
 
     def add(self, name: str, part: Floats) -> None:
         self.lists.setdefault(name, []).append(part)
@@ -61,7 +61,7 @@ class PromptBlocks:
             self.drawn[name] = np.empty(shape, kind)
         self.drawn[name][start : start + part.shape[1]] = part.swapaxes(0, 1)
 
-    def draws(self, name: str) -> Floats | None:
+    def draws(self, name: str) -> Any | None:
         """Draws, prompts x draws x columns, removed from here; None if there are none."""
         return self.drawn.pop(name, None)
 
@@ -75,15 +75,18 @@ class MetricTask(NamedTuple):
 
 def plan_passes(
     groups: Mapping[str, Groups],
-    prompts: int,
+    texts: tuple[int, ...],
     words: int,
     convention: Convention,
     resampling: Resampling,
 ) -> list[list[MetricTask]]:
-    """Group tasks into passes over the prompts, so that the draws of each fit into memory."""
+    """Group tasks into passes over the prompts, so that the draws of each fit into memory.
+
+    `texts` are the prompts and their dimensions.
+    """
     count_bytes = sum(np.min_scalar_type(k).itemsize for k in convention.k)  # of a drawn count
-    c_asc = 4 * prompts * (resampling.permutations + resampling.bootstraps)
-    counts = count_bytes * (words * resampling.permutations + prompts * resampling.bootstraps)
+    c_asc = 4 * min(texts) * (resampling.permutations + resampling.bootstraps)
+    counts = count_bytes * (words * resampling.permutations + texts[0] * resampling.bootstraps)
     plan: list[list[MetricTask]] = []
     room = 0
     for name, labels in groups.items():

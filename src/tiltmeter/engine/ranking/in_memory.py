@@ -20,12 +20,13 @@ from tiltmeter.engine.ranking.reranked import add_reranked, orders
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.arrays import to_numpy
-from tiltmeter.metrics.association import c_asc_of_moments
+from tiltmeter.metrics.association import c_asc_of_moments, standard_deviation
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
+from tiltmeter.stats.product_draws import CAscDraws
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
@@ -33,6 +34,7 @@ from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 BLOCK, BLOCK_OF_TENSORS = 64, 512
 #: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
+FEW_IMAGES = 2**12  # sums of fewer image embeddings are in double precision
 GAP_RESAMPLES = 200  # bootstrap resamples, at most, for gaps between groups
 
 
@@ -76,6 +78,14 @@ class Backend:
 
         wide = x.dtype.kind in "iu" and x.dtype.itemsize > 1
         return torch.as_tensor(x.astype(np.int64) if wide else x, device=self.device)
+
+    def cast(self, x: Array, kind: Any) -> Array:
+        """An array of the device in another floating-point precision."""
+        if self.device is None:
+            return x.astype(kind, copy=False)
+        import torch
+
+        return x.to(torch.float64 if kind is np.float64 else torch.float32)
 
 
 def draw_sample(
@@ -152,7 +162,7 @@ class InMemoryRanking:
             (sample, summary, pass_tasks)
             for sample, summary in zip(self.drawn, self.samples, strict=True)
             for tasks in plan_passes(
-                sample.groups, len(self.texts), job.words, job.convention, job.resampling
+                sample.groups, self.texts.shape, job.words, job.convention, job.resampling
             )
             if (pass_tasks := [task for task in tasks if task.ranks or job.reorder is None])
         ]
@@ -208,7 +218,8 @@ class InMemoryRanking:
         tops: list[tuple[Ints, Floats]] = []
         ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * job.words), FEWEST_DRAWS, 10**9))
         drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
-        c_asc_tasks = [task for task in tasks if not task.ranks]
+        resampling = any(map(len, sample.weights.values()))
+        c_asc_tasks = [] if job.reorder else [task for task in tasks if not task.ranks]
         block = BLOCK if backend.device is None else BLOCK_OF_TENSORS
         for start in range(0, len(texts), block):
             progress("ranking images", 0.8 * start / len(texts))
@@ -218,13 +229,15 @@ class InMemoryRanking:
             if job.reorder is not None:
                 tops.append(self._rerank(sample, parts, at, scores, images))
                 continue
-            z = backend.kernels.standardized(scores) if drawing and c_asc_tasks else scores
+            z = backend.kernels.standardized(scores) if c_asc_tasks and resampling else None
             for task in c_asc_tasks:
-                _add_c_asc(parts[task], start, scores, z, draws[task.attribute])
+                _add_c_asc(parts[task], scores, z, draws[task.attribute])
             del z
             if len(c_asc_tasks) < len(tasks):
                 tops.append(self._rank(parts, draws, at, scores, shuffled if drawing else None))
             del scores  # before the next block is allocated
+        if drawing and c_asc_tasks:
+            self._draw_c_asc({draws[task.attribute]: parts[task] for task in c_asc_tasks}, images)
         if tops:
             ids, top_scores = zip(*tops, strict=True)
             summary.top = np.concatenate(ids), np.concatenate(top_scores)
@@ -237,6 +250,30 @@ class InMemoryRanking:
                 moments = Moments(sizes, part.values("mean"), part.values("m2"))
                 summary.moments[task.attribute] = moments
         return parts
+
+    def _draw_c_asc(self, parts: dict[_AttributeDraws, PromptBlocks], images: Array) -> None:
+        """Add the draws of C-ASC: sums of image embeddings, or of scores if these are fewer."""
+        texts, features = self.texts, images
+        if len(texts) < texts.shape[1]:
+            features, texts = images @ self.backend.put(texts).T, np.eye(len(texts))
+        features = features - features.mean(0)  # the same for all groups: only rounding changes
+        # permutations of few images may equal the sample, and rounding must not hide it
+        kind = np.float64 if len(features) < FEW_IMAGES else np.float32
+        features = self.backend.cast(features, kind)
+        attributes = list(parts)
+        permuted = _permuted_sums(features, attributes) if len(attributes[0].labels) else []
+        for at, draws in enumerate(attributes):
+            part, sizes = parts[draws], draws.groups.counts
+            spread = standard_deviation(Moments(sizes, part.values("mean"), part.values("m2")))
+            scaled_texts = (texts / np.where(spread > 0, spread, np.nan)).astype(kind)
+            if permuted:
+                part.drawn["c_asc null"] = CAscDraws(scaled_texts, permuted[at], sizes)
+            if len(draws.weights):
+                sums = self.backend.kernels.weighted_sums(
+                    features, draws.codes, draws.weights, draws.size
+                ).swapaxes(1, 2)
+                squares = part.values("squares")
+                part.drawn["c_asc boot"] = CAscDraws(scaled_texts, sums, sizes, squares)
 
     def _rerank(
         self,
@@ -325,6 +362,7 @@ class _AttributeDraws:
     labels: Array
     of: Array
     weights: Array
+    by_cell: bool  # whether there are fewer labels than groups of all attributes
 
     @classmethod
     def of_sample(cls, sample: RankedSample, backend: Backend) -> dict[str, _AttributeDraws]:
@@ -337,6 +375,7 @@ class _AttributeDraws:
                 labels,
                 backend.put(sample.group_of[name]),
                 backend.put(sample.weights[name]),
+                len(sample.group_of[name]) <= sum(len(g.names) for g in sample.groups.values()),
             )
             for name, groups in sample.groups.items()
         }
@@ -346,22 +385,29 @@ class _AttributeDraws:
         return len(self.groups.names)
 
 
-def _add_c_asc(
-    part: PromptBlocks, start: int, scores: Array, z: Array, draws: _AttributeDraws
-) -> None:
-    sizes, of_sums = draws.groups.counts, kernels.c_asc_of_sums
+def _add_c_asc(part: PromptBlocks, scores: Array, z: Array | None, draws: _AttributeDraws) -> None:
     moments = Moments.of(scores, draws.groups)
     part.add("c_asc", to_numpy(c_asc_of_moments(moments)))
     part.add("mean", to_numpy(moments.mean))
     part.add("m2", to_numpy(moments.m2))
-    if len(draws.labels):
-        sums = draws.backend.kernels.relabelled_sums(z, draws.labels, draws.size, draws.of)
-        part.draw("c_asc null", start, of_sums(sums, sizes), np.float32, words=False)
-    if len(draws.weights):
-        sums, squares = draws.backend.kernels.weighted_sums(
-            z, draws.codes, draws.weights, draws.size
-        )
-        part.draw("c_asc boot", start, of_sums(sums, sizes, squares), np.float32, words=False)
+    if z is not None:
+        part.add("squares", draws.backend.kernels.weighted_squares(z, draws.weights).T)
+
+
+def _permuted_sums(features: Array, attributes: Sequence[_AttributeDraws]) -> list[Floats]:
+    """Sums of features by permuted groups, draws x groups x features, of each attribute."""
+    sums_of, labels = attributes[0].backend.kernels.relabelled_sums, attributes[0].labels
+    if not attributes[0].by_cell:
+        return [sums_of(features, labels, draws.size, draws.of).swapaxes(1, 2)
+                for draws in attributes]  # fmt: skip
+    of_cells = sums_of(features, labels, len(attributes[0].of)).swapaxes(1, 2)
+    found = []
+    for draws in attributes:
+        sums = np.zeros((len(of_cells), draws.size, of_cells.shape[2]), of_cells.dtype)
+        for cell, group in enumerate(to_numpy(draws.of)):
+            sums[:, group] += of_cells[:, cell]
+        found.append(sums)
+    return found
 
 
 def _add_counts(

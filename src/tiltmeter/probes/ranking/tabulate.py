@@ -136,7 +136,7 @@ def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
 
 
 def _drawn_mean(draws: BootstrapDraws, unit: RowUnit) -> Floats:
-    shape = (len(draws), len(unit.prompts), draws.kept.shape[-1])
+    shape = (len(draws), len(unit.prompts), draws.shape[2])
     return np.concatenate(
         [_mean_of(draws.at(unit.prompts, part), unit) for part in slices_of_draws(shape, 0)]
     )

@@ -50,7 +50,7 @@ def wording(
 
 def _variance(draws: BootstrapDraws, prompts: Ints) -> Floats:
     """Variance over draws of each word and template: words x templates x columns."""
-    shape = (len(draws), *prompts.shape, draws.kept.shape[-1])
+    shape = (len(draws), *prompts.shape, draws.shape[2])
     variances = []
     for part in slices_of_draws(shape, 1):
         drawn = draws.at(prompts[part].ravel())
