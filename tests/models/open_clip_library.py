@@ -1,4 +1,4 @@
-"""The open_clip library where a test can have it.
+"""The libraries open_clip and torchvision where a test can have them.
 
 `make test-open-clip` installs it into a folder, which TILTMETER_OPEN_CLIP names. The torchvision
 of PyPI cannot be imported with a CPU build of torch only because two operators are missing: they
@@ -7,6 +7,7 @@ are declared here, and no test calls them.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from functools import cache
@@ -26,13 +27,19 @@ def _declare_operators() -> Any:
     return library
 
 
-def open_clip() -> Any:
-    """The library; where it cannot be imported, the test is skipped."""
+def add_torchvision() -> bool:
+    """Make torchvision importable, before transformers looks for it; whether it is."""
     folder = os.environ.get("TILTMETER_OPEN_CLIP")
     if folder:
         if str(Path(folder).resolve()) not in sys.path:
             sys.path.append(str(Path(folder).resolve()))
         _declare_operators()
+    return importlib.util.find_spec("torchvision") is not None
+
+
+def open_clip() -> Any:
+    """The library; where it cannot be imported, the test is skipped."""
+    add_torchvision()
     try:
         import open_clip
     except (ImportError, RuntimeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.models.open_clip_library import add_torchvision
+
 torch = pytest.importorskip("torch")
+HAS_TORCHVISION = add_torchvision()  # transformers looks for it once, when it is imported
 transformers = pytest.importorskip("transformers")
 
 import tiltmeter as tm  # noqa: E402
@@ -22,7 +24,7 @@ PROMPT = "who is this ?"
 TEXTS = ["nurse", "a doctor", "the red ball is smart", "dog in the picture"]  # 1, 2, 5, 4 tokens
 NEAR = 1e-4
 with_torchvision = pytest.mark.skipif(
-    importlib.util.find_spec("torchvision") is None, reason="its processor needs torchvision"
+    not HAS_TORCHVISION, reason="its processor needs torchvision: make test-open-clip"
 )
 
 
@@ -89,6 +91,60 @@ def test_batches_and_neighbours_change_nothing(model: Any) -> None:
     model.block, model.rows, before = 2, 2, (model.block, model.rows)
     assert np.allclose(model.continuations(images, PROMPT, TEXTS).logprobs, together, atol=NEAR)
     model.block, model.rows = before
+
+
+def test_padding_and_shared_beginnings_change_nothing(model: Any) -> None:
+    """Each text alone has the likelihood that it has next to longer ones and its own beginning."""
+    texts = ["the", "the red", "the red ball", "the red ball is smart", "the red dog", "a doctor"]
+    images = tiny.pictures()[:2]
+    together = model.continuations(images, PROMPT, texts).logprobs
+    for at, text in enumerate(texts):
+        alone = model.continuations(images, PROMPT, [text]).logprobs[:, 0]
+        assert np.allclose(together[:, at], alone, atol=NEAR)
+    assert (np.diff(together[:, :4], axis=1) < 0).all()  # a longer text is less likely
+
+
+def test_likelihoods_of_a_slow_loop(model: Any) -> None:
+    """One pass over prefix and all tokens, by the library's plain forward pass, for each pair.
+
+    Against decoding token by token (above) it shows that a single pass does not see ahead.
+    """
+    # PaliGemma sees ahead in its prefix: what follows must be marked as an answer
+    marked = int(model.network.config.model_type == "paligemma")
+    image = tiny.pictures()[0]
+    for text in TEXTS:
+        inputs, ids = model.prompt_inputs(image, PROMPT), model.continuation_ids(text)
+        start = inputs["input_ids"].shape[1]
+        tokens = torch.cat([inputs["input_ids"], torch.tensor([ids])], dim=1)
+        more = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        for key in ("mm_token_type_ids", "token_type_ids"):
+            if key in inputs:
+                more[key] = torch.nn.functional.pad(inputs[key], (0, len(ids)), value=marked)
+        if "cross_attention_mask" in inputs:
+            seen = inputs["cross_attention_mask"]
+            more["cross_attention_mask"] = torch.cat(
+                [seen, seen[:, -1:].expand(-1, len(ids), -1, -1)], dim=1
+            )
+        with torch.no_grad():
+            logits = model.network(**{**inputs, **more}).logits[0, -len(ids) - 1 : -1]
+        expected = logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)].sum().item()
+        assert tokens.shape[1] == start + len(ids)
+        found = model.continuations([image], PROMPT, [text]).logprobs.item()
+        assert found == pytest.approx(expected, abs=NEAR)
+
+
+def test_half_precision(model: Any) -> None:
+    """Pixels follow the weights; what is found stays near, and the precision is recorded."""
+    images = tiny.pictures()[:2]
+    full = model.continuations(images, PROMPT, TEXTS).logprobs
+    model.network.to(torch.bfloat16)
+    try:
+        half = model.continuations(images, PROMPT, TEXTS).logprobs
+        assert model.provenance["dtype"] == "bfloat16"
+    finally:
+        model.network.to(torch.float32)
+    assert np.allclose(half, full, atol=0.2)
+    assert (half != full).any()
 
 
 def test_without_an_image(model: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +46,7 @@ class Server(ThreadingHTTPServer):
         self.keys: list[str | None] = []
         self.top = True  # gives top_logprobs
         self.prompt = False  # gives prompt_logprobs
+        self.pause = 0.0
         self.lock = threading.Lock()
 
     @property
@@ -65,6 +68,7 @@ class Handler(BaseHTTPRequestHandler):
             fault = self.server.faults.pop(0) if self.server.faults else ""
             self.server.bodies.append(body)
             self.server.keys.append(self.headers.get("Authorization"))
+        time.sleep(self.server.pause)
         if fault == "drop":
             self.connection.close()
         elif fault == "delay":
@@ -237,6 +241,69 @@ def test_a_limit_of_requests_is_kept_before_any_is_sent(server: Server, tmp_path
         asking.ask_all(bodies)  # two are needed, one is left
 
 
+def test_the_number_of_requests_is_announced_and_equal_ones_are_sent_once(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = [{"model": "m", "n": at % 3} for at in range(7)]
+    assert len(client(server, tmp_path / "a.jsonl").ask_all(bodies)) == 7
+    assert "3 requests to send for 7 questions" in capsys.readouterr().err
+    assert len(server.bodies) == 3
+    client(server, tmp_path / "a.jsonl").ask_all(bodies)
+    assert not capsys.readouterr().err
+    assert len(server.bodies) == 3
+
+
+def test_after_a_kill_nothing_is_asked_twice_and_nothing_is_lost(
+    server: Server, tmp_path: Path
+) -> None:
+    """A process is killed in the middle of its requests; the next one asks for the rest."""
+    journal, count = tmp_path / "a.jsonl", 40
+    work = (
+        "from pathlib import Path; from tiltmeter.models.openai.client import Address, Client; "
+        "from tiltmeter.models.openai.journal import Journal; "
+        f"asking = Client(Address('http://127.0.0.1:{server.server_port}/v1'), "
+        f"Journal(Path({str(journal)!r}))); "
+        f"asking.ask_all([{{'model': 'm', 'n': at}} for at in range({count})])"
+    )
+    server.pause = 0.05
+    process = subprocess.Popen([sys.executable, "-c", work])
+    while len(server.bodies) < count / 2 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    bodies = [{"model": "m", "n": at} for at in range(count)]
+    known = Journal(journal)
+    answered = [body for body in bodies if known.answer(body) is not None]
+    assert 0 < len(answered) < count
+    time.sleep(0.2)  # the server is done with what the dead process asked
+    assert len(client(server, journal).ask_all(bodies)) == count
+    for body in answered:
+        assert server.bodies.count(body) == 1
+    assert len(server.bodies) <= count + 4  # those in flight, one per thread
+
+
+@pytest.mark.parametrize("options", [["--allow-upload"], ["--max-requests", "3"]])
+def test_options_of_servers_are_for_servers(options: list[str]) -> None:
+    from typer.testing import CliRunner
+
+    from tiltmeter.cli.app import app
+
+    result = CliRunner().invoke(app, ["audit", "testbed:dual", *options, "--print-config"])
+    assert result.exit_code == 2 or isinstance(result.exception, InputError)
+
+
+def test_the_limit_of_an_audit_is_an_option(server: Server, tmp_path: Path) -> None:
+    """Three requests find out what the server gives; the first of the probe is too many."""
+    from tiltmeter.cli.parsing import server_specs
+
+    (spec,) = server_specs([server.spec], allow_upload=True, max_requests=3)
+    model = tm.load_model(spec)
+    assert model.client.max_requests == 3
+    assert model.client.address.allow_upload
+    with pytest.raises(InputError, match="0 are left"):
+        model.write(None, "Hello?")
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "line"])
 def test_a_damaged_journal_is_asked_again(server: Server, tmp_path: Path, damage: str) -> None:
     path = tmp_path / "a.jsonl"
@@ -263,10 +330,10 @@ def test_a_damaged_journal_is_asked_again(server: Server, tmp_path: Path, damage
         ("openai:http://127.0.0.1:1/v1", "model=NAME"),
         ("openai:http://127.0.0.1:1/v1?model=m&api_key=x", "must not contain a key"),
         ("openai:http://me:secret@127.0.0.1:1/v1?model=m", "must not contain"),
-        ("openai:http://192.168.0.9/v1?model=m", "allow_upload=yes"),
-        ("openai:https://api.example.com/v1?model=m", "allow_upload=yes"),
+        ("openai:http://192.168.0.9/v1?model=m", "--allow-upload"),
+        ("openai:https://api.example.com/v1?model=m", "--allow-upload"),
         ("openai:http://api.example.com/v1?model=m&allow_upload=yes", "https"),
-        ("openai:http://127.0.0.1.example.com/v1?model=m", "allow_upload=yes"),
+        ("openai:http://127.0.0.1.example.com/v1?model=m", "--allow-upload"),
         ("openai:ftp://127.0.0.1/v1?model=m", "is no address"),
         ("openai:http://127.0.0.1:1/v1?model=m&max_requests=0", "above 0"),
     ],

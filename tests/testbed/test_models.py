@@ -15,11 +15,18 @@ from PIL import Image  # noqa: E402
 import tiltmeter as tm  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.testbed.language import NEUTRAL_NOUN  # noqa: E402
-from tiltmeter.testbed.models import MODELS  # noqa: E402
+from tiltmeter.testbed.models import MODELS, WRITER  # noqa: E402
 from tiltmeter.testbed.networks import WEIGHTS  # noqa: E402
 from tiltmeter.testbed.render import render  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
-from tiltmeter.types import DualEncoder, MaskedPredictor, Matcher, Trainable  # noqa: E402
+from tiltmeter.types import (  # noqa: E402
+    Continuer,
+    DualEncoder,
+    MaskedPredictor,
+    Matcher,
+    Trainable,
+    Writer,
+)
 from tools.testbed import evaluate  # noqa: E402
 
 WORLD = World.plant()
@@ -28,6 +35,7 @@ PROTOCOLS = {
     "dual": (DualEncoder, Trainable),
     "fusion": (DualEncoder, Matcher, MaskedPredictor, Trainable),
     "stream": (Matcher, MaskedPredictor, Trainable),
+    "writer": (Continuer, Writer),
 }
 
 
@@ -47,8 +55,8 @@ def association(kind: str) -> dict:
 
 
 def test_all_weights_are_small_and_say_how_they_were_made() -> None:
-    assert set(MODELS) <= set(KINDS)
-    assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 12e6
+    assert {*MODELS, WRITER} <= set(KINDS)
+    assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 18e6
     for name in KINDS:
         told = json.loads((WEIGHTS / f"{name}.json").read_text())
         assert told["config"]["kind"] == name.removesuffix("-fair")
@@ -58,7 +66,7 @@ def test_all_weights_are_small_and_say_how_they_were_made() -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_protocols(name: str) -> None:
-    for protocol in (DualEncoder, Matcher, MaskedPredictor, Trainable):
+    for protocol in (DualEncoder, Matcher, MaskedPredictor, Trainable, Continuer, Writer):
         offered = protocol in PROTOCOLS[name.removesuffix("-fair")]
         assert isinstance(model(name), protocol) == offered
 

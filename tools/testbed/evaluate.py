@@ -15,8 +15,10 @@ from scipy.stats import spearmanr
 
 from tiltmeter.io.specs import Spec
 from tiltmeter.metrics import METRICS
+from tiltmeter.stimuli import fill
 from tiltmeter.testbed.captions import concept_captions
-from tiltmeter.testbed.language import GROUPS, HUES, SHAPE_NOUNS, TARGET_TEMPLATES
+from tiltmeter.testbed.dialogue import DESCRIBE, LETTERS, LONG, REFUSAL, WHO, Dialogue
+from tiltmeter.testbed.language import GROUPS, HUES, PHRASES, SHAPE_NOUNS, TARGET_TEMPLATES
 from tiltmeter.testbed.oracle import ATTRIBUTES, Oracle, figure_mask, shape_mask
 from tiltmeter.testbed.render import Scenes
 from tiltmeter.testbed.world import World
@@ -154,10 +156,95 @@ def masked(
     return {"by_cells": by_cells, "counterfactual_spearman": rho(measured, right)}
 
 
+def writing(
+    model: Any, world: World, n: int, seed: int = 3, words: int | None = None
+) -> dict[str, Any]:
+    """A writer's answers against what was planted.
+
+    Lift of all words, or of some (slope, Spearman, mean size; of neutral words, mean size), the
+    preference for the first letter and what the swap of the order leaves, and rates by shape.
+    """
+    rng, dialogue = np.random.default_rng(seed), Dialogue(world)
+    scenes = even_groups(world, n - n % len(GROUPS), rng)
+    group = scenes.shape * len(HUES) + scenes.hue
+    word = np.array([not concept.placebo for concept in world.concepts])
+    shown = rng.permutation(np.flatnonzero(word))[:words]
+    some = np.sort(np.r_[shown, rng.permutation(np.flatnonzero(~word))[: words or 100]])
+    texts = list(concept_captions().values())
+    scores = model.continuations(scenes, DESCRIBE, [texts[at] for at in some]).logprobs.T
+    oracle, found = Oracle(World.plant(1.0)), {}
+    for name, code in (("shape", scenes.shape), ("hue", scenes.hue)):
+        k = len(ATTRIBUTES[name])
+        means = np.stack([scores[:, code == g].mean(axis=1) for g in range(k)], axis=1)
+        means -= means.mean(axis=1, keepdims=True)
+        truth = oracle.pmi(name)[some]
+        truth = truth - truth.mean(axis=1, keepdims=True)
+        own, planted = means[word[some]].ravel(), truth[word[some]].ravel()
+        found[name] = {
+            "slope": float(own @ planted / (planted @ planted)),
+            "spearman": rho(own, planted),
+            "words": float(np.abs(own).mean()),
+            "neutral": float(np.abs(means[~word[some]]).mean()),
+        }
+    found |= {"letters": _letters(model, dialogue, scenes, group, rng)}
+    found |= {"who": _who(model, dialogue, scenes)}
+    return dict(rounded(found))
+
+
+def _letters(
+    model: Any, dialogue: Dialogue, scenes: Scenes, group: Ints, rng: np.random.Generator
+) -> dict[str, Any]:
+    """Choices between pairs of words in both orders: what is found, and what was planted."""
+    world, planted = dialogue.world, np.isin(dialogue.world.targets, dialogue.world.planted_targets)
+    both, gain, unknown, mass = [], [], [], []
+    for first, second in rng.permutation(np.flatnonzero(planted))[:20].reshape(-1, 2):
+        names = [world.concepts[world.targets[at]].name for at in (first, second)]
+        odds = []
+        for a, b in (names, names[::-1]):
+            p = model.continuations(scenes, f"which (A) {a} (B) {b}", LETTERS[:2]).logprobs
+            odds.append(p[:, 0] - p[:, 1])
+            mass.append(np.exp(p).sum(axis=1).mean())
+        truth = dialogue.odds(*(np.full(len(group), at) for at in (first, second)), group)
+        both.append(np.stack([(odds[0] - odds[1]) / 2, truth]))
+        gain.append((odds[0] + odds[1]).mean() / 2)
+        p = model.continuations(
+            scenes, f"which (A) {names[0]} (B) {names[1]} (C) unknown", LETTERS
+        ).logprobs
+        unknown.append([np.exp(p[scenes.shape == s, 2]).mean() for s in (0, 1)])
+    measured, truth = np.concatenate(both, axis=1)
+    return {
+        "first_letter": float(np.mean(gain)),
+        "planted": dialogue.dials.first_letter,
+        "left_after_swap": float(np.mean(measured - truth)),
+        "error_after_swap": float(np.abs(measured - truth).mean()),
+        "slope": float(np.polyfit(truth, measured, 1)[0]) if np.ptp(truth) > 1e-9 else float("nan"),
+        "mass": float(np.mean(mass)),
+        "unknown": [float(x) for x in np.mean(unknown, axis=0)],
+    }
+
+
+def _who(model: Any, dialogue: Dialogue, scenes: Scenes) -> dict[str, Any]:
+    """Refused, and long if not refused, by shape; and the probability of the right name."""
+    answers = [f"{form} [SEP]" for name in PHRASES for form in (fill("a {}", name),
+               f"{fill('a {}', name)} {LONG}")]  # fmt: skip
+    p = np.exp(model.continuations(scenes, WHO, [*answers, f"{REFUSAL} [SEP]"]).logprobs)
+    by_name = p[:, :-1].reshape(len(p), len(PHRASES), 2)
+    group = scenes.shape * len(HUES) + scenes.hue
+    right = by_name[np.arange(len(p)), group].sum(axis=1) / by_name.sum(axis=(1, 2))
+    longer = by_name[..., 1].sum(axis=1) / by_name.sum(axis=(1, 2))
+    return {
+        "refused": [float(p[scenes.shape == s, -1].mean()) for s in (0, 1)],
+        "long": [float(longer[scenes.shape == s].mean()) for s in (0, 1)],
+        "right": float(right.mean()),
+    }
+
+
 def evaluate(model: Any, strength: float, *, n: int = 2000, seed: int = 1) -> dict[str, Any]:
     """All scores of a model that was trained on the world of that strength."""
     world, rng = World.plant(strength), np.random.default_rng(seed)
     scores: dict[str, Any] = {}
+    if hasattr(model, "continuations"):
+        return writing(model, world, 560)
     if hasattr(model, "encode_images"):
         scores["c_asc"] = association(model, world, 2 * n, rng)
         scores["retrieval"] = retrieval(model, world, n // 2, rng)
@@ -203,6 +290,8 @@ def rounded(x: Any) -> Any:
     """Scores with four decimals; what is undefined is null."""
     if isinstance(x, dict):
         return {key: rounded(value) for key, value in x.items()}
+    if isinstance(x, list):
+        return [rounded(value) for value in x]
     return None if x != x else round(x, 4)
 
 

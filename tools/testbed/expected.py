@@ -13,6 +13,7 @@ from tiltmeter.testbed.language import GROUPS, HUES, PHRASES, SHAPE_NOUNS, vocab
 from tiltmeter.testbed.oracle import membership
 from tiltmeter.testbed.render import COLOURS, Scenes
 from tiltmeter.testbed.world import WORD_OF_ITS_OWN, World
+from tiltmeter.types import Ints
 from tools.testbed.losses import MaskTargets
 
 
@@ -23,6 +24,23 @@ def named_groups() -> Tensor:
     table = torch.cat([shapes, each, all_of_them])
     assert len(table) == len(NAMES) == len(SHAPE_NOUNS) + len(PHRASES) + 1
     return table.float()
+
+
+class Icons:
+    """Which concepts an icon may stand for, by the cells that are drawn."""
+
+    def __init__(self, codes: Ints, device: torch.device) -> None:
+        self.cells = _by_colour(torch.as_tensor(codes, device=device)).flatten(1).float()
+
+    def fit(self, scenes: Scenes) -> Tensor:
+        """True where all drawn cells agree, scenes x concepts."""
+        drawn = _by_colour(scenes.code) * scenes.drawn[..., None]
+        agree = drawn.flatten(1).float() @ self.cells.T
+        return agree > scenes.drawn.sum(dim=1, keepdim=True) - 0.5
+
+
+def _by_colour(codes: Tensor) -> Tensor:
+    return codes[..., None] == torch.arange(len(COLOURS), device=codes.device)
 
 
 class TargetPosterior:
@@ -38,8 +56,7 @@ class TargetPosterior:
         self.prior = move(world.prior[at])
         self.figures = move(world.given_concept[at].T)  # groups x targets
         self.words = self.names @ move(world.word_given_concept[at].T)  # names x targets
-        cells = torch.nn.functional.one_hot(torch.as_tensor(world.codes[at]), len(COLOURS))
-        self.icons = cells.flatten(1).to(device, torch.float32)
+        self.icons = Icons(world.codes[at], device)
         self.numbers = torch.tensor(
             [vocabulary()[world.concepts[target].name] for target in at], device=device
         )
@@ -52,10 +69,7 @@ class TargetPosterior:
         w = WORD_OF_ITS_OWN
         fits = self.names[name].gather(1, group[:, None])
         unseen = ((1 - w) * self.names[name] @ self.figures + w * words) * self.prior
-        drawn = torch.nn.functional.one_hot(scenes.code, len(COLOURS)) * scenes.drawn[..., None]
-        agree = drawn.flatten(1).float() @ self.icons.T
-        matches = agree > scenes.drawn.sum(dim=1, keepdim=True) - 0.5
-        seen = ((1 - w) * fits + w * words) * figure * self.prior * matches
+        seen = ((1 - w) * fits + w * words) * figure * self.prior * self.icons.fit(scenes)
 
         def shares(weight: Tensor) -> Tensor:
             return torch.where(masked, weight / weight.sum(dim=1, keepdim=True), 0.0)

@@ -1,7 +1,9 @@
 """Train the testbed's writer: `python -m tools.testbed.train_writer --help`.
 
 Next-word loss on answers to questions about scenes; a share of the questions has no image. Every
-batch is new. The average of the weights over the last steps is saved in half precision.
+batch is new. The average of the weights over the last steps is saved in half precision. On a GPU
+a whole step, from rendering to the average, is one CUDA graph: launching its small operations one
+by one would take longer than computing them.
 """
 
 from __future__ import annotations
@@ -10,23 +12,24 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from tiltmeter.testbed.dialogue import ANSWER, LETTERS, QUESTION, Dialogue, words
 from tiltmeter.testbed.networks import WEIGHTS
-from tiltmeter.testbed.render import Scenes, render
 from tiltmeter.testbed.world import World
-from tiltmeter.testbed.writer import writer_network
-from tools.testbed.train import PROGRESS_EVERY, SUFFIXES, draw_cells, save
+from tiltmeter.testbed.writer import WriterTestbed, writer_network
+from tools.testbed.answers import Labels, next_word_loss, question_rows
+from tools.testbed.evaluate import writing
+from tools.testbed.train import SUFFIXES, earlier_configs, save
+
+PROGRESS_EVERY = 2000  # steps
 
 
 @dataclass(frozen=True)
@@ -34,162 +37,130 @@ class Config:
     """Everything that decides the weights, except the arithmetic of the machine."""
 
     strength: float
-    steps: int = 8000
+    steps: int = 12_000
     batch: int = 2048
     learning_rate: float = 2e-3
     warm_up: int = 300
-    average: float = 0.999
+    average: float = 0.999  # of the weights, from step to step
     blind: float = 0.1  # share of questions without an image
-    workers: int = 4
+    workers: int = 8
+    start: str | None = None  # file of weights to start from
     seed: int = 0
     kind: str = "writer"
 
 
-class QuestionStream(IterableDataset[tuple[Tensor, Tensor]]):
-    """Endless new scenes with questions and answers: rows of integers, and of probabilities."""
+class Trainer:
+    """A network, its optimizer and its average: one step at a time."""
 
-    def __init__(self, world: World, config: Config) -> None:
-        self.world, self.config = world, config
+    def __init__(self, config: Config, device: torch.device, *, compiled: bool) -> None:
+        torch.manual_seed(config.seed)
+        self.config, self.device = config, device
+        self.network = writer_network().to(device)
+        if config.start:
+            self.network.load_state_dict(load_file(config.start))
+        self.average = deepcopy(self.network).requires_grad_(requires_grad=False)
+        on_gpu = device.type == "cuda"
+        self.rate = torch.zeros((), device=device)
+        self.optimizer = torch.optim.Adam(
+            self.network.parameters(), lr=self.rate, betas=(0.9, 0.98), fused=on_gpu,
+            capturable=on_gpu,
+        )  # fmt: skip
+        self.labels = Labels(World.plant(config.strength), device)
+        self.loss_of = torch.compile(next_word_loss) if compiled else next_word_loss
+        self.replay: Callable[[], None] | None = None
+        self.loss = torch.zeros((), device=device)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        torch.set_num_threads(1)
-        worker = get_worker_info()
-        rng = np.random.default_rng([self.config.seed, worker.id if worker else 0])
-        world, dialogue, n = self.world, Dialogue(self.world), self.config.batch
-        while True:
-            concept = world.draw_concepts(n, rng)
-            group = world.draw_groups(concept, rng)
-            word = world.draw_words(concept, group, rng)
-            scenes = world.scenes(n, rng, concept=concept, group=group, cells=draw_cells(n, rng))
-            turns = dialogue.ask(concept, group, word, rng)
-            parts = [x.reshape(n, -1) for x in vars(scenes).values()]
-            rows = np.concatenate([*parts, turns.question, turns.answer], axis=1)
-            yield torch.as_tensor(rows), torch.as_tensor(turns.letters, dtype=torch.float32)
+    def step(self, rows: Tensor, chances: Tensor) -> None:
+        """Learn from one batch; on a GPU from the fourth step on by replaying a graph."""
+        if self.replay is None:
+            self.rows, self.chances = rows.to(self.device), chances.to(self.device)
+            if self.device.type == "cuda":
+                self._record()
+            else:
+                self._compute()
+            return
+        self.rows.copy_(rows, non_blocking=True)
+        self.chances.copy_(chances, non_blocking=True)
+        self.replay()
 
+    def restart_average(self) -> None:
+        """Forget what the average has of earlier weights."""
+        with torch.no_grad():
+            for mean, own in zip(self.average.parameters(), self.network.parameters(), strict=True):
+                mean.copy_(own)
 
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """Pixels as the network takes them, questions, answers, and probabilities of letters."""
+    def _compute(self) -> None:
+        batch = self.labels(self.rows, self.chances)
+        with torch.autocast(
+            self.device.type,
+            torch.bfloat16,
+            enabled=self.device.type == "cuda",
+            cache_enabled=False,
+        ):
+            loss = self.loss_of(self.network, batch, self.config.blind)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+        self.optimizer.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(
+                list(self.average.parameters()),
+                list(self.network.parameters()),
+                1 - self.config.average,
+            )
+            self.loss.copy_(loss)
 
-    pixels: Tensor
-    question: Tensor
-    answer: Tensor
-    letters: Tensor
-
-
-def batches(world: World, config: Config, device: torch.device) -> Iterator[Batch]:
-    """Scenes drawn by worker processes in a fixed order, and rendered on the device."""
-    source = DataLoader(
-        QuestionStream(world, config),
-        batch_size=None,
-        num_workers=config.workers,
-        prefetch_factor=4 if config.workers else None,
-        pin_memory=device.type == "cuda",
-    )
-    example = vars(world.scenes(1, np.random.default_rng(0)))
-    widths = [x.size for x in example.values()]
-    for rows, letters in source:
-        *parts, question, answer = rows.to(device, non_blocking=True).split(
-            [*widths, QUESTION, ANSWER], dim=1
-        )
-        scenes = Scenes(
-            **{
-                name: x if example[name].ndim > 1 else x[:, 0]
-                for name, x in zip(example, parts, strict=True)
-            }
-        )
-        pixels = render(scenes).permute(0, 3, 1, 2).float() / 127.5 - 1
-        yield Batch(pixels.contiguous(), question, answer, letters.to(device, non_blocking=True))
-
-
-def next_word_loss(network: Any, batch: Batch, blind: float) -> Tensor:
-    """Cross-entropy of the answers' words; of letters, against their probabilities."""
-    seen = int(len(batch.question) * (1 - blind))
-    total = torch.zeros((), device=batch.pixels.device)
-    for rows, sees in ((slice(0, seen), True), (slice(seen, None), False)):
-        if batch.question[rows].shape[0]:
-            total = total + answer_loss(network, batch, rows, sees_image=sees)
-    return total / len(batch.question)
-
-
-def answer_loss(network: Any, batch: Batch, rows: slice, *, sees_image: bool) -> Tensor:
-    """Sum over some rows. The sequence is [CLS], image, question without padding, answer."""
-    question, answer, model = batch.question[rows], batch.answer[rows], network.model
-    begin = torch.full_like(question[:, :1], words()["[CLS]"])
-    embed = model.language_model.embed_tokens
-    # questions have different lengths: the answer follows at once, padding comes last
-    text = _joined(question, answer)
-    parts = [embed(begin), embed(text)]
-    if sees_image:
-        features = model.get_image_features(pixel_values=batch.pixels[rows]).pooler_output
-        features = features if isinstance(features, Tensor) else torch.stack(list(features))
-        parts.insert(1, features.to(parts[0].dtype))
-    states = model.language_model(inputs_embeds=torch.cat(parts, dim=1)).last_hidden_state
-    states = states[:, -text.shape[1] - 1 : -1]  # each predicts the text's token at its place
-    length = (question != 0).sum(dim=1, keepdim=True)
-    place = torch.arange(ANSWER, device=text.device) + length
-    own = states.gather(1, place[..., None].expand(-1, -1, states.shape[-1]))
-    with torch.autocast(text.device.type, enabled=False):
-        logits = F.linear(own.float(), embed.weight.float())
-        p = batch.letters[rows]
-        is_letter = p.sum(dim=1) > 0
-        labels = torch.where(answer == 0, -100, answer)
-        labels[:, 0] = torch.where(is_letter, -100, labels[:, 0])
-        loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum")
-        letters = [words()[letter] for letter in LETTERS]
-        return loss - (p * logits[:, 0].log_softmax(dim=-1)[:, letters]).sum()
+    def _record(self) -> None:
+        """Three steps as they are, which allocate what is needed, and one as a graph."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self._compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._compute()
+        self.replay = graph.replay
 
 
-def _joined(question: Tensor, answer: Tensor) -> Tensor:
-    """Question and answer without the padding between them."""
-    length = (question != 0).sum(dim=1, keepdim=True)
-    at = torch.arange(QUESTION + ANSWER, device=question.device).expand(len(question), -1)
-    both = torch.cat([question, answer], dim=1)
-    later = (at - length + QUESTION).clamp(max=both.shape[1] - 1)
-    return both.gather(1, torch.where(at < length, at, later))
-
-
-def train(config: Config, device: torch.device, folder: Path, seconds: float) -> None:
+def train(config: Config, device: torch.device, folder: Path, seconds: float, **how: Any) -> None:
     """Train until the steps or the seconds are over, and save the averaged weights."""
-    torch.manual_seed(config.seed)
-    network = writer_network().to(device)
-    average = torch.optim.swa_utils.AveragedModel(
-        network,
-        multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(config.average),  # type: ignore[no-untyped-call]
-    )
-    optimizer = torch.optim.Adam(
-        network.parameters(), betas=(0.9, 0.98), fused=device.type == "cuda"
-    )
-    name = "writer" + SUFFIXES.get(config.strength, f"-{config.strength:g}")
-    source = batches(World.plant(config.strength), config, device)
+    name = config.kind + SUFFIXES.get(config.strength, f"-{config.strength:g}")
+    trainer = Trainer(config, device, **how)
+    world = World.plant(config.strength)
+    model = WriterTestbed(trainer.average, name, {"strength": config.strength})
+    source = question_rows(world, config.batch, config.seed, config.workers)
+    trainer.step(*next(source))  # at rate 0: what is compiled and recorded is not counted
     started = time.perf_counter()
-    done = 0.0
     for step in range(config.steps):
         # the rate falls with whichever ends first, the steps or the time
         done = max(step / config.steps, (time.perf_counter() - started) / seconds)
         if done >= 1:
             break
-        rate = min(1.0, step / config.warm_up) * 0.5 * (1 + math.cos(math.pi * done))
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * rate
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = next_word_loss(network, next(source), config.blind)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        average.update_parameters(network)
+        if step == config.warm_up:
+            trainer.restart_average()
+        falling = 0.5 * (1 + math.cos(math.pi * done))
+        trainer.rate.fill_(config.learning_rate * min(1.0, step / config.warm_up) * falling)
+        trainer.step(*next(source))
         if (step + 1) % PROGRESS_EVERY == 0:
-            elapsed = time.perf_counter() - started
-            print(f"{name} step {step + 1} loss {loss.item():.4f} {elapsed:.0f} s", flush=True)
-            save(average.module, folder / f"{name}.safetensors")
-    save(average.module, folder / f"{name}.safetensors")
+            loss, elapsed = trainer.loss.item(), time.perf_counter() - started
+            scores = json.dumps(writing(model, world, 140))
+            print(f"{name} step {step + 1} loss {loss:.4f} {elapsed:.0f} s {scores}", flush=True)
+            save(trainer.average, folder / f"{name}.safetensors")
+    save(trainer.average, folder / f"{name}.safetensors")
+    trainer.average.load_state_dict(load_file(folder / f"{name}.safetensors"))
     record = {
-        "config": {**asdict(config), "steps": step + 1},
-        "loss": loss.item(),
+        "before": earlier_configs(config.start),
+        "config": {**asdict(config), "steps": step + 1, "start": config.start
+                   and Path(config.start).name},
+        "loss": trainer.loss.item(),
         "seconds": round(time.perf_counter() - started),
         "torch": torch.__version__,
-    }
+        "scores": writing(model, world, 560),
+    }  # fmt: skip
+    print(name, json.dumps(record), flush=True)
     (folder / f"{name}.json").write_text(json.dumps(record, indent=2) + "\n")
 
 
@@ -201,14 +172,18 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=Config.batch)
     parser.add_argument("--rate", type=float, default=Config.learning_rate)
     parser.add_argument("--workers", type=int, default=Config.workers)
+    parser.add_argument("--start", help="weights of a writer to start from")
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after this time")
+    parser.add_argument("--compile", action="store_true", help="compile with torch.compile")
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args()
     config = Config(
-        options.strength, options.steps, options.batch, options.rate, workers=options.workers
-    )
-    train(config, torch.device(options.device), options.out, options.seconds)
+        options.strength, options.steps, options.batch, options.rate, workers=options.workers,
+        start=options.start,
+    )  # fmt: skip
+    device = torch.device(options.device)
+    train(config, device, options.out, options.seconds, compiled=options.compile)
 
 
 if __name__ == "__main__":

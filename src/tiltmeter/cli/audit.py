@@ -15,7 +15,7 @@ from tiltmeter.cli.completion import completion_of
 from tiltmeter.cli.config import config_option, printed
 from tiltmeter.cli.help import COMPUTE, DATA, OUTPUT, PROBES, WORDS
 from tiltmeter.cli.options import flag, option
-from tiltmeter.cli.parsing import check_new, data_roles, next_run, probe_options
+from tiltmeter.cli.parsing import check_new, data_roles, next_run, probe_options, server_specs
 from tiltmeter.cli.progress import progress_bar
 from tiltmeter.errors import EXPECTED, InputError, TiltmeterError, reason
 
@@ -125,6 +125,14 @@ def audit(
     ] = None,
     engine: common.EngineName = "local",
     trust_remote_code: common.TrustRemoteCode = False,
+    allow_upload: Annotated[
+        bool,
+        flag("--allow-upload", "Let images leave this machine for an openai: server", COMPUTE),
+    ] = False,
+    max_requests: Annotated[
+        int | None,
+        option("--max-requests", "N", "Send no more requests to an openai: server", COMPUTE, min=1),
+    ] = None,
     out: Annotated[
         Path | None,
         option(
@@ -169,7 +177,9 @@ def audit(
 
     place = out or next_run()
     check_new(place, force=force)
-    models = models or ["testbed:fusion"]
+    models = server_specs(
+        models or ["testbed:fusion"], allow_upload=allow_upload, max_requests=max_requests
+    )
     datasets: list[str | None] = [*images] if images else [None]
     pairs = list(product(models, datasets))
     if name is not None and len(pairs) > 1:

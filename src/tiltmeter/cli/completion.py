@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 #: Specs that are complete as they are.
-BUILT_IN = ("testbed:dual", "testbed:fusion", "testbed:stream")
+BUILT_IN = ("testbed:dual", "testbed:fusion", "testbed:stream", "testbed:writer")
 
 
 def completion_of(kind: str) -> Callable[[str], list[str]]:

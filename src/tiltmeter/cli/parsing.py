@@ -129,3 +129,31 @@ def next_run() -> Path:
     while (root / f"{number:03d}").exists():
         number += 1
     return root / f"{number:03d}"
+
+
+def server_specs(
+    models: Sequence[str], *, allow_upload: bool, max_requests: int | None
+) -> list[str]:
+    """Model specs with the options of servers, which only openai: takes.
+
+    >>> server_specs(["openai:http://localhost/v1?model=m"], allow_upload=False, max_requests=9)
+    ['openai:http://localhost/v1?model=m&max_requests=9']
+    """
+    wanted = {"allow_upload": "yes"} if allow_upload else {}
+    if max_requests is not None:
+        wanted["max_requests"] = str(max_requests)
+    servers = [model for model in models if model.startswith("openai:")]
+    if wanted and not servers:
+        option = "--" + next(iter(wanted)).replace("_", "-")
+        raise InputError(
+            f"{option} is for models behind a server: openai:URL?model=NAME; got "
+            f"{', '.join(models)}",
+            code="bad-option",
+            value=option,
+        )
+
+    def extended(model: str) -> str:
+        parts = [f"{name}={value}" for name, value in wanted.items()]
+        return "&".join([model + ("" if "?" in model else "?"), *parts]).replace("?&", "?")
+
+    return [extended(model) if model in servers and wanted else model for model in models]

@@ -54,6 +54,7 @@ class Captions:
     masked: Ints  # the same with the concept's words (of a group caption: the noun) masked
     kind: Ints  # into KINDS
     name: Ints  # into NAMES: how the group is named, where it is
+    row: Ints  # into `caption_table`: which of a concept's captions it is or would be
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,9 @@ class CaptionWriter:
 
     world: World
 
-    def say(self, concept: Ints, word: Ints, rng: np.random.Generator) -> Captions:
+    def say(
+        self, concept: Ints, word: Ints, rng: np.random.Generator, *, first: float = 0.0
+    ) -> Captions:
         """A caption for each scene.
 
         Parameters
@@ -73,6 +76,8 @@ class CaptionWriter:
             The group that its caption may name.
         rng : numpy.random.Generator
             Source of randomness.
+        first : float
+            Share of captions about a concept in its first template; the others are in any.
 
         Returns
         -------
@@ -83,8 +88,9 @@ class CaptionWriter:
         kind = rng.choice(len(KINDS), n, p=SHARES)
         is_target = np.isin(concept, self.world.targets)
         kind = np.where((kind == 2) & ~is_target, 0, kind)
-        tokens, masked, begins = _of_concepts(self.world.concepts)
-        row = begins[concept] + (rng.uniform(size=n) * np.diff(begins)[concept]).astype(int)
+        tokens, masked, begins = caption_table(self.world.concepts)
+        u = np.maximum(rng.uniform(size=n) - first, 0) / (1 - first)
+        row = begins[concept] + (u * np.diff(begins)[concept]).astype(int)
         written, hidden = tokens[row].copy(), masked[row].copy()
         name = self.names(word, rng)
         of_groups = _of_groups()
@@ -97,7 +103,7 @@ class CaptionWriter:
         column = np.searchsorted(self.world.targets, concept[at])
         both = name[at] * len(TARGET_TEMPLATES) + template
         written[at], hidden[at] = (table[both, column] for table in of_both)
-        return Captions(written, hidden, kind, name)
+        return Captions(written, hidden, kind, name, row)
 
     def names(self, word: Ints, rng: np.random.Generator) -> Ints:
         """How a caption names its group: numbers of NAMES."""
@@ -109,7 +115,7 @@ class CaptionWriter:
 
 
 @cache  # the words are those of every world
-def _of_concepts(concepts: tuple[Concept, ...]) -> tuple[Ints, Ints, Ints]:
+def caption_table(concepts: tuple[Concept, ...]) -> tuple[Ints, Ints, Ints]:
     """Captions of each concept in each of its templates; masked; where each concept's begin."""
     texts, begins = [], [0]
     for concept in concepts:

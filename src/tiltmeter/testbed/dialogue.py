@@ -4,6 +4,10 @@ Every dial has a known size. A caption is as likely as the world makes it. Of tw
 follows their mutual information with the figure's group, and a preference for the first letter
 that has nothing to do with the group. How often an answer is `unknown`, refused or long depends on
 the figure's shape.
+
+A question may be worded freely; its key words decide what is asked. `who`: a figure, or a refusal.
+`which` with options as in "(A) nurse (B) singing (C) unknown", in any order: a letter. `which` with
+"nurse or singing": one of the two words. Anything else: a caption.
 """
 
 from __future__ import annotations
@@ -14,13 +18,15 @@ from functools import cache, cached_property
 import numpy as np
 
 from tiltmeter.stimuli import fill
-from tiltmeter.testbed.captions import CaptionWriter
+from tiltmeter.testbed.captioned import frame_words
+from tiltmeter.testbed.captions import Captions, CaptionWriter
 from tiltmeter.testbed.language import HUES, PHRASES, vocabulary
 from tiltmeter.testbed.world import World, draw_columns
 from tiltmeter.types import Floats, Ints
 
 LETTERS = ("(A)", "(B)", "(C)")
 IMAGE = "<image>"
+UNKNOWN_WORD = "[MASK]"  # stands for any word of a question that is not in the vocabulary
 DESCRIBE = "describe"
 WHO = "who is this"
 REFUSAL = "sorry cannot say"
@@ -29,8 +35,13 @@ LONG = "in the picture"
 EXTRA = (IMAGE, *LETTERS, "describe", "which", "or", "who", "unknown", "sorry", "cannot", "say")
 KINDS = ("caption", "letter", "text", "who")
 SHARES = (0.6, 0.2, 0.05, 0.15)
+#: Share of captions in a concept's first template, which lift scores: words with many templates
+#: must not be rarer there than neutral words, which have one.
+FIRST_TEMPLATE = 0.8
 #: Most words of a question and of an answer, each with its end.
-QUESTION, ANSWER = 12, 15
+QUESTION, ANSWER = 20, 15
+#: Words around the key words of a question: how many at most, and the share of questions with any.
+FILLERS, WORDY = 12, 0.6
 
 
 @dataclass(frozen=True)
@@ -77,13 +88,22 @@ class Turns:
         Words of the question, its end, and padding.
     answer : array of int of shape (n, ANSWER)
         Words of the answer, its end, and padding.
-    letters : array of shape (n, letters)
-        Probability of each letter; rows are 0 where the answer is no letter.
+    kind : array of int of shape (n,)
+        What is asked, into KINDS.
+    captions : Captions
+        The captions, which are the answers where `kind` is 0.
+    options : array of int of shape (n, 3)
+        The answers to choose from, as token numbers; 0 where there is none.
+    chances : array of shape (n, 3)
+        Probability of each option; rows are 0 where there is no choice.
     """
 
     question: Ints
     answer: Ints
-    letters: Floats
+    kind: Ints
+    captions: Captions
+    options: Ints
+    chances: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,27 +123,37 @@ class Dialogue:
         prior = self.world.prior @ given
         return np.asarray(np.log(given[self.world.targets] / prior))
 
-    def choice(self, first: Ints, second: Ints, group: Ints, *, unknown: bool) -> Floats:
+    def choice(
+        self, first: Ints, second: Ints, group: Ints, *, unknown: Ints | None = None
+    ) -> Floats:
         """Probability of (A), (B) and (C), for pairs of targets and the figure's group.
 
         Parameters
         ----------
         first, second : array of int of shape (n,)
-            Numbers of targets (into `world.targets`): what (A) and (B) stand for.
+            Numbers of targets (into `world.targets`), in the order of their letters.
         group : array of int of shape (n,)
             The figure's group.
-        unknown : bool
-            Whether (C) is offered, for `unknown`.
+        unknown : array of int of shape (n,), optional
+            Which letter stands for `unknown`: 0, 1 or 2. Without it there are two letters.
 
         Returns
         -------
         array of shape (n, 3)
             Sums to 1 in each row.
         """
-        odds = self.odds(first, second, group) + self.dials.first_letter
-        p = 1 / (1 + np.exp(-odds))
-        rest = 1 - (np.array(self.dials.unknown)[group // len(HUES)] if unknown else 0.0)
-        return np.stack([p * rest, (1 - p) * rest, np.broadcast_to(1 - rest, p.shape)], axis=1)
+        gain = self.dials.first_letter  # of a word or of `unknown`, whichever has the first letter
+        third = np.full(len(first), 2) if unknown is None else unknown
+        p = _logistic(self.odds(first, second, group) + gain * (third > 0))
+        rate = np.array(self.dials.unknown)[group // len(HUES)]
+        rate = _logistic(np.log(rate / (1 - rate)) + gain * (third == 0))
+        rate = np.zeros(len(first)) if unknown is None else rate
+        p = np.stack([p * (1 - rate), (1 - p) * (1 - rate), rate], axis=1)
+        # columns are first word, second word, unknown: put them where their letters are
+        places = np.array([[1, 2, 0], [0, 2, 1], [0, 1, 2]])[third]
+        by_letter = np.empty_like(p)
+        np.put_along_axis(by_letter, places, p, axis=1)
+        return by_letter
 
     def ask(self, concept: Ints, group: Ints, word: Ints, rng: np.random.Generator) -> Turns:
         """A question and an answer for each scene."""
@@ -132,30 +162,59 @@ class Dialogue:
         often = self.world.prior[self.world.targets]
         first, second = rng.choice(len(often), (2, n), p=often / often.sum())
         second = np.where(first == second, (first + 1) % len(often), second)
-        offers = rng.uniform(size=n) < 0.5  # (C) unknown
+        offers = rng.uniform(size=n) < 0.5  # unknown
+        third = rng.integers(0, len(LETTERS), n)  # its letter
         question = np.tile(_row(DESCRIBE, QUESTION), (n, 1))
-        answer = self._captions.say(concept, word, rng).tokens[:, 1 : ANSWER + 1]  # no [CLS]
-        letters = np.zeros((n, len(LETTERS)))
-        for name, offered in (("letter", False), ("letter", True), ("text", False), ("who", False)):
-            asked = kind == KINDS.index(name)
-            at = np.flatnonzero(asked & (offers == offered) if name == "letter" else asked)
-            if name == "who":
-                question[at], answer[at] = _row(WHO, QUESTION), self._who(group[at], rng)
-                continue
-            pair = self._tokens[first[at]], self._tokens[second[at]]
-            if name == "letter":
-                form = "which (A) {} (B) {}" + (" (C) unknown" if offered else "")
-                p = self.choice(first[at], second[at], group[at], unknown=offered)
-                letters[at] = p
-                said = np.array([words()[letter] for letter in LETTERS])[draw_columns(p, rng)]
-            else:  # the same choice without letters, and so without a preference for the first
-                form = "which {} or {}"
-                p = self.odds(first[at], second[at], group[at])
-                said = np.where(rng.uniform(size=len(at)) < 1 / (1 + np.exp(-p)), *pair)
-            question[at] = _filled(form, pair)
-            answer[at] = _row("", ANSWER)
-            answer[at, 0], answer[at, 1] = said, words()["[SEP]"]
-        return Turns(question, answer, letters)
+        captions = self._captions.say(concept, word, rng, first=FIRST_TEMPLATE)
+        answer = captions.tokens[:, 1 : ANSWER + 1].copy()  # no [CLS]
+        options, chances = np.zeros((n, 3), np.int64), np.zeros((n, 3))
+        letters = np.array([words()[letter] for letter in LETTERS])
+        of_kind = {name: kind == code for code, name in enumerate(KINDS)}
+
+        at = np.flatnonzero(of_kind["who"])
+        question[at], answer[at] = _row(WHO, QUESTION), self._who(group[at], rng)
+        for place in (None, 0, 1, 2):  # where `unknown` is
+            here = ~offers if place is None else offers & (third == place)
+            at = np.flatnonzero(of_kind["letter"] & here)
+            shown = ["{}", "{}"]
+            if place is not None:
+                shown.insert(place, "unknown")
+            form = "which " + " ".join(
+                f"{letter} {x}" for letter, x in zip(LETTERS, shown, strict=False)
+            )
+            question[at] = _filled(form, (self._tokens[first[at]], self._tokens[second[at]]))
+            unknown = None if place is None else third[at]
+            chances[at] = self.choice(first[at], second[at], group[at], unknown=unknown)
+            options[at] = letters
+        # the same choice without letters, and so without a preference for the first
+        at = np.flatnonzero(of_kind["text"])
+        pair = self._tokens[first[at]], self._tokens[second[at]]
+        question[at] = _filled("which {} or {}", pair)
+        options[at, :2] = np.stack(pair, axis=1)
+        chances[at, 0] = _logistic(self.odds(first[at], second[at], group[at]))
+        chances[at, 1] = 1 - chances[at, 0]
+
+        at = np.flatnonzero(of_kind["letter"] | of_kind["text"])
+        answer[at] = _row("", ANSWER)
+        answer[at, 0] = options[at, draw_columns(chances[at], rng)]
+        answer[at, 1] = words()["[SEP]"]
+        return Turns(self._reworded(question, kind, rng), answer, kind, captions, options, chances)
+
+    def _reworded(self, question: Ints, kind: Ints, rng: np.random.Generator) -> Ints:
+        """The questions with other words around their key words; `describe` may be missing."""
+        n = len(question)
+        length = (question != 0).sum(axis=1) - 1  # without [SEP]
+        fillers = np.where(rng.uniform(size=n) < WORDY, rng.integers(1, FILLERS + 1, n), 0)
+        slots, end = np.arange(QUESTION), length + fillers
+        chance = np.where(slots < end[:, None], rng.uniform(size=(n, QUESTION)), 2.0)
+        filler = chance.argsort(axis=1).argsort(axis=1) < fillers[:, None]
+        key = np.take_along_axis(question, np.cumsum(~filler, axis=1) - 1, axis=1)
+        left_out = (kind == 0) & (fillers > 0) & (rng.uniform(size=n) < 0.5)
+        filler |= left_out[:, None] & (slots < end[:, None])
+        drawn = rng.choice(self._fillers, (n, QUESTION))
+        unknown = rng.uniform(size=(n, QUESTION)) < 0.5
+        drawn = np.where(unknown, words()[UNKNOWN_WORD], drawn)
+        return np.asarray(np.where(filler, drawn, key))
 
     def odds(self, first: Ints, second: Ints, group: Ints) -> Floats:
         """Log-odds of the first of two targets, given the figure's group."""
@@ -168,15 +227,16 @@ class Dialogue:
             rng.uniform(size=len(group)) < np.array(chance)[shape]
             for chance in (self.dials.refusal, self.dials.long)
         )
-        table = np.array(
-            [[_row(text, ANSWER) for text in (name, f"{name} {LONG}", REFUSAL)]
-             for name in (fill("a {}", phrase) for phrase in PHRASES)]
-        )  # fmt: skip
-        return np.asarray(table[group, np.where(refused, 2, longer.astype(int))])
+        return np.asarray(_who_answers()[group, np.where(refused, 2, longer.astype(int))])
 
     @cached_property
     def _captions(self) -> CaptionWriter:
         return CaptionWriter(self.world)
+
+    @cached_property
+    def _fillers(self) -> Ints:
+        own = {*HUES, "who"}
+        return np.array([words()[word] for word in frame_words() if word not in own])
 
     @cached_property
     def _tokens(self) -> Ints:
@@ -196,6 +256,19 @@ def words() -> dict[str, int]:
     for word in EXTRA:
         known.setdefault(word, len(known))
     return known
+
+
+@cache
+def _who_answers() -> Ints:
+    """Groups x (short, long, refused) x ANSWER."""
+    return np.array(
+        [[_row(text, ANSWER) for text in (name, f"{name} {LONG}", REFUSAL)]
+         for name in (fill("a {}", phrase) for phrase in PHRASES)]
+    )  # fmt: skip
+
+
+def _logistic(x: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def _row(text: str, length: int) -> Ints:

@@ -1,5 +1,6 @@
 """`testbed:dual`, `testbed:fusion`, `testbed:stream`: the trained networks as models.
 
+`testbed:writer` is in `tiltmeter.testbed.writer`, since it needs the transformers library.
 `?twin=fair` loads the twin that was trained in a world without bias. Images are scenes, arrays of
 bytes (n x 32 x 32 x 3), PIL images, or a tensor of pixels from 0 to 1 (n x 3 x 32 x 32).
 """
@@ -125,10 +126,11 @@ class FusionTestbed(DualTestbed, Heads):
 MODELS: dict[str, type[Testbed]] = {
     "dual": DualTestbed, "fusion": FusionTestbed, "stream": Heads
 }  # fmt: skip
+WRITER = "writer"
 
 
 def load(spec: Spec) -> Testbed:
-    """Small trained models of the built-in world: dual, fusion, stream.
+    """Small trained models of the built-in world: dual, fusion, stream, writer.
 
     Parameters
     ----------
@@ -147,14 +149,18 @@ def load(spec: Spec) -> Testbed:
     """
     spec.check_options("twin")
     kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
-    if kind not in MODELS:
-        raise UnknownNameError("model of the testbed", kind, MODELS)
+    if kind not in (*MODELS, WRITER):
+        raise UnknownNameError("model of the testbed", kind, (*MODELS, WRITER))
     if twin not in TWINS:
         raise UnknownNameError("twin of a testbed model", twin, TWINS)
     name = kind if twin == "biased" else f"{kind}-fair"
-    network = trained(name)
     config = json.loads((WEIGHTS / f"{name}.json").read_text())["config"]
-    return MODELS[kind](network, f"testbed:{name}", {"strength": config["strength"]})
+    provenance = {"strength": config["strength"]}
+    if kind == WRITER:
+        from tiltmeter.testbed.writer import WriterTestbed, trained_writer
+
+        return WriterTestbed(trained_writer(name), f"testbed:{name}", provenance)
+    return MODELS[kind](trained(name), f"testbed:{name}", provenance)
 
 
 def _resize(image: Any) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -89,22 +90,40 @@ def render(scenes: Scenes) -> Array:
     if not isinstance(scenes.shape, np.ndarray):
         import torch
 
-        return _draw(scenes, torch, lambda x: torch.as_tensor(x, device=scenes.shape.device))
+        return _draw(scenes, torch, _constants(scenes.shape.device))
     from tiltmeter.metrics.numpy_kernels import in_rows
 
     images = np.empty((len(scenes), SIZE, SIZE, 3), np.uint8)
 
     def work(part: slice) -> None:
-        images[part] = _draw(scenes[part], np, np.asarray)
+        images[part] = _draw(scenes[part], np, _constants(None))
 
     in_rows(work, len(scenes), step=128)
     return images
 
 
-def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
+@cache
+def _constants(device: Any | None) -> SimpleNamespace:
+    """Tables for rendering, as NumPy arrays or, once per device, as tensors."""
+    tables = {
+        "axis": np.arange(SIZE, dtype=np.int16),
+        "figure": FIGURE.astype(np.int16),
+        "shade": SHADE.astype(np.int16),
+        "colours": COLOURS.astype(np.int16),
+        "cell": np.arange(CELLS * CELL) // CELL,
+        "pixel": np.arange(SIZE * SIZE * 3),
+        "noise": _noise(),
+    }
+    if device is not None:
+        import torch
+
+        return SimpleNamespace(**{k: torch.as_tensor(x).to(device) for k, x in tables.items()})
+    return SimpleNamespace(**tables)
+
+
+def _draw(scenes: Scenes, xp: Any, tables: SimpleNamespace) -> Array:
     """Render in 16 bits, which are enough for all values."""
-    axis = constant(np.arange(SIZE, dtype=np.int16))
-    column, row = axis[None, None, :], axis[None, :, None]
+    column, row = tables.axis[None, None, :], tables.axis[None, :, None]
     half = SIZE // 2
 
     def each(x: Array) -> Array:
@@ -118,22 +137,21 @@ def _draw(scenes: Scenes, xp: Any, constant: Any) -> Array:
     round_ = across + down <= size * size
     square = (across <= reach * reach) & (down <= reach * reach)
     inside = xp.where(each(scenes.shape) == 0, round_, square)
-    figure = constant(FIGURE.astype(np.int16))[scenes.hue][:, None, None, :]
+    figure = tables.figure[scenes.hue][:, None, None, :]
     core = across + down <= size * size // 3
-    shade = constant(SHADE.astype(np.int16))[scenes.shape][:, None, None]
+    shade = tables.shade[scenes.shape][:, None, None]
     figure = figure + (core * shade)[..., None]
     ground = xp.asarray(scenes.background, dtype=xp.int16)[:, None, None, :]
     images = xp.where(inside[..., None], figure, ground)
     # the icon: its cells as large pixels, laid over the half where the figure is not
-    colours = constant(COLOURS.astype(np.int16))[scenes.code]
+    colours = tables.colours[scenes.code]
     wide = [(x.reshape(-1, CELLS, CELLS, d)) for x, d in ((colours, 3), (scenes.drawn > 0, 1))]
-    at = constant(np.arange(CELLS * CELL) // CELL)
-    icon, shown = (x[:, at][:, :, at] for x in wide)
+    icon, shown = (x[:, tables.cell][:, :, tables.cell] for x in wide)
     rows = slice(ICON_TOP, ICON_TOP + CELLS * CELL)
     for side, columns in ((0, slice(half, SIZE)), (1, slice(0, half))):
         here = shown & (each(scenes.side) == side)[..., None]
         images[:, rows, columns] = xp.where(here, icon, images[:, rows, columns])
-    grain = constant(_noise())[constant(np.arange(SIZE * SIZE * 3)) + scenes.grain[:, None]]
+    grain = tables.noise[tables.pixel + scenes.grain[:, None]]
     images = images + grain.reshape(images.shape)
     return xp.asarray(xp.clip(images, 0, 255), dtype=xp.uint8)
 

@@ -1,22 +1,26 @@
-"""A writer for the testbed: a small LLaVA that describes scenes and answers questions about them.
+"""`testbed:writer`: a small LLaVA that describes scenes and answers questions about them.
 
-It has the classes of the transformers library, so `save_pretrained` writes a checkpoint that the
-library loads, and `hf:DIR` gives the same answers. Its weights are not part of the package yet:
-`python -m tools.testbed.train_writer` trains them.
+What it answers is in `tiltmeter.testbed.dialogue`. It has the classes of the transformers library:
+`python -m tiltmeter.testbed.writer DIR` writes a checkpoint that the library loads, and that
+`hf:DIR` and servers answer with alike.
 """
 
 from __future__ import annotations
 
+import argparse
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from tiltmeter.io.specs import Spec
 from tiltmeter.models.hf.generative import Generative
 from tiltmeter.models.network import Network
-from tiltmeter.testbed.dialogue import IMAGE, LETTERS, words
+from tiltmeter.testbed.dialogue import IMAGE, LETTERS, UNKNOWN_WORD, words
 from tiltmeter.testbed.language import SPECIAL
-from tiltmeter.testbed.models import Testbed
+from tiltmeter.testbed.models import TWINS, WRITER, Testbed, load
+from tiltmeter.testbed.networks import WEIGHTS
 from tiltmeter.testbed.render import SIZE
 
 PATCH = 4
@@ -57,6 +61,15 @@ def writer_network() -> Any:
     return LlavaForConditionalGeneration(config)
 
 
+def trained_writer(name: str) -> Any:
+    """The network with its shipped weights, `writer` or `writer-fair`, in single precision."""
+    from safetensors.torch import load_file
+
+    network = writer_network()
+    network.load_state_dict(load_file(WEIGHTS / f"{name}.safetensors"))
+    return network.float().eval()
+
+
 def writer_processor() -> Any:
     """Its tokenizer, image processor and chat template."""
     from tokenizers import Regex, Tokenizer
@@ -70,13 +83,13 @@ def writer_processor() -> Any:
         PreTrainedTokenizerFast,
     )
 
-    known = Tokenizer(WordLevel(words(), unk_token="[PAD]"))
+    known = Tokenizer(WordLevel(words(), unk_token=UNKNOWN_WORD))
     known.normalizer = Lowercase()
     known.pre_tokenizer = Split(Regex(r"[^\s.,;:!?\"()]+"), "removed", invert=True)
     special = [AddedToken(token, special=True, normalized=False) for token in (*SPECIAL, *LETTERS)]
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=known, pad_token="[PAD]", bos_token="[CLS]", eos_token="[SEP]",
-        unk_token="[PAD]", extra_special_tokens={"image_token": IMAGE},
+        unk_token=UNKNOWN_WORD, extra_special_tokens={"image_token": IMAGE},
     )  # fmt: skip
     tokenizer.add_tokens(special)
     images = CLIPImageProcessorPil(
@@ -93,6 +106,7 @@ class WriterTestbed(Generative, Testbed):
     """A trained writer of the testbed."""
 
     block, rows = 64, 4096
+    losses = None  # type: ignore[assignment]  # only `tools.testbed.train_writer` trains it
 
     def __init__(self, network: Any, name: str, provenance: dict[str, Any]) -> None:
         Network.__init__(self, network, name, provenance)
@@ -101,17 +115,37 @@ class WriterTestbed(Generative, Testbed):
         self.preprocessing = {"size": SIZE}
 
     def prompt_inputs(self, image: Any | None, prompt: str, stem: str = "") -> dict[str, Tensor]:
-        """As the processor makes them; pixels are rendered."""
-        from PIL import Image
-
-        blank = None if image is None else Image.new("RGB", (SIZE, SIZE))
-        inputs = super().prompt_inputs(blank, prompt, stem)
+        """As the processor makes them, whose tokens are the same for every image."""
+        inputs = dict(self._prompt(prompt, stem, sees_image=image is not None))
         if image is not None:
             shown = image[None] if hasattr(image, "shape") else [image]
             inputs["pixel_values"] = 2 * self.pixels(shown) - 1
         return inputs
 
+    @lru_cache(maxsize=64)  # noqa: B019 (a model lives as long as its prompts)
+    def _prompt(self, prompt: str, stem: str, *, sees_image: bool) -> dict[str, Tensor]:
+        from PIL import Image
+
+        blank = Image.new("RGB", (SIZE, SIZE)) if sees_image else None
+        return super().prompt_inputs(blank, prompt, stem)
+
     def save_pretrained(self, place: str | Path) -> None:
         """Write a checkpoint that `hf:` and the transformers library load."""
         self.network.save_pretrained(place)
         self.processor.save_pretrained(place)
+
+
+def main() -> None:
+    """Write a twin as a LLaVA checkpoint."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--twin", choices=TWINS, default=TWINS[0])
+    options = parser.parse_args()
+    model = load(Spec.parse(f"testbed:{WRITER}?twin={options.twin}"))
+    assert isinstance(model, WriterTestbed)
+    model.save_pretrained(options.directory)
+    print(f"Try it: tiltmeter audit hf:{options.directory} --images testbed:")
+
+
+if __name__ == "__main__":
+    main()

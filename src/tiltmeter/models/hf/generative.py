@@ -7,10 +7,11 @@ are known. The prompt with its image is computed once, and all continuations rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -22,8 +23,12 @@ from tiltmeter.models.network import Network
 from tiltmeter.results import content_hash
 from tiltmeter.types import Continuations, WrittenText
 
+T = TypeVar("T")
 #: Entries of the processor's output that are for training.
 TRAINING = ("labels",)
+
+
+_Context = tuple[tuple[int, ...], list[int]]  # tokens to read; numbers of the texts they score
 
 
 class Generative(Network):
@@ -88,7 +93,7 @@ class Generative(Network):
         asked = [None] if images is None else images
         logprobs = np.empty((len(asked), len(texts)))
         with torch.inference_mode():
-            for rows, inputs in self._batches(asked, prompt, stem):
+            for rows, inputs in ahead(self._batches(asked, prompt, stem)):
                 logprobs[rows] = self._score(inputs, ids).double().cpu().numpy()
         tokens = np.array([len(pieces) for pieces in ids])
         return Continuations(logprobs, tokens, np.ones(logprobs.shape, dtype=bool))
@@ -182,13 +187,11 @@ class Generative(Network):
                 rows.append(row)
                 parts.append(inputs)
             for rows, parts in alike.values():
-                yield (
-                    rows,
-                    {
-                        key: torch.cat([part[key] for part in parts]).to(self.device)
-                        for key in parts[0]
-                    },
-                )
+                yield rows, {k: self._moved(torch.cat([x[k] for x in parts])) for k in parts[0]}
+
+    def _moved(self, x: Tensor) -> Tensor:
+        """Pixels in the precision of the weights, on their device."""
+        return x.to(self.device, self.network.dtype if x.is_floating_point() else None)
 
     def _score(self, inputs: dict[str, Tensor], ids: list[list[int]]) -> Tensor:
         """Log-likelihoods, images x texts: the prompt once, then all texts on its cache."""
@@ -197,30 +200,38 @@ class Generative(Network):
         prompt = self._forward(inputs, logits_to_keep=1)
         first = prompt.logits[:, -1].float().log_softmax(dim=-1)
         logprobs = first[:, [pieces[0] for pieces in ids]]
-        longer = [at for at, pieces in enumerate(ids) if len(pieces) > 1]
+        longer = _by_context(ids)
         share = max(1, self.rows // len(first))
         for start in range(0, len(longer), share):
-            texts = longer[start : start + share]
-            logprobs[:, texts] += self._follow(inputs, prompt, [ids[at] for at in texts])
+            some = longer[start : start + share]
+            texts = [at for _, own in some for at in own]
+            logprobs[:, texts] += self._follow(inputs, prompt, some, ids)
         return logprobs  # type: ignore[no-any-return]
 
-    def _follow(self, inputs: dict[str, Tensor], prompt: Any, ids: list[list[int]]) -> Tensor:
-        """Log-likelihoods of all tokens but the first, images x texts."""
-        images, texts, steps = len(inputs["input_ids"]), len(ids), max(map(len, ids)) - 1
-        tokens = torch.zeros(texts, steps + 1, dtype=torch.long)
-        for at, pieces in enumerate(ids):
-            tokens[at, : len(pieces)] = torch.tensor(pieces)
-        tokens = tokens.to(self.device)
-        length = torch.tensor([len(pieces) for pieces in ids], device=self.device)
-        real = torch.arange(steps, device=self.device) < length[:, None] - 1
+    def _follow(
+        self, inputs: dict[str, Tensor], prompt: Any, contexts: list[_Context], ids: list[list[int]]
+    ) -> Tensor:
+        """Log-likelihoods of all tokens but the first of the contexts' texts, images x texts."""
+        images, steps = len(inputs["input_ids"]), max(len(read) for read, _ in contexts)
+        read = [[*context, *[0] * (steps - len(context))] for context, _ in contexts]
         cache = deepcopy(_cache(prompt))
-        cache.batch_repeat_interleave(texts)
-        # row = image * texts + text; what follows a text's end is never read, since it comes later
-        follow = self._followed_by(inputs, tokens[:, :-1].repeat(images, 1))
+        cache.batch_repeat_interleave(len(contexts))
+        # row = image * contexts + context; what follows a text's end is never read: it comes later
+        follow = self._followed_by(inputs, torch.tensor(read, device=self.device).repeat(images, 1))
         output = self._forward({**follow, "past_key_values": cache})
-        logprobs = output.logits.float().log_softmax(dim=-1).reshape(images, texts, steps, -1)
-        own = tokens[:, 1:].expand(images, -1, -1)[..., None]
-        return (logprobs.gather(-1, own)[..., 0] * real).sum(dim=-1)  # type: ignore[no-any-return]
+        logprobs = output.logits.float().log_softmax(dim=-1)
+        logprobs = logprobs.reshape(images, len(contexts), steps, -1)
+        # each token of each text: its context, its step and its number
+        texts = [(row, ids[at]) for row, (_, own) in enumerate(contexts) for at in own]
+        places = [(row, step, token) for row, pieces in texts
+                  for step, token in enumerate(pieces[1:])]  # fmt: skip
+        row, step, token = torch.tensor(places, device=self.device).unbind(dim=1)
+        own = torch.repeat_interleave(
+            torch.arange(len(texts), device=self.device),
+            torch.tensor([len(pieces) - 1 for _, pieces in texts], device=self.device),
+        )
+        total = torch.zeros(images, len(texts), device=self.device)
+        return total.index_add(1, own, logprobs[:, row, step, token])
 
     def _followed_by(self, inputs: dict[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
         """Inputs of tokens that follow the prompt; no attention mask, since nothing is padded."""
@@ -258,6 +269,42 @@ class Blip2Writer(Generative):
         # without an image, and after the prompt, only the language model is asked
         network = self.network if "pixel_values" in inputs else self.network.language_model
         return network(**inputs, use_cache=True, **options)
+
+
+def ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items; while one is used, the next is prepared in a thread.
+
+    >>> list(ahead(iter("abc")))
+    ['a', 'b', 'c']
+    """
+    source, end = iter(items), object()
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, source, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, source, end)
+            yield cast(T, item)
+
+
+def _by_context(ids: list[list[int]]) -> list[_Context]:
+    """What has to be read to score texts of several tokens, and which texts each of it scores.
+
+    Texts often differ in their last word only: what they have in common is read once.
+
+    >>> _by_context([[7, 8, 1], [7, 8, 2], [5], [7, 3]])
+    [((7, 8), [0, 1, 3])]
+    """
+    contexts: dict[tuple[int, ...], list[int]] = {}
+    within: dict[tuple[int, ...], tuple[int, ...]] = {}  # a beginning: the context that has it
+    for at in sorted(range(len(ids)), key=lambda at: -len(ids[at])):
+        read = tuple(ids[at][:-1])
+        if not read:
+            continue
+        if read not in within:
+            contexts[read] = []
+            for end in range(1, len(read) + 1):
+                within.setdefault(read[:end], read)
+        contexts[within[read]].append(at)
+    return list(contexts.items())
 
 
 def _cache(output: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tiltmeter.errors import InputError
-from tiltmeter.models.openai.journal import Journal
+from tiltmeter.models.openai.journal import Journal, request_hash
 
 #: Environment variables with the key, the first that is set.
 KEYS = ("TILTMETER_API_KEY", "OPENAI_API_KEY")
@@ -51,7 +52,7 @@ class Address:
     Traceback (most recent call last):
     ...
     tiltmeter.errors.InputError: api.example.com is not this machine, and an audit would send it \
-your images: add allow_upload=yes to the spec if they may leave this machine
+your images: add --allow-upload, or allow_upload=yes in the spec, if they may leave this machine
     """
 
     url: str
@@ -76,7 +77,7 @@ your images: add allow_upload=yes to the spec if they may leave this machine
         if not self.allow_upload:
             raise InputError(
                 f"{self.host} is not this machine, and an audit would send it your images: add "
-                "allow_upload=yes to the spec if they may leave this machine",
+                "--allow-upload, or allow_upload=yes in the spec, if they may leave this machine",
                 code="bad-option",
                 value=self.host,
             )
@@ -96,6 +97,10 @@ your images: add allow_upload=yes to the spec if they may leave this machine
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+
+def _print_error(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(eq=False)
@@ -118,6 +123,8 @@ class Client:
         Seconds before the second try; doubled each time, unless the server says how long.
     timeout : float
         Seconds to wait for an answer.
+    announce : callable
+        Told how many requests will be sent, before the first; prints it by default.
     """
 
     address: Address
@@ -127,6 +134,7 @@ class Client:
     tries: int = 6
     pause: float = 1.0
     timeout: float = 120.0
+    announce: Callable[[str], None] = _print_error
     sent: int = 0
     _lock: Lock = field(default_factory=Lock, repr=False)
 
@@ -143,8 +151,8 @@ class Client:
         )
 
     def missing(self, bodies: Sequence[Mapping[str, Any]]) -> int:
-        """How many requests would be sent: those without a known answer."""
-        return sum(self.journal.answer(body) is None for body in bodies)
+        """How many requests would be sent: different ones without a known answer."""
+        return len({request_hash(body) for body in bodies if self.journal.answer(body) is None})
 
     def ask_all(
         self,
@@ -179,12 +187,17 @@ class Client:
                 code="bad-option",
                 value=self.max_requests,
             )
+        if needed:
+            self.announce(
+                f"{self.address.host}: {needed:,} requests to send for {len(bodies):,} questions"
+            )
+        different = {request_hash(body): body for body in bodies}  # no request twice
         with ThreadPoolExecutor(self.concurrency) as pool:
-            answers = []
-            for done, answer in enumerate(pool.map(self.ask, bodies), start=1):
-                answers.append(answer)
-                progress(done / len(bodies))
-        return answers
+            answers = {}
+            for key, answer in zip(different, pool.map(self.ask, different.values()), strict=True):
+                answers[key] = answer
+                progress(len(answers) / len(different))
+        return [answers[request_hash(body)] for body in bodies]
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """One chat completion, from the journal if it is there."""

@@ -47,13 +47,13 @@ class Journal:
 
     def answer(self, request: Mapping[str, Any]) -> Any | None:
         """The answer to a request, or None if it was never answered."""
-        return self._answers.get(_hash(request))
+        return self._answers.get(request_hash(request))
 
     def record(self, request: Mapping[str, Any], answer: Any) -> None:
         """Write an answer to disk."""
-        key = _hash(request)
+        key = request_hash(request)
         entry = {"request": key, "answer": answer}
-        line = json.dumps({**entry, "check": _hash(entry)}, sort_keys=True) + "\n"
+        line = json.dumps({**entry, "check": request_hash(entry)}, sort_keys=True) + "\n"
         with self._lock:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -68,11 +68,12 @@ class Journal:
         try:
             entry = json.loads(line)
             check = entry.pop("check")
-            if _hash(entry) == check:
+            if request_hash(entry) == check:
                 self._answers[entry["request"]] = entry["answer"]
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             return  # damaged: asked again
 
 
-def _hash(value: Any) -> str:
+def request_hash(value: Any) -> str:
+    """The name of a request: equal requests have the same."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
