@@ -65,7 +65,7 @@ class Fairvlp:
     """
 
     measured: Audit
-    roles: ClassVar[tuple[str, ...]] = ("pairs", "captions")
+    roles: ClassVar[tuple[str, ...]] = ("pairs|faces", "captions")
     trains: ClassVar[bool] = True
     of_models: ClassVar[bool] = True
 
@@ -336,7 +336,7 @@ def _backgrounds(study: Study) -> Parts:
 WORDS = Audit(
     ("counterfactual",),
     {"options": {"counterfactual": {"images": 0}}},
-    roles=("pairs",),
+    roles=("pairs|faces",),
     world={"options": {"counterfactual": {"images": 0, "batch": 256}}},
 )
 NO_PHOTOS = "images of people; a page shows none"
@@ -350,6 +350,7 @@ PAPER = Paper(
     figures=9,
     data={
         "pairs": "people at activities and in occupations, by perceived gender; the paper: VL-Bias",
+        "faces": "in place of pairs: labelled faces, each of which counts for every word",
         "captions": "images with captions to train with; the paper: MS-COCO",
         "backgrounds": "animals on grass and on ground, labelled so; the paper: its own images",
     },

@@ -82,7 +82,7 @@ class Measurement(Protocol):
     Attributes
     ----------
     roles
-        Data that it cannot do without; the built-in world has its own faces.
+        Data that it cannot do without, `a|b` for either; the built-in world has its own faces.
     trains
         Whether it trains a network: only with --train.
     of_models
@@ -135,12 +135,13 @@ class Audit:
         for name in ("attributes", "cross"):
             if name in keywords:
                 keywords[name] = [context.name(one) for one in keywords[name]]
+        roles = [name for role in (*self.roles, *self.takes) for name in role.split("|")]
         data = {
             role: context.data[role]
-            for role in (*self.roles, *self.takes)
+            for role in roles
             if role in context.data and role != self.faces
         }
-        faces = context.data.get(self.faces) if self.faces in (*self.roles, *self.takes) else None
+        faces = context.data.get(self.faces) if self.faces in roles else None
         lacking = {role for role in self.takes if role not in context.data}
         probes = [name for name in self.probes if not lacking & set(PROBES[name].needs)]
         return audit(model, faces, data=data, probes=probes, unseen=unseen,

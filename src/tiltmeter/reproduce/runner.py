@@ -184,14 +184,16 @@ def _measure_all(
 ) -> _Measured:
     measured = _Measured()
     for name, measurement in paper.measurements.items():
-        missing = [role for role in measurement.roles if role not in context.data]
-        if context.world:
-            missing = [role for role in missing if role not in OF_WORLD]
+        known = {*context.data, *(OF_WORLD if context.world else ())}
+        missing = [role for role in measurement.roles if not known & set(role.split("|"))]
         why = ""
         if measurement.trains and not train:
             why = "needs a training: pass --train"
         elif missing:
-            needed = " and ".join(f"--data {role}=SPEC ({paper.data[role]})" for role in missing)
+            needed = " and ".join(
+                " or ".join(f"--data {one}=SPEC ({paper.data[one]})" for one in role.split("|"))
+                for role in missing
+            )
             why = f"needs data: {needed}"
         if why:
             measured.missing[name] = {"": why}
