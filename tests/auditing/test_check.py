@@ -36,6 +36,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, mark in (("mine.csv", ","), ("semi.csv", ";")):
         lines = [mark.join(row) for row in (("file", "gender", "race"), *rows)]
         (tmp_path / name).write_text("\n".join(lines))
+    (tmp_path / "one.csv").write_text("file,gender\nflat/0.png,woman")
     (tmp_path / "nolabel.csv").write_text("\n".join(["file", *(row[0] for row in rows)]))
     (tmp_path / "up" / "fairface" / "val").mkdir(parents=True)
     (tmp_path / "up" / "fairface" / "fairface_label_val.csv").write_text("file,gender\n1.jpg,Male")
@@ -81,14 +82,22 @@ MISTAKES: dict[str, tuple[str, str | None, dict[str, Any], type, Code, object, s
     "unknown crossing": ("hf:clip", PATH, {"cross": ["race*agee"]}, UnknownNameError,
                          "unknown-name", "agee", "race"),
     "no labels": ("hf:clip", "table:nolabel.csv?path=file", {}, InputError, "bad-labels",
-                  ["file"], "only file: add one"),
+                  ["file"], "only file (is the path or id of an image): add one"),
+    "one image": ("hf:clip", "table:one.csv?path=file", {}, InputError, "bad-labels",
+                  ["file", "gender"], "gender (has one group only)"),
     "flat folder": ("hf:clip", "folder:flat", {}, InputError, "no-images", "flat",
                     "flat/woman/1.jpg"),
+    "flat image folder": ("hf:clip", PATH, {"k": [2], "data": {"utility": "imagefolder:flat"}},
+                          InputError, "no-images", "flat", "flat/cat/1.jpg"),
     "one folder up": ("hf:clip", "fairface:up", {}, InputError, "not-found", "up",
                       "fairface:up/fairface"),
     "one folder down": ("hf:clip", "fairface:up/fairface/val", {}, InputError, "not-found",
                         "up/fairface/val", "fairface:up/fairface?"),
     "k": ("hf:clip", PATH, {"k": [13]}, InputError, "bad-input", 13, "--k 2"),
+    "k of the built-in world": ("testbed:dual", None, {"k": [5000]}, InputError, "bad-input", 5000,
+                                "--k 420"),
+    "k of its full size": ("testbed:dual", None, {"k": [3000], "thorough": True, "limit": 2000},
+                           InputError, "bad-input", 3000, "--k 400"),
     "default k, semicolons": ("hf:clip", "table:semi.csv?path=file", {}, InputError, "bad-input",
                               1000, "--k 2"),
     "lone group": ("hf:clip", PATH, {"k": [2], "cross": ["file*gender"]}, InputError, "bad-input",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter import stimuli
+from tiltmeter.auditing.builtin import QUICK, THOROUGH
 from tiltmeter.auditing.options import AuditOptions, DataOptions, WordOptions
 from tiltmeter.datasets import load_data
 from tiltmeter.datasets.roles import ROLES
@@ -71,6 +72,9 @@ def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]
         needed = not requested or any("faces" in probe.needs for probe in requested)
         if not given and needed and parsed.scheme not in WITH_IMAGES:
             raise no_images(model)
+        if "faces" not in given and parsed.scheme == "testbed":
+            sizes = THOROUGH if options.data.thorough or requested else QUICK
+            _check_k("the built-in world", sizes.images["faces"], options)
     data = load_roles(given, options, [PROBES[name] for name in options.probes.probes or PROBES])
     if "faces" in data:
         _check_faces(data["faces"], given["faces"], options)
@@ -193,15 +197,24 @@ def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
         )
     attributes = faces.groups if options.data.attributes is None else options.data.attributes
     groups = [faces.attribute(name) for name in (*attributes, *options.data.cross)]
-    if not {*RANKING} & {*(options.probes.probes or PROBES)}:
-        return
-    for one in groups:
-        checked(one)
-    k = max(options.probes.chosen.k)
-    if k > len(faces):
+    if _ranks(options):
+        for one in groups:
+            checked(one)
+    _check_k(faces.name, len(faces), options)
+
+
+def _ranks(options: AuditOptions) -> bool:
+    """Whether k and groups must fit the images."""
+    return bool({*RANKING} & {*(options.probes.probes or PROBES)})
+
+
+def _check_k(name: str, images: int, options: AuditOptions) -> None:
+    """k is not larger than the dataset."""
+    k, images = max(options.probes.chosen.k), min(images, options.data.limit or images)
+    if _ranks(options) and k > images:
         raise InputError(
-            f"k is {k:,}, but {faces.name} has {len(faces):,} images: pass --k "
-            f"{max(1, len(faces) // 5)} (a fifth of them) or another number up to {len(faces)}",
+            f"k is {k:,}, but {name} has {images:,} images: pass --k {max(1, images // 5)} "
+            f"(a fifth of them) or another number up to {images}",
             value=k,
         )
 

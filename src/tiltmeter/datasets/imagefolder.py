@@ -32,6 +32,14 @@ def load(spec: Spec, columns: Columns) -> Utility:
         directory = directory / split
     names = list_images(directory)
     inside = [name for name in names if "/" in name]
+    if names and not inside:
+        raise InputError(
+            f"imagefolder: none of the {len(names):,} images under {directory} is in a directory "
+            f"named by its class, such as {directory}/cat/1.jpg: sort them into such directories; "
+            "for images with group labels use table:FILE?path=COLUMN",
+            code="no-images",
+            value=spec.rest,
+        )
     present = find_images(
         spec, directory, inside, malformed=[name for name in names if "/" not in name]
     )

@@ -252,15 +252,17 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
     wanted = columns.names
     if wanted is None:
         candidates = [name for name in table.column_names if name not in columns.skip]
-        wanted = [name for name in candidates if _looks_like_labels(table, name)]
+        wanted = [name for name in candidates if not _why_not_labels(table, name)]
     optional = [name for name in columns.optional if name in table.column_names]
     names = list(dict.fromkeys([*wanted, *columns.also, *optional]))
     for name in names:
         if name not in table.column_names:
             raise UnknownNameError(f"label column in {source}:", name, table.column_names)
     if not names:
+        reasons = [f"{name} ({_why_not_labels(table, name) or 'is the path or id of an image'})"
+                   for name in table.column_names]  # fmt: skip
         raise InputError(
-            f"{source} has no label column, only {', '.join(table.column_names)}: add one with the "
+            f"{source} has no label column, only {', '.join(reasons)}: add one with the "
             f"group of each image as text (gender: woman, man; at most {MAX_GROUPS} groups), or "
             "name a column with --attribute",
             code="bad-labels",
@@ -318,18 +320,23 @@ def groups_if_any(table: pa.Table, source: object, columns: Columns) -> dict[str
         return {}
 
 
-def _looks_like_labels(table: pa.Table, name: str) -> bool:
-    """Text with few distinct values; numbers and booleans only if they are requested."""
+def _why_not_labels(table: pa.Table, name: str) -> str:
+    """Labels are text with few distinct values, numbers only on request; empty: it is labels."""
     column = table[name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(pa.string())
-    if name in ID_COLUMNS or not (
-        pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-    ):
-        return False
+    if name in ID_COLUMNS:
+        return "is the path or id of an image"
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return "is no text"
     values = {str(value).strip().lower() for value in column.unique().drop_null().to_pylist()}
-    words = [value for value in values if not _is_number(value) and value not in BOOLEANS]
-    return bool(words) and 2 <= len(values) <= MAX_GROUPS and len(values) < table.num_rows
+    if all(_is_number(value) or value in BOOLEANS for value in values):
+        return "has numbers, or yes and no, only"
+    if len(values) < 2:
+        return "has one group only"
+    if len(values) > MAX_GROUPS:
+        return f"has more than {MAX_GROUPS} different values"
+    return "differs in every row" if len(values) == table.num_rows else ""
 
 
 def _is_number(text: str) -> bool:

@@ -78,8 +78,8 @@ def record(board: Leaderboard) -> Table:
     """What the runs share, and which were left out."""
     rows = [{"what": name, "is": value} for name, value in board.basis.items()]
     rows += [{"what": f"left out: {name}", "is": why} for name, why in board.refused.items()]
-    return Table("table-record", "What the runs have in common", [Column("", "what"),
-                 Column("", "is", "long")], rows)  # fmt: skip
+    return Table("table-record", "What the runs have in common", [Column("what", "what"),
+                 Column("value", "is", "long")], rows)  # fmt: skip
 
 
 def sentence(board: Leaderboard) -> str:

@@ -154,10 +154,14 @@ def sentence(run: Run) -> Markup:
     if not said and not any(row["p_fwer"] is not None for row in rows):
         said.append(Markup("This run has no p-values that allow for all its rows together."))
     elif not said:
-        said.append(Markup("The measures of papers are in the sections below."))
+        said.append(Markup(WITHOUT_LIFT))
     return Markup(" ").join(said)
 
 
+WITHOUT_LIFT = (
+    "No verdict on words: the probe lift was not run. The sections of the report have what was "
+    "measured."
+)
 SENTENCES = {
     CLEAR: "<strong>Clearly biased by {}.</strong>",
     WEAK: "By {} words stand out, but no more than other visible differences between these images "
@@ -194,8 +198,9 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         if more:
             found += Markup("; {}").format(Markup("; ").join(map(_gap, more)))
         verdict = CLEAR if first.value >= SMALLEST_GAP else WEAK
-        yield Answer(f"Harmful classes, by {text.short(attribute, 60)}", verdict, found,
-                     f"no gap above {text.percent(first.gap['null_high'])}")  # fmt: skip
+        chance = f"no gap above {text.percent(first.gap['null_high'])}"
+        yield Answer(f"Harmful classes, by {text.short(attribute, 60)}", verdict, found, chance,
+                     Markup("{}; by chance {}").format(_gap(first), chance))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     for rates in rest[:1]:
         names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rest])

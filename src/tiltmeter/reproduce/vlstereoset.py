@@ -99,7 +99,7 @@ def _examples(study: Study) -> Parts:
         Column("model", "model", merged=True), Column("reading", "reading", merged=True),
         Column("image", "id", merged=True), Column("caption", "caption", "long"),
         Column("probability", "probability", "value", 3),
-        Column("", "picked"),
+        Column("is", "picked"),
     ]  # fmt: skip
     title = "Cases with the most probable stereotype; no image is shown"
     return [Table("cases", title, columns, rows)]

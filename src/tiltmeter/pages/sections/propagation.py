@@ -73,7 +73,7 @@ def section(run: Run, probe: str) -> Section:
             "propagation", "All propagation results", named, *lead, kind="signed", folded=True
         ),
         *[rho_table(rhos)] * bool(rhos),
-        *data_tables(rows),
+        *(replace(one, folded=True) for one in data_tables(rows)),
     ]
     found = by_unit(findings)[:FINDINGS]
     return Section(probe, "From embeddings to retrieval", LEAD, found, figures, tables)
@@ -167,9 +167,7 @@ def data_tables(rows: list[Row]) -> list[Table]:
         Column("mean valence", "valence_mean", "value"), Column("SD", "valence_sd", "value"),
     ]  # fmt: skip
     caption = "What was measured with"
-    return [Table("propagation-data", caption, columns, list(lines.values()), folded=True)] * bool(
-        lines
-    )
+    return [Table("propagation-data", caption, columns, list(lines.values()))] * bool(lines)
 
 
 def rho_plot(rows: list[Row], permutations: int | None) -> list[Plot]:

@@ -32,8 +32,9 @@ def parts(run: Run) -> list[Part]:
     """The same as paragraphs; answers that do not fit are counted, not shown."""
     page = page_of(run)
     after = [*_steps(run), *_planted(run), *_failed(run)]
-    head = [*_head(run), *left_out(run.meta), *_folded(text.plain(page.summary.sentence), 4), ""]
     answers = [list(_answer(answer)) for answer in page.summary.answers]
+    head = [*_head(run), *left_out(run.meta), *_folded(text.plain(page.summary.sentence), 4)]
+    head += [""] * bool(answers)
     room = LINES - CLOSING - len(head) - len(after) - 1
     shown: list[Part] = []
     for at, lines in enumerate(answers):
