@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count, count_files
-from tiltmeter.corpus.forms import forms
+from tiltmeter.stimuli.forms import forms
 from tiltmeter.stimuli import load
 
 FILE_ROWS = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from tiltmeter.corpus import Vocabulary, count
 from tiltmeter.corpus.estimates import contained_signs
-from tiltmeter.corpus.forms import forms, plurals
+from tiltmeter.stimuli.forms import forms, plurals
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load
 

@@ -226,6 +226,7 @@ class _Audit:
             progress=self.progress or (lambda what, share: None),
             keep_vectors=options.output.keep_vectors,
             strict=options.data.strict,
+            requested=options.probes.probes is not None,
         )
 
     def _embed(self, data: Any) -> EmbeddingResult:

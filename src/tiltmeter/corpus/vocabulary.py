@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tiltmeter.corpus.forms import forms
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load
+from tiltmeter.stimuli.forms import forms
 from tiltmeter.types import Ints
 
 #: Words that may connect a person and a race adjective: "a man who is black".

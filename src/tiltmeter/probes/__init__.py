@@ -7,8 +7,12 @@ from tiltmeter.registry import Registry
 PROBES = Registry(
     "probe",
     {
+        "silence": "tiltmeter.probes.silence:PROBE",  # first: it selects what others see
         "ranking": "tiltmeter.probes.ranking.probe:PROBE",
         "lift": "tiltmeter.probes.lift.probe:PROBE",
+        "forced_choice": "tiltmeter.probes.forced_choice:PROBE",
+        "pronoun": "tiltmeter.probes.pronoun:PROBE",
+        "description": "tiltmeter.probes.description:PROBE",
         "retrieval": "tiltmeter.probes.retrieval:PROBE",
         "zero_shot": "tiltmeter.probes.zero_shot:PROBE",
         "harms": "tiltmeter.probes.harms:PROBE",

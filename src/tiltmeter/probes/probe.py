@@ -11,7 +11,7 @@ from tiltmeter.engine.engines import Engine, LocalEngine
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import unreadable_rows
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
+from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, WrittenText
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +65,9 @@ class AuditContext:
     keep_vectors: bool = True  # keep image embeddings, for compare and explore
     strict: bool = False  # fail on an unreadable image
     unreadable: dict[str, list[str]] = field(default_factory=dict)  # ids of skipped images by role
+    #: Answers of a generative model by a hash of what was asked: probes share them.
+    written: dict[str, list[list[WrittenText]]] = field(default_factory=dict)
+    requested: bool = True  # whether the audit names its probes
 
     @property
     def seed(self) -> int:
@@ -192,6 +195,7 @@ _METHODS = {
     "MultiVectorEncoder": "compares texts with several vectors of an image (image_vectors)",
     "Matcher": "matches images and texts (match)",
     "Continuer": "scores answers to a prompt (continuations)",
+    "Writer": "writes free text (write)",
     "MaskedPredictor": "predicts masked words (mask_logprobs)",
 }
 

@@ -129,8 +129,8 @@ MODELS: dict[str, type[Testbed]] = {
 WRITER = "writer"
 
 
-def load(spec: Spec) -> Testbed:
-    """Small trained models of the built-in world: dual, fusion, stream, writer.
+def load(spec: Spec) -> Any:
+    """Small models of the built-in world: dual, fusion, stream, writer; oracle, without a network.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def load(spec: Spec) -> Testbed:
 
     Returns
     -------
-    Testbed
+    Testbed or OracleAnswers
         The model; its `world` is the one that it was trained on.
 
     Raises
@@ -147,6 +147,10 @@ def load(spec: Spec) -> Testbed:
     UnknownNameError
         The kind or the twin is unknown.
     """
+    if spec.rest == "oracle":
+        from tiltmeter.testbed.answers import load as load_oracle
+
+        return load_oracle(spec)
     spec.check_options("twin")
     kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
     if kind not in (*MODELS, WRITER):

@@ -193,7 +193,7 @@ def lift_table(
         "convention": convention.name,
         "seed": resampling.seed,
     }
-    judge = _Judge(groups, cells, kinds, constants, planted_world(faces), options.splits,
+    judge = ClassJudge(groups, cells, kinds, constants, planted_world(faces), options.splits,
                    resampling)  # fmt: skip
     tables = [
         judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale.value is not None)
@@ -210,7 +210,7 @@ def lift_table(
 
 
 @dataclass(frozen=True, eq=False)
-class _Judge:
+class ClassJudge:
     """Judges every class of words by every attribute."""
 
     groups: Mapping[str, Groups]

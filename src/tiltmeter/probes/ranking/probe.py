@@ -31,6 +31,7 @@ from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
+from tiltmeter.probes.ranking.answers import QUESTION, answer_embeddings
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.probes.ranking.rows import constants_of, estimate_rows, instances, words_first
 from tiltmeter.probes.ranking.stored import counts_table, kept_faces, kept_texts
@@ -38,7 +39,7 @@ from tiltmeter.probes.ranking.tabulate import AggregationLevels, under_conventio
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
-from tiltmeter.types import Faces, Progress, Prompt, TextEncoder
+from tiltmeter.types import Continuer, Faces, Progress, Prompt, TextEncoder
 
 #: Estimates tabulated in parallel while a GPU resamples; more threads were not faster.
 THREADS = 4
@@ -191,13 +192,17 @@ def _instances(
             yield instances(constants, faces, prompts, top, scores, experiment)
 
 
-def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
-    ranked = context.embed_for_ranking(data["faces"])
+def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
+    prompts = context.prompts()
+    if isinstance(model, TextEncoder):
+        ranked = context.embed_for_ranking(data["faces"])
+    else:
+        model, ranked, prompts = answer_embeddings(model, data["faces"], prompts, context)
     device = context.options.get("device", "cpu")
     result = ranking(
         model,
         ranked.faces,
-        prompts=context.prompts(),
+        prompts=prompts,
         attributes=context.attributes_of(ranked.faces),
         convention=context.convention,
         resampling=context.resampling,
@@ -215,7 +220,8 @@ PROBE = Probe(
     "Ranking of images by words: C-ASC, Skew, MaxSkew, MinSkew, entropy, NDKL.",
     _run,
     needs=("faces",),
-    options={"device": "cpu"},
+    protocols=(TextEncoder, Continuer),
+    options={"device": "cpu", "question": QUESTION, "images": 1000},
     ranks=True,
     by_parts=True,
 )

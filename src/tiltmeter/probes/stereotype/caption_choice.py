@@ -19,7 +19,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.io.regions import Regions
 from tiltmeter.metrics.arrays import to_numpy, unit
-from tiltmeter.types import Array, DualEncoder, Floats, Groups, Ints, Matcher
+from tiltmeter.types import Array, Continuer, DualEncoder, Floats, Groups, Ints, Matcher
 
 #: The captions, in the order of the columns of all scores.
 KINDS = ("stereotypical", "anti-stereotypical", "irrelevant")
@@ -159,9 +159,12 @@ class CaptionScorer:
 
 
 def readings(
-    model: Any, cases: CaptionCases, other: Ints, vectors: Floats | None = None
+    model: Any, cases: CaptionCases, other: Ints, vectors: Floats | None = None, question: str = ""
 ) -> dict[str, CaptionScorer]:
-    """The ways in which this model can score captions: `matching`, `cosine`, or both."""
+    """The ways in which this model can score captions: `matching`, `cosine`, `answers`.
+
+    `question` is what a generative model is asked: captions are answers to it.
+    """
     scorers = {}
     if isinstance(model, Matcher):
         pairs = _Matching(model, cases, other)
@@ -170,10 +173,12 @@ def readings(
         scale = getattr(model, "logit_scale", None)
         scale = None if scale is None else float(to_numpy(scale))
         scorers["cosine"] = CaptionScorer("cosine", _Cosines(model, cases, other, vectors), scale)
+    if isinstance(model, Continuer):
+        scorers["answers"] = CaptionScorer("answers", _Answers(model, cases, other, question))
     if not scorers:
         raise InputError(
-            f"{type(model).__name__} cannot score captions: expected match(images, texts), or "
-            "encode_images and encode_texts"
+            f"{type(model).__name__} cannot score captions: expected match(images, texts), "
+            "encode_images and encode_texts, or continuations(images, prompt, texts)"
         )
     return scorers
 
@@ -282,6 +287,38 @@ class _Cosines:
     def _text_vectors(self) -> dict[str, Floats]:
         """Text embeddings: each text is encoded once for all kinds of image."""
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """ln P(caption) as the answer of a generative model to a question about the image."""
+
+    model: Continuer
+    cases: CaptionCases
+    other: Ints
+    question: str
+
+    def __call__(self, image_kind: str, captions: Captions) -> Floats | None:
+        if image_kind in ("white", "none"):
+            texts, index = _distinct(captions)
+            blind = [white_image()] if image_kind == "white" else None
+            return np.asarray(self._logprobs(blind, texts)[0][index])
+        rows = self.other if image_kind == "wrong" else np.arange(len(captions))
+        return np.stack(
+            [
+                self._logprobs(some_of(self.cases.images, rows[[case]]), texts)[0]
+                for case, texts in enumerate(captions)
+            ]
+        )
+
+    def _logprobs(self, images: Any | None, texts: Sequence[str]) -> Floats:
+        found = self.model.continuations(images, self.question, list(texts))
+        if not found.exact.all():
+            raise InputError(
+                "the server gives only bounds of likelihoods: caption choice needs a server with "
+                "prompt_logprobs, or the model by hf:"
+            )
+        return found.logprobs
 
 
 def _distinct(captions: Captions) -> tuple[list[str], Ints]:

@@ -30,7 +30,10 @@ from tiltmeter.probes.texts import neutral_captions
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import columns
-from tiltmeter.types import DualEncoder, Floats, Matcher, Progress
+from tiltmeter.types import Continuer, DualEncoder, Floats, Matcher, Progress
+
+#: What a generative model is asked: captions are scored as answers.
+QUESTION = "Describe this image."
 
 
 def stereotype(
@@ -42,13 +45,14 @@ def stereotype(
     seed: int = 0,
     resampling: Resampling | None = None,
     progress: Progress | None = None,
+    question: str = QUESTION,
 ) -> tuple[pa.Table, pa.Table]:
     """Relevance, bias and ability of caption choice, sources of the bias, and controls.
 
     Parameters
     ----------
-    model : Matcher or DualEncoder
-        The model to audit; one that is both gets two readings.
+    model : Matcher, DualEncoder or Continuer
+        The model to audit; one that is several gets several readings.
     cases : CaptionCases
         Images with three captions each.
     vectors : array, optional
@@ -61,6 +65,8 @@ def stereotype(
         Numbers of permutations and bootstrap resamples.
     progress : callable, optional
         Called as `progress(what, share)`.
+    question : str
+        What a generative model is asked: captions are scored as answers.
 
     Returns
     -------
@@ -87,7 +93,7 @@ def stereotype(
     name = getattr(model, "name", type(model).__name__)
     result_rows: list[dict[str, Any]] = []
     instances: list[dict[str, Any]] = []
-    scorers = readings(model, cases, wrong_rows, vectors)
+    scorers = readings(model, cases, wrong_rows, vectors, question)
     for done, scorer in enumerate(scorers.values()):
         scores: dict[str, Floats | None] = {}
         for step, image_kind in enumerate(IMAGE_KINDS):
@@ -177,6 +183,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> tuple[pa
         seed=context.seed,
         resampling=context.resampling,
         progress=context.progress,
+        question=context.options["question"],
     )
 
 
@@ -184,6 +191,6 @@ PROBE = Probe(
     "Stereotypes in caption choice: vlrs, vlbs, ivlas, lmss, vlss.",
     _run,
     needs=("triplets",),
-    protocols=(DualEncoder, Matcher),
-    options={"neutral": None},
+    protocols=(DualEncoder, Matcher, Continuer),
+    options={"neutral": None, "question": QUESTION},
 )

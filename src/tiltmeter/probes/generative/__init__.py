@@ -1,0 +1,1 @@
+"""What the probes of generative models share: questions, written answers, groups and their gaps."""
