@@ -20,8 +20,16 @@ CLASSES = {
     "noun": ("nouns", "neutral person nouns"),
     "adjective": ("adjectives", "neutral adjectives"),
     "activity": ("activities", "neutral activities"),
+    "noun questions": ("noun questions", "neutral questions"),
+    "adjective questions": ("adjective questions", "neutral questions"),
+    "concept questions": ("questions", "neutral questions"),
 }
-LIKELY = ("masked", "generative")  # protocols whose scores are probabilities of words
+LIKELY = (
+    "masked",
+    "answers",
+    "letters",
+    "texts",
+)  # protocols whose scores are probabilities of words
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,10 @@ class Step:
     commands: tuple[str, ...]
 
 
+#: Probes that only a generative model has.
+WRITTEN = ("silence", "forced_choice", "pronoun", "description")
+
+
 def next_steps(run: Run) -> list[Step]:
     """Look closer, correct, decide what is open, keep it from getting worse, share."""
     if "model" not in run.meta or "panel" in run.meta or run.meta.get("job") == "captions":
@@ -49,6 +53,8 @@ def _correct(run: Run, words: list[AttributeWords], harms: list[str], place: str
     single = [name for name in (*named, *harms) if "*" not in name]
     if not single or model is None or "debiaser" in run.meta["model"]:
         return
+    if any(row["probe"] in WRITTEN for row in run.table.to_pylist()):
+        return  # no debiaser changes what a generative model writes
     attribute, method = shlex.quote(single[0]), DEBIASER
     if "lift" in run.table["probe"].to_pylist() and not run.where(metric="logit_scale"):
         method = MASKED_DEBIASER  # no embeddings to correct

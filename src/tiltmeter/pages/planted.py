@@ -50,6 +50,16 @@ def _lift(rows: list[Row]) -> Iterator[Row]:
                 text.number(slope, 2), "1.00")  # fmt: skip
 
 
+def _choice(rows: list[Row]) -> Iterator[Row]:
+    """Sizes of forced-choice questions: the slope of measured on planted nats."""
+    asked = [row for row in rows if row["metric"] == "choice_lift" and row["truth"] is not None]
+    value, truth = (np.array([row[name] for row in asked]) for name in ("value", "truth"))
+    if not len(truth) or np.abs(truth).max() < NOTHING:
+        return
+    slope = text.number(float(value @ truth / (truth @ truth)), 2)
+    yield _line("forced_choice", f"size of {len(asked)} odds (slope of logs)", slope, "1.00")
+
+
 def _order(probe: str, what: str) -> Callable[[list[Row]], Iterator[Row]]:
     """Rank correlation with what was planted: the lowest of all attributes."""
 
@@ -99,6 +109,11 @@ def _points(value: float) -> str:
 
 LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
     _lift,
+    _choice,
+    _true_values("silence", "gaps", "refused, {group} minus others", text.percent,
+                 target="refused"),
+    _true_values("pronoun", "pronoun_default", "default (nats), {concept}",
+                 lambda v: text.number(v, 2, signed=True)),
     _order("ranking", "order of words by C-ASC"),
     _harms,
     _true_values("eat", "weat", "effect d, {category} (chance ±{chance})",

@@ -12,6 +12,7 @@ from tiltmeter.pages.columns import Row
 from tiltmeter.pages.lift_findings import LiftClass, lift_classes
 from tiltmeter.pages.model import Section
 from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
+from tiltmeter.pages.sections.generative import choice_classes
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.texts import opposite_words
@@ -111,6 +112,14 @@ def attribute_words(rows: Iterable[Row]) -> list[AttributeWords]:
     return [AttributeWords(*key, classes) for key, classes in together.items()]
 
 
+def choices(rows: Iterable[Row]) -> list[AttributeWords]:
+    """Forced-choice questions of each attribute together."""
+    together: dict[tuple[str, str], list[LiftClass]] = {}
+    for found in choice_classes(rows):
+        together.setdefault((found.attribute, found.model), []).append(found)
+    return [AttributeWords(*key, classes) for key, classes in together.items()]
+
+
 def most_biased(words: Iterable[AttributeWords]) -> list[AttributeWords]:
     """Attributes with words that stand out: clear before weak, large before small."""
     found = [one for one in words if one.verdict in (CLEAR, WEAK)]
@@ -121,6 +130,7 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     """Harms first, then words by attribute, then what other probes found significant."""
     rows = run.table.to_pylist()
     found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
+    found += [word_answer(one, "Forced choice", "questions") for one in choices(rows)]
     return [*found, *pair_answers(rows), *_other_answers(sections), *_utility_answers(rows)]
 
 
@@ -146,6 +156,9 @@ def sentence(run: Run) -> Markup:
         name = text.short(sizes[0]["attribute"], 60)
         same = names.setdefault(strongest_verdict(sizes), [])
         same += [f"{name} (masked words)"] * (name not in same)  # else said already
+    for asked in choices(rows):
+        same = names.setdefault(asked.verdict, [])
+        same += [f"{asked.name} (forced choice)"] * (asked.name not in same)
     for verdict, line in SENTENCES.items():
         if verdict in names:
             said.append(Markup(line).format(text.shown(text.listed(names[verdict]), 400)))
@@ -232,9 +245,9 @@ def _group(row: Row) -> Markup:
     return text.shown(text.group(row["group"], row["n_group"]), 80)
 
 
-def word_answer(words: AttributeWords) -> Answer:
+def word_answer(words: AttributeWords, title: str = "Words", what: str = "words") -> Answer:
     """What was found by an attribute, the largest effects in words, and what chance gives."""
-    question = f"Words, by {words.name}"
+    question = f"{title}, by {words.name}"
     if not words.judged:
         notes = "; ".join(dict.fromkeys(found.notes for found in words.classes))
         return Answer(question, NOT_JUDGED, text.short(notes, 300))
@@ -243,8 +256,8 @@ def word_answer(words: AttributeWords) -> Answer:
     named = {row["concept"] for _, one, other in topics for row in (one, other)}
     if words.verdict in (CLEAR, WEAK):
         sure = words.count(ASSOCIATED)
-        found = Markup("{} of {} words are associated; typical size {}. ").format(
-            sure, total, _sizes(words.judged)
+        found = Markup("{} of {} {} are associated; typical size {}. ").format(
+            sure, total, what, _sizes(words.judged)
         )
         effects = [(one, row) for one, row in words.largest()
                    if row["verdict"] == ASSOCIATED and row["concept"] not in named]  # fmt: skip
@@ -254,18 +267,18 @@ def word_answer(words: AttributeWords) -> Answer:
         chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         named_first = [_effect(*two, short=True) for two in effects[:2]] or said
-        brief = Markup("{} of {} words associated; {}. {}").format(
-            sure, total, _beyond(words.judged), Markup("; ").join(named_first)
+        brief = Markup("{} of {} {} associated; {}. {}").format(
+            sure, total, what, _beyond(words.judged), Markup("; ").join(named_first)
         )
     else:
         few = words.count(NO_LARGER)
-        shown = "" if words.verdict == NONE_FOUND else "No word is associated, and "
-        found = Markup("{}{} of {} words are shown to be no larger than 1.25x. ").format(
-            shown, few, total
+        shown = "" if words.verdict == NONE_FOUND else f"No {what[:-1]} is associated, and "
+        found = Markup("{}{} of {} {} are shown to be no larger than 1.25x. ").format(
+            shown, few, total, what
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
-        brief = Markup("{} of {} words are no larger than 1.25x; {}").format(few, total, chance)
+        brief = Markup("{} of {} {} are no larger than 1.25x; {}").format(few, total, what, chance)
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)
     return Answer(question, words.verdict, found, chance, brief,

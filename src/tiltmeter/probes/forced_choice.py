@@ -164,7 +164,7 @@ class _Part:
             every = np.arange(len(self.sample))
             scored = scored_images(scored, np.stack(values, axis=1), every, cells)
         table = judge.rows(scored, in_nats=True)
-        name = f"{self.reading.name}: {pos}"
+        name = f"{self.reading.name}: {pos} questions"
         truth = {asked[row].name: self._planted(asked[row]) for row in defined}
         return combined([*tables, _renamed(table, name, truth, groups)])
 

@@ -31,6 +31,8 @@ from tiltmeter.stats.lift_verdict import enough_images
 from tiltmeter.types import Floats, Ints, intersect
 
 METRIC = "mean_abs_lift"
+#: Rows of words and questions that are tested as they are.
+HEADS = (("lift", "lift"), ("forced_choice", "choice_lift"))
 Row = dict[str, Any]
 
 
@@ -267,8 +269,7 @@ def row_tests(before: Sequence[Row], after: Sequence[Row]) -> list[Row]:
 
 def _of_head(row: Row) -> bool:
     return bool(
-        row["probe"] == "lift"
-        and row["metric"] == "lift"
+        (row["probe"], row["metric"]) in HEADS
         and row["concept"]
         and row["ci_low"] is not None
         and not (row["experiment"] or "").startswith(CONTRASTIVE)

@@ -20,12 +20,12 @@ from tiltmeter.stats.multiplicity import holm
 from tiltmeter.types import Floats
 
 Row = dict[str, Any]
-QUESTIONS = ASSOCIATION, RETRIEVAL, HARMS, UTILITY, STEREOTYPES, PROPAGATION = (
-    "association", "retrieval", "harms", "utility", "stereotypes", "propagation"
+QUESTIONS = ASSOCIATION, RETRIEVAL, HARMS, UTILITY, STEREOTYPES, PROPAGATION, REFUSALS = (
+    "association", "retrieval", "harms", "utility", "stereotypes", "propagation", "refusals"
 )  # fmt: skip
 ENTROPY = "entropy"  # tested with a budget of its own: it decides nothing
 #: Asked only of runs that have their probe.
-ON_REQUEST = {STEREOTYPES: "stereotype", PROPAGATION: "propagation"}
+ON_REQUEST = {STEREOTYPES: "stereotype", PROPAGATION: "propagation", REFUSALS: "silence"}
 WORSE, BETTER, NO_WORSE, CANNOT_TELL = "worse", "better", "no worse", "cannot tell"
 VERDICTS = (WORSE, BETTER, NO_WORSE, CANNOT_TELL)
 LEVEL = 0.05
@@ -37,12 +37,13 @@ ONE_SIDED = 1.6448536269514722  # 95th percentile of the normal distribution
 #: per cent), a tenth of the scale of valence or of a share.
 SMALLEST = {
     ASSOCIATION: RULE.smallest, RETRIEVAL: 0.5, HARMS: 0.1, UTILITY: 0.1, ENTROPY: 0.1,
-    STEREOTYPES: 10.0, PROPAGATION: 0.1,
+    STEREOTYPES: 10.0, PROPAGATION: 0.1, REFUSALS: 0.1,
 }  # fmt: skip
 #: What answers each question, by probe and metric.
 MEASURES = {
     ("lift", "mean_abs_lift"): ASSOCIATION,
     ("counterfactual", "mean_abs_pair_lift"): ASSOCIATION,
+    ("forced_choice", "mean_abs_lift"): ASSOCIATION,
     ("ranking", "max_skew"): RETRIEVAL,
     ("harms", "gaps"): HARMS,
     ("zero_shot", "accuracy"): UTILITY,
@@ -50,6 +51,7 @@ MEASURES = {
     ("stereotype", "vlbs_excess"): STEREOTYPES,
     ("propagation", "extrinsic_difference"): PROPAGATION,
     ("propagation", "extrinsic_lean"): PROPAGATION,
+    ("silence", "gaps"): REFUSALS,
 }
 #: Of several groups' results, those that are bias: differences of the valence of what is retrieved
 #: for groups (1-a, 1-b), and what pleasant queries retrieve more of a group (2-a, 2-b).

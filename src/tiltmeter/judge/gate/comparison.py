@@ -73,7 +73,7 @@ class Comparison:
         Every result that both runs have, with its change.
     tests : pyarrow.Table
         What answers the questions, with verdicts: association and retrieval by attribute and
-        intersection, harms, utility, stereotypes and propagation.
+        intersection, harms, utility, stereotypes, propagation and refusals.
     words : pyarrow.Table
         Lift (on one scale) and MaxSkew of every word, before and after; they decide nothing.
     entropy : pyarrow.Table
@@ -163,11 +163,12 @@ def compare(
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two runs: every shared result, and up to six questions with one budget for errors.
+    """Compare two runs: every shared result, and up to seven questions with one budget for errors.
 
     Association (lift of words and of neutral words, between groups and in counterfactual pairs),
     retrieval (MaxSkew), harms (gaps) and utility (accuracy, recall); of runs with these probes,
-    stereotypes (vlbs excess) and propagation (differences between groups in what is retrieved). The
+    stereotypes (vlbs excess), propagation (differences between groups in what is retrieved) and
+    refusals (gaps of their rates). The
     chance that any test says worse by chance is at most 5%, over all questions together. If both
     runs kept their embeddings, images are paired; otherwise the runs' own intervals are compared,
     which has less power.
@@ -227,7 +228,7 @@ def compare(
     association, lifts, reason = runs.association()
     rankings, unpaired = runs.retrieval(bootstraps, seed, progress)
     tests = {
-        ASSOCIATION: [*association, *counterfactual_tests(before, after)],
+        ASSOCIATION: [*association, *counterfactual_tests(before, after), *runs.choices()],
         RETRIEVAL: rankings.tests,
         HARMS: runs.by_interval(HARMS),
         UTILITY: runs.utility(),
@@ -306,6 +307,10 @@ class _Runs:
         tests, words = association_tests(pair, self.attributes, self.dataset)
         few = "no attribute has two groups with enough images for lift in both runs"
         return tests, words, None if tests else few
+
+    def choices(self) -> list[Row]:
+        """Tests of forced-choice questions."""
+        return row_tests(*(run.where(probe="forced_choice") for run in (self.before, self.after)))
 
     def retrieval(
         self, bootstraps: int, seed: int, progress: Progress | None

@@ -15,6 +15,7 @@ from tiltmeter.judge.gate.change_verdict import (
     BIAS,
     HARMS,
     PROPAGATION,
+    REFUSALS,
     STEREOTYPES,
     question_of,
 )
@@ -65,6 +66,8 @@ def judged(rows: list[Row], question: str) -> list[Row]:
     if question == STEREOTYPES:  # with the images themselves, over all categories
         return [row for row in selected
                 if not row["category"] and "image" not in row["experiment"]]  # fmt: skip
+    if question == REFUSALS:
+        return [row for row in selected if row["target"] == "refused"]
     if question == PROPAGATION:
         return [row for row in selected
                 if row["experiment"].partition(" ")[0] in BIAS[row["metric"]]]  # fmt: skip

@@ -8,6 +8,7 @@ from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
     HARMS,
     PROPAGATION,
+    REFUSALS,
     RETRIEVAL,
     STEREOTYPES,
     UTILITY,
@@ -24,6 +25,7 @@ MEASURED_BY = {
     UTILITY: "--data utility=SPEC or --data captions=SPEC",
     STEREOTYPES: "--probe stereotype --data triplets=SPEC",
     PROPAGATION: "--probe propagation --data valence=SPEC --data lexicon=SPEC",
+    REFUSALS: "--probe silence",
 }
 
 

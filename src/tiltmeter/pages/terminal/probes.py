@@ -14,7 +14,7 @@ from tiltmeter.pages.sections.harms import no_harm, whole_categories
 from tiltmeter.pages.sections.stereotype import SCORE_COLUMNS, score_lines, scores_table
 from tiltmeter.pages.selection import by, ends
 from tiltmeter.pages.terminal.layout import STRONGEST
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run
 
 ENDS = 5  # captions shown from the top, and from the bottom
 TWO = replace(col.INTERVAL, digits=2)  # of effects, whose third digit is noise
@@ -40,6 +40,7 @@ def parts(run: Run) -> Iterator[Part]:
     if chosen := run.where(probe="stereotype"):
         yield choices([row for row in chosen if row["category"] is None])
         yield from by_category(chosen)
+    yield from written_answers(rows)
     yield from propagated(run.where(probe="propagation"))
     yield from masked_words(run.where(probe="counterfactual"))
     yield from strengths(run.where(probe="strength"))
@@ -110,6 +111,21 @@ def by_category(rows: list[Row]) -> Iterator[Table]:
     if len({line["category"] for line in lines}) > 1:
         yield table("caption choice by category", lines, ("experiment", "reading"), "category",
                     *SCORE_COLUMNS)  # fmt: skip
+
+
+def written_answers(rows: list[Row]) -> Iterator[Table]:
+    """Generative models: the largest gap of each outcome, refusals first."""
+    kinds = ("silence", "forced_choice", "pronoun", "description")
+    gaps = [row for row in rows if row["probe"] in kinds and row["metric"] == "gaps"
+            and row["value"] is not None and row["category"] != PLACEBO]  # fmt: skip
+    largest = [max(mine, key=lambda row: row["value"]) for mine in
+               by(gaps, "probe", "experiment", "target", "attribute").values()]  # fmt: skip
+    largest.sort(key=lambda row: (row["probe"] != "silence", row["p_fwer"] or 1.0))
+    if largest:
+        yield table("generative answers: the group with the largest gap to the others",
+                    largest[: 2 * STRONGEST], "probe", ("experiment", "asked"),
+                    ("target", "outcome"), "attribute", "group", Column("gap", "value", "signed"),
+                    col.INTERVAL, col.P_ADJUSTED, col.N)  # fmt: skip
 
 
 def models_by_scores(rows: list[Row]) -> Iterator[Table]:

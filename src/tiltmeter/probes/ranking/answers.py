@@ -22,8 +22,8 @@ class AnswerEmbeddings:
     """Texts as unit vectors whose cosines with images are their log-likelihoods, on one scale.
 
     With L the log-likelihoods of an image, centred by text, the image's vector is
-    (L, sqrt(R^2 - |L|^2)) / R for a common R. Its cosine with the axis of a text is L / R, so orders
-    and standardised gaps are those of L.
+    (L, sqrt(R^2 - |L|^2)) / R for a common R. Its cosine with the axis of a text is L / R, so
+    orders and standardised gaps are those of L.
     """
 
     name: str
