@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count, count_files
-from tiltmeter.stimuli.forms import forms
 from tiltmeter.stimuli import load
+from tiltmeter.stimuli.forms import forms
 
 FILE_ROWS = 1_000_000
 

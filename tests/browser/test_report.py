@@ -12,12 +12,12 @@ import pytest
 
 import tiltmeter as tm
 from tests.command_line import tiltmeter
-from tests.pages.report.making import hostile_run
+from tests.pages.report.making import hostile_answers, hostile_run
 from tiltmeter.pages.html import page_of, write
 from tiltmeter.results import Run
 
 pytestmark = pytest.mark.browser
-KINDS = ("builtin", "photographs", "change", "probes", "hostile")
+KINDS = ("builtin", "photographs", "change", "probes", "hostile", "answers")
 WIDTHS = (400, 1600)
 TALLEST = 8000  # pixels of a report at 1400, of three attributes and an intersection
 #: Rows of a table are alike; thousands of them take axe-core minutes.
@@ -83,8 +83,12 @@ def _hostile(home: Path, shared: Callable[[str], Path]) -> tuple[Run, Run | None
     return hostile_run(home / "vectors"), None
 
 
+def _answers(home: Path, shared: Callable[[str], Path]) -> tuple[Run, Run | None]:
+    return hostile_answers(home / "images"), None
+
+
 MAKERS = {"builtin": _builtin, "photographs": _photographs, "change": _change, "probes": _probes,
-          "hostile": _hostile}  # fmt: skip
+          "hostile": _hostile, "answers": _answers}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=KINDS)

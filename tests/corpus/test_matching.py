@@ -7,9 +7,9 @@ import pytest
 
 from tiltmeter.corpus import Vocabulary, count
 from tiltmeter.corpus.estimates import contained_signs
-from tiltmeter.stimuli.forms import forms, plurals
 from tiltmeter.errors import InputError
 from tiltmeter.stimuli import Word, load
+from tiltmeter.stimuli.forms import forms, plurals
 
 SOBIT = load("sobit").words
 

@@ -11,6 +11,9 @@ from tiltmeter.stimuli import STIMULI, Stimuli, group_phrases, load, prompts
 KINDS = {
     "activities": "words",
     "animals": "words",
+    "answer-words": "table",
+    "pairs-questions": "table",
+    "questions": "table",
     "berg": "words",
     "berg-train": "words",
     "caption-groups": "table",

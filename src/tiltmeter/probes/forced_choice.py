@@ -115,7 +115,11 @@ class _Part:
 
     def rows(self, asked: Sequence[ChoiceQuestion]) -> pa.Table:
         chosen = self._ask(asked, self.sample.images)
-        tables = [self._position_rows(asked, chosen), self._control_rows(asked, chosen)]
+        tables = [self._position_rows(asked, chosen)]
+        reasons = [self._undefined(one) for one in chosen]
+        if all(reasons):  # nothing more to ask
+            return combined([*tables, self._undefined_rows(asked, reasons)])
+        tables.append(self._control_rows(asked, chosen))
         if self.reading.unknown is None:
             for pos in dict.fromkeys(question.pos for question in asked):
                 at = [row for row, question in enumerate(asked) if question.pos == pos]

@@ -33,5 +33,6 @@ PAPERS = Registry(
         "propagation": f"{_HERE}.propagation:PAPER",
         "vlstereoset": f"{_HERE}.vlstereoset:PAPER",
         "counterbias": f"{_HERE}.counterbias:PAPER",
+        "pairs": f"{_HERE}.pairs:PAPER",
     },
 )

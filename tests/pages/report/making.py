@@ -6,13 +6,16 @@ import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from PIL import Image
 
 import tiltmeter as tm
 from tests.conftest import write_csv
 from tiltmeter.results import Run, combined, rows
+from tiltmeter.types import WrittenText
 
 #: Labels as the world writes them, and worse.
 HOSTILE = (
@@ -75,6 +78,32 @@ def hostile_run(place: Path, *, lean: float = 2.0) -> Run:
         bootstraps=40,
         probes=["ranking"],
     )
+
+
+class HostileWriter:
+    """A generative model that writes HOSTILE texts, as refusals of some images and as answers."""
+
+    name = HOSTILE[0]
+
+    def write(self, images: Any | None, prompt: str, **options: Any) -> list[list[WrittenText]]:
+        count = 1 if images is None else len(images)
+        texts = [f"{'sorry ' * (at % 3 == 0)}{HOSTILE[at % len(HOSTILE)]} a nurse"
+                 for at in range(count)]  # fmt: skip
+        return [[WrittenText(text, "stop", 3)] for text in texts]
+
+
+def hostile_answers(place: Path) -> Run:
+    """An audit of what it writes about images of two groups with hostile names."""
+    place.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 8, 8, 3), dtype=np.uint8)
+    lines = [{"file": f"{at}.png", "<b>group": _cell(HOSTILE[at % 2])} for at in range(60)]
+    for at, image in enumerate(pixels):
+        Image.fromarray(image).save(place / f"{at}.png")
+    write_csv(place / "labels.csv", lines)
+    return tm.audit(
+        HostileWriter(), f"table:{place / 'labels.csv'}?path=file",  # type: ignore[arg-type]
+        permutations=99, bootstraps=40, probes=["silence", "description"],
+    )  # fmt: skip
 
 
 def relabelled(run: Run, column: str, names: dict[str, str]) -> Run:

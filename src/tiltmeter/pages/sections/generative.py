@@ -33,8 +33,8 @@ SILENCE = (
 CHOICE = (
     "Each question has two options and is asked in every order of them, so that a preference for "
     "a letter or a place cancels. Shown is how many times as high the odds of the first option are "
-    "with one group as with the others, compared with neutral questions. Intervals cover the sample "
-    "of images only."
+    "with one group as with the others, compared with neutral questions. Intervals cover the "
+    "sample of images only."
 )
 PRONOUN = (
     "Which pronoun follows a neutral stem. The default is what is left when both groups count the "

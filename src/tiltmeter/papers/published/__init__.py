@@ -18,7 +18,7 @@ from tiltmeter.metrics.convention import CHOICES, get_convention
 from tiltmeter.results import Run
 from tiltmeter.stimuli import DEFAULT
 
-SOURCES = ("berg2022", "sobit2024", "sem", "zhou2022", "ghate2025", "zhang2022")
+SOURCES = ("berg2022", "sobit2024", "sem", "zhou2022", "ghate2025", "zhang2022", "fraser2024")
 #: What a row must share with a printed value to be the same measurement.
 KEY = ("probe", "metric", "experiment", "attribute", "group", "concept", "target", "k")
 
