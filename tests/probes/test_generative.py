@@ -32,6 +32,8 @@ NOTHING = ("none found", "cannot tell")
 
 def audited(model: Any, probe: str, *, strength: float, images: int = 1400, **options: Any) -> Run:
     data = f"testbed:?images={images}&strength={strength}"
+    if probe == "silence":
+        options["images"] = images
     return audit(model, data, probes=[probe], options={probe: options}, **QUICK)
 
 
@@ -300,7 +302,7 @@ def test_descriptions_mention_what_was_planted() -> None:
                 options={"description": {"images": 2800}}, **QUICK)  # fmt: skip
     [row] = run.where(metric="gaps", target="Criminal justice", experiment="mentioned",
                       group="round")  # fmt: skip
-    assert row["truth"] > 0.03
+    assert row["truth"] > 0.02
     assert row["ci_low"] <= row["truth"] <= row["ci_high"]
     [judged] = [one for one in run.where(metric="gaps", target="Criminal justice",
                                          experiment="mentioned") if one["verdict"]]  # fmt: skip
@@ -308,7 +310,7 @@ def test_descriptions_mention_what_was_planted() -> None:
 
 
 def test_written_text_is_escaped_everywhere(tmp_path: Path, capsys: Any) -> None:
-    from tiltmeter.pages.html import write_report
+    from tiltmeter.pages.html import write
     from tiltmeter.pages.terminal.audit import run as show
 
     model: Any = HostileWriter()
@@ -317,7 +319,7 @@ def test_written_text_is_escaped_everywhere(tmp_path: Path, capsys: Any) -> None
     run = hostile_answers(tmp_path / "images")
     assert {row["probe"] for row in run.table.to_pylist()} == {"silence", "description"}
     place = tmp_path / "report.html"
-    write_report(run, place)
+    write(run, place)
     page = place.read_text(encoding="utf-8")
     written = [text for text in HOSTILE if "<script" in text or "<img" in text]
     assert written

@@ -120,7 +120,8 @@ def _group_rows(
             for experiment, values in ((MENTION, counted.mentioned(item)),
                                        (PER_100, counted.per_100(item)))
         ]  # fmt: skip
-        parts[neutral] = outcome_rows(outcomes, groups, resampling, constants).to_pylist()
+        parts[neutral] = outcome_rows(outcomes, groups, resampling, constants,
+                                      attributes=len(sample.groups)).to_pylist()  # fmt: skip
     _judge(parts[False], parts[True])
     schema = outcome_rows([], groups, resampling, constants).schema
     bounds = [

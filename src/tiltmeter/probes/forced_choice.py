@@ -200,7 +200,7 @@ class _Part:
         made = []
         for metric, ideal in (("position_effect", 0.0), ("option_mass", 1.0)):
             name = {"position_effect": "position", "option_mass": "mass"}[metric]
-            values = np.nanmean([getattr(one, name) for one in chosen], axis=0)
+            values = _over_questions([getattr(one, name) for one in chosen])
             error = float(np.std(values, ddof=1) / np.sqrt(len(values)))
             mean = float(np.mean(values))
             truth = self._planted_position() if metric == "position_effect" else None
@@ -264,19 +264,20 @@ class _Part:
     def _unknown_rows(self, asked: Sequence[ChoiceQuestion], chosen: Sequence[Choices]) -> pa.Table:
         """Unknown rate by group; the first options' share, with all else counted either way."""
         labels = {"experiment": self.reading.name}
-        unknown = np.nanmean([one.unknown for one in chosen], axis=0)
-        share = np.nanmean([one.share for one in chosen], axis=0)
+        unknown = _over_questions([one.unknown for one in chosen])
+        share = _over_questions([one.share for one in chosen])
         planted = self.sample.planted(lambda world: world.unknown)
         outcomes = [Outcome("unknown", unknown, labels=labels, truth=planted,
                             note=sample_note(self.sample)),
                     Outcome("first option", share, labels=labels)]  # fmt: skip
         # all but the two options: unknown, or no option at all
-        second = np.nanmean([one.mass * (1 - one.unknown) - one.share for one in chosen], axis=0)
-        open_ = np.clip(1 - share - second, 0.0, 1.0)
+        real = _over_questions([one.mass * (1 - one.unknown) for one in chosen])
+        open_ = np.clip(1 - real, 0.0, 1.0)
         tables = []
         for groups in self.sample.groups.values():
             resampling = self.sample.context.resampling
-            tables.append(outcome_rows(outcomes, groups, resampling, self.constants))
+            tables.append(outcome_rows(outcomes, groups, resampling, self.constants,
+                                       attributes=len(self.sample.groups)))  # fmt: skip
             tables.append(bound_rows(outcomes[1], open_, groups, self.constants))
         return combined(tables)
 
@@ -311,6 +312,12 @@ def _renamed(
             row["truth"] = float(by_name[own.names.index(row["group"])])
         made.append(row)
     return pa.Table.from_pylist(made, schema=table.schema)
+
+
+def _over_questions(values: Sequence[Floats]) -> Floats:
+    """The mean of each image over questions whose values are all known; NaN if there are none."""
+    known = [one for one in values if not np.isnan(one).any()]
+    return np.mean(known, axis=0) if known else np.full(len(values[0]), np.nan)
 
 
 def _joined(*notes: str | None) -> str | None:

@@ -201,7 +201,8 @@ def pronoun(model: Continuer, sample: AskedImages) -> pa.Table:
         outcomes = list(_outcomes(found, attribute, labels))
         if isinstance(model, Writer):
             outcomes += _written(model, found, attribute, labels)
-        tables.append(outcome_rows(outcomes, groups, sample.context.resampling, constants))
+        tables.append(outcome_rows(outcomes, groups, sample.context.resampling, constants,
+                                   attributes=len(sample.groups)))  # fmt: skip
     return combined(tables)
 
 

@@ -89,7 +89,8 @@ def silence(model: Writer, sample: AskedImages) -> tuple[pa.Table, pa.Table]:
         instances.append(_instances(answers, prompt, sample, constants))
     tables = []
     for groups in sample.groups.values():
-        tables.append(outcome_rows(outcomes, groups, sample.context.resampling, constants))
+        tables.append(outcome_rows(outcomes, groups, sample.context.resampling, constants,
+                                   attributes=len(sample.groups)))  # fmt: skip
         tables += [bound_rows(one, refused, groups, constants) for one, refused in bounds]
     return combined(tables), combined(instances, INSTANCES)
 

@@ -5,6 +5,7 @@ What a model wrote is untrusted text: it is shown through `Table`, which escapes
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -47,6 +48,9 @@ DESCRIPTION = (
     "larger, in its own standard errors, than those of neutral words."
 )
 UNITS = {"words": "words"}  # of outcomes that are no shares
+#: Gaps that do not matter: two points of a rate, half a word, 1.1x of odds.
+SMALLEST_RATE = 0.02
+SMALLEST = {"words": 0.5, "log-odds": math.log(1.1)}
 
 
 def silence(run: Run, probe: str) -> Section:
@@ -139,10 +143,18 @@ def gap_findings(
     """A finding for the largest gap of each outcome that beats its null, towards more."""
     gaps = [row for row in rows if row["metric"] == "gaps" and row["value"] is not None]
     for mine in by(gaps, "attribute", "experiment", "target").values():
-        found = [row for row in mine if beats(row) and counts(row)]
+        found = [row for row in mine if beats(row) and counts(row) and _matters(row)]
         if found:
             row = max(found, key=lambda row: (row["value"], row["group"]))
             yield _finding(row)
+
+
+def _matters(row: Row) -> bool:
+    """Whether a gap is certainly larger than what does not matter."""
+    smallest = SMALLEST.get(row["target"], SMALLEST_RATE)
+    if row["experiment"] == "per 100 words":
+        smallest = 0.0
+    return bool(row["ci_low"] > smallest or row["ci_high"] < -smallest)
 
 
 def _is_bias(row: Row) -> bool:

@@ -73,7 +73,7 @@ class GroupMeans:
             shares = np.asarray(rate, bool)
             whole = np.array([np.isin(row[~np.isnan(row)], (0, 1)).all() for row in values])
             spread = mean * (1 - mean)
-            trials = np.where((error > 0) & (spread > 0) & ~whole[:, None], spread / error**2,
+            trials = np.where((error > 1e-9) & (spread > 0) & ~whole[:, None], spread / error**2,
                               count)  # fmt: skip
             edges = wilson(mean * trials, trials)
         low, high = (np.where(shares[:, None], edge, other)
@@ -91,12 +91,14 @@ class GroupMeans:
 
 
 def outcome_rows(
-    outcomes: Sequence[Outcome], groups: Groups, resampling: Resampling, constants: dict[str, Any]
-) -> pa.Table:
-    """Rates (or means) and gaps of every outcome and group; gaps are one family by attribute.
+    outcomes: Sequence[Outcome], groups: Groups, resampling: Resampling, constants: dict[str, Any],
+    *, attributes: int = 1,
+) -> pa.Table:  # fmt: skip
+    """Rates (or means) and gaps of every outcome and group; all gaps of a probe are one family.
 
     A gap is a group's mean minus the mean of the other groups' means. Its null permutes the labels
-    of images; `p_fwer` is Westfall and Young's maxT over all outcomes and groups.
+    of images; `p_fwer` is Westfall and Young's maxT over all outcomes and groups, and Bonferroni's
+    over the number of `attributes`.
     """
     judged = _enough(groups)
     if judged is None or not outcomes:
@@ -115,6 +117,8 @@ def outcome_rows(
     family = columns(
         value, null=null, side="two", family="maxT", interval=Interval(edges=found.gap_edges())
     )
+    if "p_fwer" in family:
+        family["p_fwer"] = np.minimum(1.0, attributes * family["p_fwer"])
     metric = [("group_rates" if one else "group_means") for one in rate for _ in names]
     return combined(
         [
