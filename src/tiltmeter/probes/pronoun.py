@@ -319,7 +319,7 @@ def _run(model: Continuer, data: Mapping[str, Any], context: AuditContext) -> tu
 
 
 PROBE = Probe(
-    "His, her or their after neutral stems and in descriptions, beside how well the group is seen.",
+    "His, her or their after neutral stems and in descriptions, and how well the group is seen.",
     _run,
     needs=("faces",),
     protocols=(Continuer,),
