@@ -13,14 +13,16 @@ from tiltmeter.types import Floats
 
 def mean(draws: Floats) -> Floats:
     """Mean over the first axis, without NaN."""
+    means = np.nanmean if np.isnan(draws).any() else np.mean  # as for quantiles
     with _quiet():
-        return np.asarray(np.nanmean(draws, axis=0, dtype=np.float64))
+        return np.asarray(means(draws, axis=0, dtype=np.float64))
 
 
 def std(draws: Floats) -> Floats:
     """Standard deviation (n - 1) over the first axis, without NaN."""
+    deviations = np.nanstd if np.isnan(draws).any() else np.std
     with _quiet():
-        return np.asarray(np.nanstd(draws, axis=0, ddof=1, dtype=np.float64))
+        return np.asarray(deviations(draws, axis=0, ddof=1, dtype=np.float64))
 
 
 def quantile(draws: Floats, at: Sequence[float], method: str = "linear") -> Floats:

@@ -52,6 +52,11 @@ class BootstrapDraws:
         return (len(self), self.prompts, int(self.kept.shape[2]))
 
     @property
+    def columns(self) -> int:
+        """Columns of the metric."""
+        return int(self[:1, :1].shape[2])
+
+    @property
     def dtype(self) -> Any:
         return self.kept.dtype if self.of is None else np.dtype(float)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.metrics.numpy_kernels import jit
 from tiltmeter.stats import defined
 from tiltmeter.stats.null import TOLERANCE, slices_of_draws, tie_tolerance
-from tiltmeter.types import Floats
+from tiltmeter.types import Floats, Ints
 
 
 def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
@@ -51,14 +52,22 @@ def _step_down(
         return p
     b = np.zeros(len(order), np.int64)
     for rows in slices_of_draws(shape, 0):
-        draws = read(rows)[:, order]
-        draws = np.where(np.isnan(draws), -np.inf, draws)
-        # for each statistic the largest draw among those no stronger than it
-        largest = np.maximum.accumulate(draws, axis=1)
-        b += (largest >= observed[order] - slack).sum(axis=0)
+        _count_reached(read(rows), order, observed[order] - slack, b)
     adjusted = (b + 1) / (shape[0] + 1)
     p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return p
+
+
+@jit
+def _count_reached(draws: Floats, order: Ints, least: Floats, reached: Ints) -> None:
+    """Count draws in which a statistic, or one that is weaker, is at least so large."""
+    for r in range(draws.shape[0]):
+        largest = -np.inf
+        for j in range(len(order)):
+            value = draws[r, order[j]]
+            if value > largest:  # not so for NaN
+                largest = value
+            reached[j] += largest >= least[j]
 
 
 def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:

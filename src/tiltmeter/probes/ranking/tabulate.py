@@ -6,7 +6,7 @@ These are: each prompt, each concept (mean over its templates), each category, a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -54,6 +54,12 @@ class RowUnit:
         """Weights that make every word count the same, however many templates it has."""
         _, inverse, counts = np.unique(self.words, return_inverse=True, return_counts=True)
         return np.asarray(1 / counts[inverse])
+
+    @cached_property
+    def one_word(self) -> bool:
+        """Whether this is one word in different templates."""
+        different = len(np.unique(self.templates)) == len(self.templates)
+        return different and bool((self.words == self.words[0]).all())
 
 
 Level = list[RowUnit]
@@ -125,25 +131,53 @@ def means(values: Floats, level: Level) -> Floats:
     """
     if all(len(unit.prompts) == 1 for unit in level):
         return values[..., np.concatenate([unit.prompts for unit in level]), :]
-    return np.stack([_mean(values, unit) for unit in level], axis=-2)
+    found = np.empty((*values.shape[:-2], len(level), values.shape[-1]))
+    batches, others = _batches(level)
+    for numbers, grid in batches:
+        found[..., numbers, :] = _mean_of(values[..., grid, :], level[numbers[0]])
+    for number in others:
+        unit = level[number]
+        found[..., number, :] = _mean_of(values[..., unit.prompts, :], unit)
+    return found
+
+
+def _batches(level: Level) -> tuple[list[tuple[Ints, Ints]], list[int]]:
+    """Numbers and prompts of one-word units with equally many templates; numbers of the others.
+
+    Prompts are units x templates, in the order of templates.
+    """
+    batches: dict[int, list[int]] = {}
+    others = []
+    for number, unit in enumerate(level):
+        if unit.one_word:
+            batches.setdefault(len(unit.prompts), []).append(number)
+        else:
+            others.append(number)
+    grids = [
+        np.stack([level[number].prompts[np.argsort(level[number].templates)] for number in numbers])
+        for numbers in batches.values()
+    ]
+    numbers_of = [np.array(numbers) for numbers in batches.values()]
+    return list(zip(numbers_of, grids, strict=True)), others
 
 
 def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
     """`means` of each draw."""
     if all(len(unit.prompts) == 1 for unit in level):
         return draws.at(np.concatenate([unit.prompts for unit in level]))
-    return np.stack([_drawn_mean(draws, unit) for unit in level], axis=-2)
-
-
-def _drawn_mean(draws: BootstrapDraws, unit: RowUnit) -> Floats:
-    shape = (len(draws), len(unit.prompts), draws.shape[2])
-    return np.concatenate(
-        [_mean_of(draws.at(unit.prompts, part), unit) for part in slices_of_draws(shape, 0)]
-    )
-
-
-def _mean(values: Floats, unit: RowUnit) -> Floats:
-    return _mean_of(values[..., unit.prompts, :], unit)
+    count, _, columns = draws.shape
+    found = np.empty((count, len(level), draws.columns))
+    batches, others = _batches(level)
+    for numbers, grid in batches:
+        for part in slices_of_draws((count, len(numbers), grid.shape[1] * columns), 1):
+            drawn = draws.at(grid[part].ravel())
+            drawn = drawn.reshape(count, -1, grid.shape[1], draws.columns)
+            found[:, numbers[part]] = _mean_of(drawn, level[numbers[0]])
+    for number in others:
+        unit = level[number]
+        for part in slices_of_draws((count, len(unit.prompts), columns), 0):
+            found[part, number] = _mean_of(draws.at(unit.prompts, part), unit)
+    return found
 
 
 def _mean_of(part: Floats, unit: RowUnit) -> Floats:
@@ -372,7 +406,11 @@ def _intervals(
         if single.any() and estimate.exact_ci is None:
             drawn = estimate.boot.at(first[single])
             low[single], high[single] = edges(drawn, values[single], estimate.stretch)
-        for row in np.flatnonzero(~single):
+        batches, others = _batches(level)
+        for numbers, grid in batches:
+            if grid.shape[1] > 1:
+                _word_intervals(estimate, edges, values, (numbers, grid), (low, high), rng)
+        for row in others:
             unit = level[row]
             prompts = unit.prompts
             drawn = bootstrap_mean_of_words(
@@ -387,6 +425,32 @@ def _intervals(
         low[single], high[single] = (edge[first[single]] for edge in estimate.exact_ci)
         method = [estimate.exact_ci_method if a else m for a, m in zip(single, method, strict=True)]
     return low, high, method
+
+
+def _word_intervals(
+    estimate: MetricEstimate,
+    edges: Callable[..., tuple[Floats, Floats]],
+    values: Floats,
+    batch: tuple[Ints, Ints],
+    out: tuple[Floats, Floats],
+    rng: np.random.Generator,
+) -> None:
+    """Fill in the intervals of words in equally many templates, resampled alike."""
+    assert estimate.boot is not None
+    numbers, grid = batch
+    templates, seed = grid.shape[1], int(rng.integers(2**63))
+    codes = np.zeros(templates, int), np.arange(templates)
+    count, _, columns = estimate.boot.shape
+    for part in slices_of_draws((count, len(numbers), templates * columns), 1):
+        prompts, at = grid[part].T, numbers[part]
+        drawn = estimate.boot.at(prompts.ravel())
+        drawn = drawn.reshape(count, templates, -1, estimate.boot.columns)
+        means = bootstrap_mean_of_words(drawn, *codes, np.random.default_rng(seed))
+        stretch = widen_for_few_words(estimate.values[prompts], *codes, means)
+        for edge, found in zip(
+            out, edges(means, values[at], estimate.stretch * stretch), strict=True
+        ):
+            edge[at] = found
 
 
 def _reaches(draws: BootstrapDraws, level: Level) -> bool:
