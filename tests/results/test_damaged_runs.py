@@ -31,6 +31,7 @@ def change(place: Path, edit: Any) -> None:
     ("edit", "told"),
     [
         (lambda r: r.update(format=99), "later version of tiltmeter \\(format 99"),
+        (lambda r: r.update(format=1), "earlier version of tiltmeter \\(format 1.*audit"),
         (lambda r: r.pop("format"), "not the record of a run"),
         (lambda r: r.pop("files"), "names no files"),
         (lambda r: r["files"].pop("results.parquet"), "names no files"),
@@ -47,7 +48,7 @@ def test_a_record_that_was_changed(place: Path, edit: Any, told: str) -> None:
     assert caught.value.code in ("damaged-file", "bad-file")
 
 
-@pytest.mark.parametrize("text", ["[]", "1", '"run"', "[" * 100_000, "{", "\xff", '{"format": 1}'])
+@pytest.mark.parametrize("text", ["[]", "1", '"run"', "[" * 100_000, "{", "\xff", '{"format": 2}'])
 def test_a_record_that_is_none(place: Path, text: str) -> None:
     (place / "run.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError, match="run.json"):

@@ -13,7 +13,7 @@ from tiltmeter.results.files import (
     parse_parquet,
 )
 from tiltmeter.results.record import machine, prompt_record, run_record, versions
-from tiltmeter.results.run import FORMAT, ProbeFailedError, Run
+from tiltmeter.results.run import FORMAT, ProbeFailedError, Run, other_format
 from tiltmeter.results.schema import (
     COMPARISON,
     INSTANCES,
@@ -40,6 +40,7 @@ __all__ = [
     "file_hash",
     "label_hash",
     "machine",
+    "other_format",
     "over_templates",
     "parse_json",
     "parse_parquet",

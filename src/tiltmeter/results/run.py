@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-#: Version of the layout on disk.
-FORMAT = 1
+#: Version of the layout on disk and of the meaning of its columns: 2 since release 0.2.
+FORMAT = 2
 TABLE, PARTS = "results.parquet", ("instances", "vectors")
 #: Key of the hash of a whole record, time and place included.
 SEAL = "sha256 of this record"
@@ -454,13 +454,8 @@ def read_record(path: Path) -> dict[str, Any]:
     problem = None
     if not isinstance(meta, dict) or not isinstance(meta.get("format"), int):
         problem = "is not the record of a run"
-    elif meta["format"] > FORMAT:
-        raise InputError(
-            f"{path} was made by a later version of tiltmeter (format {meta['format']}, this one "
-            f"reads {FORMAT}): install that version",
-            code="bad-file",
-            value=path,
-        )
+    elif meta["format"] != FORMAT:
+        raise other_format(meta["format"], path)
     elif not _names_files(meta.get("files")):
         problem = "names no files, or others than a run has"
     elif "hash" not in meta or meta["hash"] != record_hash(meta):
@@ -477,6 +472,18 @@ def read_record(path: Path) -> dict[str, Any]:
             value=path / name,
         )
     return dict(meta)
+
+
+def other_format(found: Any, where: Any) -> InputError:
+    """The error for a run of another release: what its columns mean has changed since."""
+    later = isinstance(found, int) and found > FORMAT
+    return InputError(
+        f"{where} was made by {'a later' if later else 'an earlier'} version of tiltmeter (format "
+        f"{found}, this one reads {FORMAT}): "
+        + ("install that version" if later else "audit the model again"),
+        code="bad-file",
+        value=where,
+    )
 
 
 def _names_files(files: Any) -> bool:

@@ -34,7 +34,7 @@ from tiltmeter.judge.bundle.recompute import METRICS, RecomputationResult, recom
 from tiltmeter.judge.bundle.zip_file import MOST_BYTES, changed_record, unpacked
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.stored import COUNTS
-from tiltmeter.results import FORMAT
+from tiltmeter.results import FORMAT, other_format
 from tiltmeter.results.run import record_hash
 
 #: Limits of a table: a small file can claim any number of rows.
@@ -199,8 +199,8 @@ def _check_record(result: VerificationResult, record: Any, results: pa.Table) ->
     if not isinstance(record, dict):
         raise InputError(f"{RUN} is not the record of a run")
     result.title = _title(record)
-    if not isinstance(record.get("format", FORMAT), int) or record.get("format", FORMAT) > FORMAT:
-        raise InputError("the run was made by a later version of tiltmeter: install that version")
+    if record.get("format", FORMAT) != FORMAT:
+        raise other_format(record["format"], "the run")
     if "hash" in record and record_hash(record) != record["hash"]:
         result.problems.append((RUN, "is not the record that the audit wrote: its hash differs"))
     recorded_hash = record.get("files", {}).get(TABLE)
