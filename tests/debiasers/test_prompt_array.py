@@ -427,6 +427,19 @@ def test_saved_and_loaded_as_one_directory(tune: str, dual, pairs, tmp_path: Pat
     assert np.array_equal(again.encode_images(scenes), dual.encode_images(scenes))
 
 
+def test_without_captions_only_the_contrastive_loss_is_missing(clip) -> None:
+    """The adversary learns from labelled embeddings alone."""
+    x, groups = planted(64, 64, groups=2)
+    faces = tm.faces(x, {"gender": [groups.names[code] for code in groups.codes]})
+    few = {"epochs": 1, "tokens": 1, "warmup": 1, "words": TEXTS}
+    debiased = debias("prompt-array", clip, faces, attribute="gender",
+                      settings={"variant": "adversarial", **few})  # fmt: skip
+    assert len(debiased.debiaser.tokens_) == 1
+    assert "utility_cost" not in debiased.record
+    with pytest.raises(InputError, match="captions"):
+        debias("prompt-array", clip, faces, attribute="gender", settings=few)
+
+
 def test_on_a_clip_of_transformers(clip, tmp_path: Path) -> None:
     """Random weights know nothing, but the label that was planted can be hidden there too."""
     x, groups = planted(512, 64, groups=2, lean=2.0)

@@ -311,6 +311,11 @@ class ModelEdit(Debiaser):
     kind = "model"
     needs: ClassVar[tuple[str, ...]] = ("captions",)
 
+    @property
+    def needs_captions(self) -> bool:
+        """Whether it cannot learn without captions, as it is set."""
+        return "captions" in self.needs
+
     def fit(
         self,
         model: Any,

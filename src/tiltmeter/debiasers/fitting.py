@@ -139,13 +139,14 @@ def debias(
         groups, vectors = fitted_on.attribute(str(attribute)), _vectors(model, fitted_on)
     held_out = None
     if isinstance(debiaser, ModelEdit):
-        captions = _captions(captions, model, seed)
-        if store is not None and "labels" in needs and isinstance(captions.images, ImageFiles):
+        captions = _captions(captions, model, seed, needed=debiaser.needs_captions)
+        files = getattr(captions, "images", None)
+        if store is not None and "labels" in needs and isinstance(files, ImageFiles):
             report("embedding the captions' images", 0.0)
             vectors_of = embed(model, captions.images, captions.ids, store=Store(Path(store)),
                                strict=True, progress=report)  # fmt: skip
             captions = changed(captions, vectors=vectors_of.vectors)
-        train, held_out = _split(captions, seed)
+        train, held_out = (None, None) if captions is None else _split(captions, seed)
         debiaser.fit(
             model,
             train,
@@ -338,7 +339,7 @@ def _group_names(
     return tuple(name for name, count in zip(groups.names, groups.counts, strict=True) if count)
 
 
-def _captions(captions: Any, model: Any, seed: int) -> Any:
+def _captions(captions: Any, model: Any, seed: int, *, needed: bool) -> Any:
     if captions is None and (world := planted_world(model)):
         from tiltmeter.testbed.captioned import draw_captioned_scenes
         from tiltmeter.testbed.world import World
@@ -348,7 +349,7 @@ def _captions(captions: Any, model: Any, seed: int) -> Any:
             DEFAULT_CAPTIONS,
             np.random.default_rng([seed, DEFAULT_SEED]),
         )
-    if captions is None:
+    if captions is None and needed:
         raise InputError(f"this method learns from captions: {GIVEN_BY['captions']}")
     return load_data(captions, role="captions") if isinstance(captions, str) else captions
 

@@ -138,6 +138,11 @@ class PromptArray(ModelEdit):
     seed: int = 0
     checkpoint: int = 500
 
+    @property
+    def needs_captions(self) -> bool:
+        """Only for the contrastive loss; without captions there is no early stop by recall."""
+        return VARIANTS.get(self.variant, (True, True))[1]
+
     def fit(
         self,
         model: Any,
