@@ -114,6 +114,6 @@ PAPER = Paper(
         "that it is more likely with the first group (black before white, man before woman).",
         "Options are scored by their likelihood, so a model that only writes (a server without "
         "log-probabilities) cannot be measured this way.",
-        "In the built-in world the scenes are figures, drawn again with the other shape.",
+        "In the built-in world the scenes are figures, each also rendered with the other shape.",
     ),
 )  # fmt: skip

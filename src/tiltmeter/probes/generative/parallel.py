@@ -1,4 +1,4 @@
-"""Paired differences: the same scene with another group, drawn again or generated for it."""
+"""Paired differences: the same scene with another group, rendered or generated for it."""
 
 from __future__ import annotations
 
