@@ -24,6 +24,7 @@ from tiltmeter.pages.model import Plot, Section
 from tiltmeter.pages.plots import charts, drawing
 from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.pages.plots.drawing import ON_GROUPS, PALETTE, inline
+from tiltmeter.pages.sections import change as change_section
 from tiltmeter.pages.selection import beats
 from tiltmeter.results import INSTANCES, Run, rows
 
@@ -269,6 +270,18 @@ def test_before_and_after() -> None:
     back = page_of(biased, before=fair)
     [worse] = [one.text for one in back.summary.changed if "Association" in one.text]
     assert "worse" in worse.replace("no worse", ""), worse
+
+
+def test_arrows_show_each_word_once_the_largest_change_first() -> None:
+    changes = [("nurse", "a", 0.9), ("nurse", "b", 0.8), ("cook", "c", 0.1), ("judge", "a", 0.5),
+               ("judge", "b", 0.01)]  # fmt: skip
+    words = [{"concept": word, "group": group, "before": 1.0, "after": 1.0 - by, "difference": -by,
+              "excess": -by} for word, group, by in changes]  # fmt: skip
+    plot = change_section._arrows("hue", words)
+    assert plot.description == (
+        "Lift before and after: nurse · a from 2.72x to 1.11x; judge · a from 2.72x to 1.65x; "
+        "cook · c from 2.72x to 2.46x."
+    )
 
 
 def test_the_front_joins_what_nothing_beats() -> None:

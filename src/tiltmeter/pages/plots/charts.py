@@ -105,8 +105,7 @@ def lines(
 ) -> Any:
     """One line per row: its value, interval, the band without bias, and the planted truth.
 
-    With `ratios`, differences of logits are drawn as ratios on a logarithmic axis, which is never
-    so narrow that what is small looks large.
+    With `ratios`, differences of logits are drawn as ratios on a logarithmic axis.
     """
     import altair as alt
 
@@ -118,13 +117,7 @@ def lines(
                    **{n: math.exp(x) if isinstance(x, float) else x for n, x in one.items()}}
                   for one in points]  # fmt: skip
         ends = [x for one in points for x in one.values() if isinstance(x, float)]
-        low, high = min(0.5, *ends) / 1.05, max(2.0, *ends) * 1.05
-        scale = alt.Scale(type="log", domain=[low, high], nice=False)
-        axis = alt.Axis(
-            title=title,
-            values=ratio_ticks(low, high),
-            labelExpr="format(datum.value, '.2~r') + 'x'",
-        )
+        scale, axis = _ratio_axis(ends, title)
     y = _lines_axis(labels)
     kinds = [name for name in KINDS if any(one["kind"] == name for one in points)]
     legend = (
@@ -162,6 +155,18 @@ def lines(
     drawn = {"bar"} if bars else {"mark"}
     drawn |= {name for name in layers if any(one.get(name) is not None for one in points)}
     return sized((layer for name, layer in layers.items() if name in drawn), step * len(points))
+
+
+def _ratio_axis(ends: Sequence[float], title: str) -> tuple[Any, Any]:
+    """A logarithmic scale and its axis, never so narrow that what is small looks large."""
+    import altair as alt
+
+    low, high = min(0.5, *ends) / 1.05, max(2.0, *ends) * 1.05
+    return (
+        alt.Scale(type="log", domain=[low, high], nice=False),
+        alt.Axis(title=title, values=ratio_ticks(low, high),
+                 labelExpr="format(datum.value, '.2~r') + 'x'"),
+    )  # fmt: skip
 
 
 def ratio_ticks(low: float, high: float) -> list[float]:
@@ -312,10 +317,12 @@ def heat(cells: Sequence[Row], columns: Sequence[str], lines_: Sequence[str], mo
 
 
 def arrows(changes: Sequence[Row], title: str) -> Any:
-    """From before to after, one line per row; what got worse is drawn in orange."""
+    """From before to after in nats, drawn as ratios; what got worse is drawn in orange."""
     import altair as alt
 
-    x = alt.X("before:Q", axis=alt.Axis(title=title), scale=alt.Scale(zero=False))
+    changes = [{**one, **{n: math.exp(one[n]) for n in ("before", "after")}} for one in changes]
+    scale, axis = _ratio_axis([one[n] for one in changes for n in ("before", "after")], title)
+    x = alt.X("before:Q", axis=axis, scale=scale)
     colours = {"better": ACCENT, "worse": WARM, "no worse": SOFT, "cannot tell": MUTED}
     ways = [name for name in colours if any(one["way"] == name for one in changes)]
     colour = alt.Color(
@@ -333,7 +340,7 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
         if any(one["turn"] == turn for one in values)
     ]
     layers = [
-        chart_of([{"zero": 0}]).mark_rule(color=MUTED, strokeWidth=1).encode(x="zero:Q"),
+        chart_of([{"ideal": 1}]).mark_rule(color=MUTED, strokeWidth=1).encode(x="ideal:Q"),
         base.mark_rule(strokeWidth=2.5).encode(x=x, x2="after:Q", color=colour),
         base.mark_point(shape="circle", size=40, filled=True, color=MUTED, opacity=1).encode(
             x="before:Q"

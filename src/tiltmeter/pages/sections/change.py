@@ -31,7 +31,7 @@ LEAD = (
     "utility. Worse: certainly farther from the ideal by more than the margin, allowing for all "
     "tests together. A correction for one attribute may bias another, so every attribute is tested."
 )
-ARROWS = 16
+ARROWS = 8
 ORDER = {WORSE: 0, CANNOT_TELL: 1, NO_WORSE: 2, BETTER: 3}
 USEFUL = ("recall", "accuracy")
 
@@ -100,7 +100,7 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
     groups = {row["group"] for row in rows}
     if len(groups) == 2:  # one mirrors the other
         rows = [row for row in rows if row["group"] == min(groups)]
-    rows = rows[:ARROWS]
+    rows = [mine[0] for mine in by(rows, "concept").values()][:ARROWS]
     labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in rows], 40)
     ways = {True: BETTER, False: WORSE}
     values = [
@@ -115,10 +115,10 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
     return Plot(
         text.slug("arrows", attribute),
         f"Words whose lift changed most, by {text.short(attribute)}",
-        "Dot: lift before, in nats. Arrow head: after. The line in the middle is the ideal. The "
-        "colour is the direction only: single words decide nothing.",
+        "Dot: lift before. Arrow head: after. The line at 1x is the ideal. Of each word, the group "
+        "that changed most. The colour is the direction only: single words decide nothing.",
         f"Lift before and after: {sentence}.",
-        partial(charts.arrows, values, "lift (nats)"),
+        partial(charts.arrows, values, "times as high with the group as with the others"),
     )
 
 
