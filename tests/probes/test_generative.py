@@ -25,7 +25,7 @@ from tiltmeter.testbed.data import planted_faces
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Continuations, Continuer, Floats, Groups, Writer, WrittenText
 
-QUICK = {"permutations": 200, "bootstraps": 20}
+QUICK: dict[str, Any] = {"permutations": 200, "bootstraps": 20}
 #: Findings that are none.
 NOTHING = ("none found", "cannot tell")
 
@@ -34,7 +34,12 @@ def audited(model: Any, probe: str, *, strength: float, images: int = 1400, **op
     data = f"testbed:?images={images}&strength={strength}"
     if probe == "silence":
         options["images"] = images
-    return audit(model, data, probes=[probe], options={probe: options}, **QUICK)
+    return measured(model, data, probe, options={probe: options}, **QUICK)
+
+
+def measured(model: Any, data: Any, *probes: str, **keywords: Any) -> Run:
+    """An audit of any model, whatever its type says."""
+    return audit(model, data, probes=list(probes), **keywords)
 
 
 def findings(run: Run) -> list[str]:
@@ -170,9 +175,7 @@ def test_options_without_probability_are_undefined(tmp_path: Path) -> None:
         (Chooser({"nurse": 2.0}, mass=0.05), "only 5.0% of the probability"),
         (Chooser({"nurse": 2.0}, exact=False), "only bounds"),
     ):
-        run = audit(
-            model, data, probes=["forced_choice"], options={"forced_choice": {"neutral": 5}}
-        )  # type: ignore[arg-type]
+        run = measured(model, data, "forced_choice", options={"forced_choice": {"neutral": 5}})
         rows = run.where(metric="log_odds")
         assert rows
         assert all(row["value"] is None and reason in row["note"] for row in rows)
@@ -194,8 +197,8 @@ def test_parallel_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
     neutral = [word.text for word in stimuli.load("neutral-people").words]
     noise = dict(zip(neutral, rng.normal(0, 0.1, len(neutral)), strict=True))
     model = Chooser({**noise, **dict.fromkeys(firsts, -1.0)}, letter=1.0)
-    run = audit(model, f"pairs:{tmp_path}", probes=["forced_choice"],  # type: ignore[arg-type]
-                options={"forced_choice": {"neutral": 30, "images": 24}})  # fmt: skip
+    options = {"forced_choice": {"neutral": 30, "images": 24}}
+    run = measured(model, f"pairs:{tmp_path}", "forced_choice", options=options)
     [gender] = run.where(metric="pair_choice_mean", attribute="gender")
     assert gender["group"] == "man"
     assert gender["value"] == pytest.approx(2 * 140 / 255, abs=0.1)  # red - blue, twice
@@ -212,11 +215,11 @@ def test_parallel_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
 def test_only_scenes_can_be_redrawn(tmp_path: Path) -> None:
     options = {"forced_choice": {"sources": "redrawn"}}
     with pytest.raises(InputError) as error:
-        audit(Chooser({}), colours(tmp_path), probes=["forced_choice"], options=options)  # type: ignore[arg-type]
+        measured(Chooser({}), colours(tmp_path), "forced_choice", options=options)
     assert (error.value.code, error.value.value) == ("bad-option", "redrawn")
     options = {"forced_choice": {"sources": "drawn"}}
     with pytest.raises(UnknownNameError):
-        audit(Chooser({}), colours(tmp_path), probes=["forced_choice"], options=options)  # type: ignore[arg-type]
+        measured(Chooser({}), colours(tmp_path), "forced_choice", options=options)
 
 
 # --- silence ------------------------------------------------------------------------------------
@@ -291,15 +294,15 @@ def test_a_default_name_has_its_planted_size(first_name: float) -> None:
 def test_people_without_pronouns_cannot_be_measured() -> None:
     faces = planted_faces(World.plant(0.0), 56, np.random.default_rng(0))
     with pytest.raises(InputError, match="pronouns"):
-        audit(OracleAnswers(World.plant(0.0)), faces, probes=["pronoun"], attributes=["hue"])
+        measured(OracleAnswers(World.plant(0.0)), faces, "pronoun", attributes=["hue"])
 
 
 def test_descriptions_mention_what_was_planted() -> None:
     crime = [w.text for w in stimuli.load("sobit").words if w.category == "Criminal justice"]
     world = World.plant(table={name: {"round": 2.0} for name in crime})
     faces = planted_faces(world, 2800, np.random.default_rng(0))
-    run = audit(OracleAnswers(world), faces, probes=["description"], attributes=["shape"],
-                options={"description": {"images": 2800}}, **QUICK)  # fmt: skip
+    run = measured(OracleAnswers(world), faces, "description", attributes=["shape"],
+                   options={"description": {"images": 2800}}, **QUICK)  # fmt: skip
     [row] = run.where(metric="gaps", target="Criminal justice", experiment="mentioned",
                       group="round")  # fmt: skip
     assert row["truth"] > 0.02
@@ -352,9 +355,9 @@ def test_ranking_and_caption_choice_read_answers(biased: OracleAnswers) -> None:
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1.0)
     cosines = vectors[:, :5]
     assert (np.argsort(cosines, axis=0) == np.argsort(scores, axis=0)).all()
-    run = audit(biased, "testbed:?images=1400", words="berg", probes=["ranking", "stereotype"],
-                data={"triplets": "testbed:triplets?images=40&cells=0"}, permutations=0,
-                bootstraps=0)  # fmt: skip
+    run = measured(biased, "testbed:?images=1400", "ranking", "stereotype", words="berg",
+                   data={"triplets": "testbed:triplets?images=40&cells=0"}, permutations=0,
+                   bootstraps=0)  # fmt: skip
     for row in run.where(probe="ranking", metric="spearman"):
         assert row["value"] > 0.95
     [row] = [
