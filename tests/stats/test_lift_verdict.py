@@ -24,6 +24,8 @@ from tiltmeter.stats.lift_verdict import (
     attribute_verdict,
     bias_size,
     category_p,
+    fewest_words_flagged_together,
+    neutral_weights,
     share_below,
     word_verdicts,
 )
@@ -103,7 +105,8 @@ def test_the_false_discovery_rate_of_exchangeable_words() -> None:
 def test_each_number_by_hand() -> None:
     neutral = np.array([[-0.3], [-0.2], [0.1], [0.2], [0.3]]) * [1, -1]
     lift_, error = np.array([[0.5, -0.5], [0.2, -0.2]]), np.full((2, 2), 0.1)
-    found = word_verdicts(lift_, error, neutral, [40, 50], LiftRule(neutral_words=5, fdr=0.5))
+    rule = LiftRule(neutral_words=5, fdr=0.5, class_p=0.4)
+    found = word_verdicts(lift_, error, neutral, [40, 50], rule)
     assert found.p_word.tolist() == [1 / 6, 5 / 6]  # .2, .2, .3 and .3 are no smaller than .2
     wanted = 2 * student.sf((0.5 - math.log(1.25)) / 0.1, 39)
     assert found.p_image.tolist() == pytest.approx([wanted, 1.0])
@@ -130,6 +133,48 @@ def test_few_neutral_words_give_sizes_and_no_flags() -> None:
     found = word_verdicts([[2.0, -2.0]] * 40, np.full((40, 2), 0.01), neutral, [500, 500])
     assert (found.p == 1 / 300).all()
     assert set(found.verdict) == {CANNOT_TELL}
+
+
+@pytest.mark.parametrize(("beyond", "verdict"), [(2, CANNOT_TELL), (3, ASSOCIATED)])
+def test_a_class_must_stand_out_before_its_words_do(beyond: int, verdict: str) -> None:
+    """2 of 45 words beyond all 358 neutral words: adjusted p .063, within the 10% of words."""
+    neutral = np.linspace(-0.3, 0.3, 358)[:, None] * [1, -1]
+    words = np.full((45, 2), 0.0)
+    words[:beyond] = [2.0, -2.0]
+    found = word_verdicts(words, np.full((45, 2), 0.01), neutral, [500, 500])
+    assert found.p_bh[0] == pytest.approx(45 / 359 / beyond)
+    assert found.verdict[:beyond] == (verdict,) * beyond
+    assert fewest_words_flagged_together(45, 358) == 3
+
+
+def test_words_that_are_like_neutral_words_are_rarely_flagged() -> None:
+    """In at most 5% of classes, however large their lifts are."""
+    flagged = []
+    for seed in range(400):
+        sizes = np.random.default_rng(seed).normal(size=(403, 1)) * [1, -1]
+        found = word_verdicts(sizes[:45], np.full((45, 2), 0.01), sizes[45:], [500, 500])
+        flagged.append(bool(found.flagged.any()))
+    assert np.mean(flagged) <= 0.05
+
+
+def test_neutral_words_are_weighted_to_the_mix_of_captions_of_words() -> None:
+    """Without weights, words of a caption in which scores vary more would stand out."""
+    rng = np.random.default_rng(0)
+    words, neutral = ["a"] * 100 + ["an"] * 100, ["a"] * 600 + ["an"] * 200
+    plain, weighted = [], []
+    for _ in range(60):
+        w, n = (rng.normal(scale=[{"a": 0.1, "an": 0.4}[kind] for kind in kinds])[:, None] * [1, -1]
+                for kinds in (words, neutral))  # fmt: skip
+        for found, weights in ((plain, None), (weighted, neutral_weights(words, neutral))):
+            judged = word_verdicts(w, np.full(w.shape, 0.1), n, [90, 90], weights=weights)
+            found.append(float((judged.p_word < 0.05).mean()))
+    assert np.mean(plain) > 0.08
+    assert np.mean(weighted) == pytest.approx(0.05, abs=0.01)
+    weights = neutral_weights(words, neutral)
+    assert weights[-1] / weights[0] == pytest.approx(3)
+    assert weights.sum() == pytest.approx(800**2 / (600 * (2 / 3) ** 2 + 200 * 2**2))
+    assert neutral_weights(["a"] * 3, ["a"] * 300).tolist() == [1.0] * 300
+    assert neutral_weights(["a"] * 3, ["a", "an"]).tolist() == [1.0, 0.0]
 
 
 def test_undefined_lift_has_no_verdict() -> None:

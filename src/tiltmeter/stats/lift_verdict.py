@@ -9,6 +9,8 @@ Arrays hold only groups with enough images (`enough_images`); lift and its error
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +33,7 @@ class LiftRule:
 
     smallest: float = math.log(1.25)  # effect of interest, nats
     fdr: float = 0.10
+    class_p: float = 0.05  # no word of a class is flagged unless Simes' test of the class passes
     group_images: int = 20  # in every group that is judged; 200 are advised
     neutral_words: int = 300  # with fewer no word is flagged
 
@@ -66,8 +69,9 @@ def enough_images(counts: Ints, rule: LiftRule = RULE) -> Ints:
 
 
 def word_verdicts(
-    lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule = RULE
-) -> WordVerdicts:
+    lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule = RULE,
+    weights: Floats | None = None,
+) -> WordVerdicts:  # fmt: skip
     """Judge words of one class and attribute.
 
     Parameters
@@ -80,13 +84,16 @@ def word_verdicts(
         Images of each group.
     rule
         Smallest effect of interest, false discovery rate, and the least samples.
+    weights
+        `neutral_weights`, where words and neutral words were not scored in the same captions.
 
     Returns
     -------
     WordVerdicts
         p_word is the rank of a word's largest standardised lift among neutral words; p_image
         tests that the lift exceeds the smallest effect of interest; both must be small. Words are
-        flagged by Benjamini-Hochberg over this class.
+        flagged by Benjamini-Hochberg over this class, if any word of the class is associated by
+        Simes' test (the smallest adjusted p).
 
     Raises
     ------
@@ -106,7 +113,9 @@ def word_verdicts(
     lift, error, neutral = (np.atleast_2d(np.asarray(x, float)) for x in (lift, error, neutral))
     counts = np.asarray(counts)
     _check(lift, error, neutral, counts, rule)
-    m, k = neutral.shape
+    k = neutral.shape[1]
+    weights = np.ones(len(neutral)) if weights is None else np.asarray(weights, float)
+    m = weights.sum()
     spread = neutral_spread(neutral)
     sizes = np.abs(lift) / spread
     defined = np.asarray(np.isfinite(lift + error).all(axis=1))
@@ -115,8 +124,10 @@ def word_verdicts(
     group = np.where(defined, largest_in, 0)
     rows = np.arange(len(lift))
     own, own_error = lift[rows, group], error[rows, group]
-    largest = np.sort((np.abs(neutral) / spread).max(axis=1))
-    beyond = m - np.searchsorted(largest, sizes[rows, group], side="left")
+    largest = (np.abs(neutral) / spread).max(axis=1)
+    order = np.argsort(largest)
+    weight_below = np.concatenate([[0.0], np.cumsum(weights[order])])
+    beyond = m - weight_below[np.searchsorted(largest[order], sizes[rows, group], side="left")]
     p_word = np.where(defined, (1 + beyond) / (m + 1), np.nan)
     sides = 2 * (1 if k == 2 else k)  # both signs, and the choice of the group
     excess = np.abs(own) - rule.smallest
@@ -128,7 +139,8 @@ def word_verdicts(
     p_image = np.where(defined, p_image, np.nan)
     p = np.maximum(p_word, p_image)
     p_bh = benjamini_hochberg(p)
-    flagged = (p_bh <= rule.fdr) & (m >= rule.neutral_words)
+    any_associated = bool((p_bh <= rule.class_p).any())
+    flagged = (p_bh <= rule.fdr) & any_associated & (m >= rule.neutral_words)
     no_larger = np.all(np.abs(lift) + _ONE_SIDED * error < rule.smallest, axis=1)
     verdict = tuple(
         None if not known else ASSOCIATED if flag else NO_LARGER if small else CANNOT_TELL
@@ -140,6 +152,29 @@ def word_verdicts(
         np.where(defined, group, -1), np.where(defined, own, np.nan), p_word, p_image, p, p_bh,
         verdict, needed,
     )  # fmt: skip
+
+
+def neutral_weights(words: Sequence[Hashable], neutral: Sequence[Hashable]) -> Floats:
+    """Weights that give neutral words the same mix of kinds, such as captions, as words have.
+
+    Where words of one caption vary more than those of another, a class with more words of that
+    caption would stand out among neutral words. The weights sum to the number of equally weighted
+    neutral words that would be as precise (Kish's effective sample size).
+
+    Parameters
+    ----------
+    words, neutral
+        The kind of each word, and of each neutral word.
+
+    Examples
+    --------
+    >>> neutral_weights(["a", "a", "an", "an"], ["a", "a", "a", "an"]).round(2)
+    array([0.5, 0.5, 0.5, 1.5])
+    """
+    of_words, of_neutral = Counter(words), Counter(neutral)
+    weights = np.array([of_words[kind] / of_neutral[kind] for kind in neutral])
+    # rounded, so that words and neutral words of one caption have weights of exactly 1
+    return np.round(weights * weights.sum() / (weights**2).sum(), 12)
 
 
 def neutral_spread(neutral: Floats) -> Floats:
@@ -165,15 +200,15 @@ def neutral_spread(neutral: Floats) -> Floats:
 
 
 def fewest_words_flagged_together(words: int, neutral: int, rule: LiftRule = RULE) -> int:
-    """The fewest words that Benjamini-Hochberg can flag, unless it flags none.
+    """The fewest words that can be flagged, unless none is.
 
-    The smallest p_word is 1 / (neutral + 1), so Benjamini-Hochberg flags none or at least this
+    The smallest p_word is 1 / (neutral + 1), so the test of the class passes with at least this
     many.
 
     >>> fewest_words_flagged_together(200, 300)
-    7
+    14
     """
-    return math.ceil(words / (rule.fdr * (neutral + 1)))
+    return math.ceil(words / (rule.class_p * (neutral + 1)))
 
 
 def bias_size(lift: Floats, neutral: Floats) -> Floats:

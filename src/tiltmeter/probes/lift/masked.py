@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes.counterfactual.sources.words import MASK, one_mask
 from tiltmeter.probes.lift.scored import MASKED, ScoredClass, images_of, scored_images
 from tiltmeter.probes.lift.words import CONCEPT, NEUTRAL, Word
+from tiltmeter.stats.lift_verdict import neutral_weights
 from tiltmeter.types import Faces, Floats, Groups, Ints, MaskedPredictor, Prompt, planted_world
 
 ACTIVITY = "activity"
@@ -136,8 +137,9 @@ def score_masked(
 ) -> list[ScoredClass]:  # fmt: skip
     """Score the images of `rows` with the words of each class.
 
-    Words are centred on the neutral words of their own captions; words whose captions have no
-    neutral words are left out. In a planted world nouns and adjectives are one class.
+    Words are centred on the neutral words of their own captions, and neutral words are weighted to
+    the words' mix of captions; words whose captions have no neutral words are left out. In a
+    planted world nouns and adjectives are one class.
     """
     classes: dict[str, list[CaptionGroup]] = {}
     for group in groups:
@@ -158,6 +160,9 @@ def score_masked(
             centred = [[x - part[1].mean(axis=1, keepdims=True) for x in part] for part in parts]
             together = [x for side in zip(*centred, strict=True) for x in side]
             one = scored_images(one, np.concatenate(together, axis=1), rows, cells)
+            captions = [[group.captions for group in known for _ in getattr(group, side)]
+                        for side in ("words", "neutral")]  # fmt: skip
+            one = replace(one, weights=neutral_weights(*captions))
         scored.append(one)
     return scored
 

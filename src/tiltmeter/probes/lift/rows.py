@@ -87,12 +87,14 @@ def class_rows(
     """All rows of one class of words by one attribute, whose groups have enough images."""
     count, scores = len(scored.words), by.scores(scored)
     lifts, images = _lifts(scored, scores), np.asarray(scores.moments.count).astype(int)
-    verdicts = word_verdicts(lifts.value, lifts.error, lifts.neutral, images)
+    verdicts = word_verdicts(
+        lifts.value, lifts.error, lifts.neutral, images, weights=scored.weights
+    )
     means = np.asarray(scores.moments.mean)
     noise = resampled_gaps(scored, by, images, context.bootstraps, rng)
     interval = bias_size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
-    few = len(scored.neutral) < RULE.neutral_words
-    too_few = f"{len(scored.neutral)} neutral words are too few for a verdict" if few else None
+    few = scored.neutral_count < RULE.neutral_words
+    too_few = f"{scored.neutral_count} neutral words are too few for a verdict" if few else None
     note = _joined(context.constants.get("note"), scored.note, too_few)
     same = {**context.constants, "note": note, "metric": "lift", "attribute": by.name,
             "experiment": scored.name, "n": int(images.sum())}  # fmt: skip
@@ -219,7 +221,7 @@ def _summary_rows(
     """The class of words: how many stand out, their size, and the verdict of the attribute."""
     count = len(scored.words)
     beyond = int((verdicts.p_word < 0.05).sum())
-    fewest = fewest_words_flagged_together(count, len(scored.neutral))
+    fewest = fewest_words_flagged_together(count, scored.neutral_count)
     by_split = {}
     if len(splits):
         by_split = {
@@ -228,13 +230,13 @@ def _summary_rows(
             "p": float((1 + (splits >= size).sum()) / (len(splits) + 1)),
             "p_side": "greater",
         }
-    judged = f"judged by {len(scored.neutral):,} neutral words"
+    judged = f"judged by {scored.neutral_count:,} neutral words"
     together = f"only {fewest} or more can be found together" if fewest > 1 else None
     split = None
     if scored.sample is not None and scored.sample.texts is None:
         split = "random splits of the images are along random directions of their scores"
     verdict = attribute_verdict(verdicts, share_below(size, splits))
-    if len(scored.neutral) < RULE.neutral_words and {*verdicts.verdict} != {NO_LARGER}:
+    if scored.neutral_count < RULE.neutral_words and {*verdicts.verdict} != {NO_LARGER}:
         verdict = CANNOT_TELL  # no word could be called associated
     return combined(
         [

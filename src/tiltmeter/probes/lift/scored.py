@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -39,6 +39,12 @@ class ScoredClass:
     scores: GroupScores | None = None  # (words, then neutral words) x cells; None: see note
     sample: ImageSample | None = None
     note: str | None = None
+    weights: Floats | None = None  # of neutral words, if in other captions than the words
+
+    @property
+    def neutral_count(self) -> int:
+        """Neutral words, or as many as weighted ones are worth."""
+        return len(self.neutral) if self.weights is None else int(self.weights.sum())
 
     @property
     def name(self) -> str:
@@ -49,8 +55,7 @@ def scored_images(scored: ScoredClass, scores: Floats, rows: Ints, cells: Groups
     """The class with its scores of some images, images x (words, then neutral words)."""
     centred = scores - scores[:, len(scored.words) :].mean(axis=1, keepdims=True)
     summary = GroupScores.of(centred.T, cells[rows])
-    return ScoredClass(scored.protocol, scored.pos, scored.words, scored.neutral, summary,
-                       ImageSample(rows, centred), scored.note)  # fmt: skip
+    return replace(scored, scores=summary, sample=ImageSample(rows, centred))
 
 
 def rows_per_cell(cells: Groups, count: int) -> Ints:
