@@ -62,11 +62,12 @@ def references() -> dict[str, tuple[str, list[Word]]]:
     """Lists that words may be judged by: part of speech and words of each."""
     people = list(stimuli.load("neutral-people").words)
     objects = list(stimuli.load("placebo-nouns").words)
+    phrases = [replace(word, text=stimuli.fill("person with a {}", word.text)) for word in objects]
     return {
         "object nouns": ("noun", objects),
-        "person with a ...": ("noun", [word for word in people if " " in word.text]),
-        "person nouns": ("noun", [word for word in people if " " not in word.text]),
-        "neutral-people (both)": ("noun", people),
+        "person with a ...": ("noun", phrases),
+        "person nouns and phrases": ("noun", people + phrases[::2]),
+        "person nouns": ("noun", people),
         "neutral adjectives": ("adjective", list(stimuli.load("placebo-adjectives").words)),
     }
 
@@ -129,12 +130,12 @@ def report(faces: Faces, scores: dict[str, Scores], images: Floats,
             print(f"{groups}-way | {name} | {shares(one.judged(codes, names) for codes in made)}")
     print("\npermuted labels | p_word < .05 | audits with a flag")
     for attribute, by in attributes.items():
-        for name in ("neutral-people (both)", "neutral adjectives"):
+        for name in ("person nouns", "neutral adjectives"):
             drawn = (scores[name].judged(rng.permutation(by.codes), by.names)
                      for _ in range(options.permuted))  # fmt: skip
             print(f"{attribute} | {name} | {shares(drawn)}")
     print("\nwithout one category of neutral words: words associated by gender")
-    for name in ("neutral-people (both)", "neutral adjectives"):
+    for name in ("person nouns", "neutral adjectives"):
         by = attributes["gender"]
         dropped = sorted({category or "" for category in scores[name].categories})
         kept = {drop: int(scores[name].judged(by.codes, by.names, drop).flagged.sum())
@@ -142,9 +143,9 @@ def report(faces: Faces, scores: dict[str, Scores], images: Floats,
         whole = int(scores[name].judged(by.codes, by.names).flagged.sum())
         print(f"{name}: {whole} with all; {kept}")
     for attribute, by in attributes.items():
-        for name in ("neutral-people (both)", "neutral adjectives"):
+        for name in ("person nouns", "neutral adjectives"):
             print(f"\n{attribute}, {name}: {largest(scores[name], by)}")
-    few_images(scores["neutral-people (both)"], attributes["gender"], rng)
+    few_images(scores["neutral adjectives"], attributes["gender"], rng)
 
 
 def largest(one: Scores, by: Groups) -> str:
@@ -166,7 +167,10 @@ def few_images(one: Scores, by: Groups, rng: np.random.Generator, repeats: int =
     """Words found, and how much their lift is exaggerated, with few images of each group."""
     whole = one.judged(by.codes, by.names)
     print("\nimages per group | words associated | their size, times that of all images (median)")
-    for images in (20, 50, 200):
+    for images in (10, 20, 50, 200):
+        if images < RULE.group_images:
+            print(f"{images} | no verdict: fewer than {RULE.group_images} | -")
+            continue
         found, times = [], []
         for _ in range(repeats):
             rows = np.concatenate([rng.choice(np.flatnonzero(by.codes == code), images, False)

@@ -15,6 +15,7 @@ from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.generative import choice_classes
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
+from tiltmeter.probes.lift.rows import TOO_FEW
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import Run
 from tiltmeter.stats.lift_verdict import (
@@ -278,7 +279,11 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
-        brief = Markup("{} of {} {} are no larger than 1.25x; {}").format(few, total, what, chance)
+        limits = _few_neutral_words(words.judged)
+        brief = Markup("; ").join(
+            [*limits, f"{few} of {total} {what} are no larger than 1.25x", chance]
+        )
+        chance = "; ".join([chance, *limits])
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)
     return Answer(question, words.verdict, found, chance, brief,
@@ -297,6 +302,12 @@ def _beyond(classes: Sequence[LiftClass]) -> str:
     expected = sum(row["null_mean"] for row in rows)
     found = sum(row["value"] for row in rows)
     return f"{found:.0f} below p .05, {expected:.0f} expected by chance"
+
+
+def _few_neutral_words(classes: Sequence[LiftClass]) -> list[str]:
+    """Where no word could be called associated, and why."""
+    notes = [note for found in classes for note in found.notes.split("; ")]
+    return [note for note in dict.fromkeys(notes) if note.endswith(TOO_FEW)]
 
 
 def _splits(classes: Sequence[LiftClass]) -> str:

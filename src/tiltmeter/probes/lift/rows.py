@@ -38,6 +38,7 @@ from tiltmeter.stats.lift_verdict import (
 from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
+TOO_FEW = f"neutral words are too few for a verdict ({RULE.neutral_words} are needed)"
 SPREAD_UNIT = (
     "the model states no scale, so lift has no unit: lift_spreads is in units of the spread of "
     "neutral words. A scale can be fitted on captions (--data captions=SPEC)"
@@ -94,7 +95,7 @@ def class_rows(
     noise = resampled_gaps(scored, by, images, context.bootstraps, rng)
     interval = bias_size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
     few = scored.neutral_count < RULE.neutral_words
-    too_few = f"{scored.neutral_count} neutral words are too few for a verdict" if few else None
+    too_few = f"{scored.neutral_count} {TOO_FEW}" if few else None
     note = _joined(context.constants.get("note"), scored.note, too_few)
     same = {**context.constants, "note": note, "metric": "lift", "attribute": by.name,
             "experiment": scored.name, "n": int(images.sum())}  # fmt: skip
