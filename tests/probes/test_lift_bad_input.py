@@ -29,7 +29,9 @@ def audited(neutral: int, *, constant: bool = False, pos: str = "noun") -> Run:
 
 
 def test_fewer_neutral_words_than_a_verdict_needs() -> None:
-    rows = [row for row in audited(40).where(metric="lift") if row["concept"]]
+    run = audited(40)
+    assert "40 neutral words are too few for a verdict (300 are needed)" in str(run.summary())
+    rows = [row for row in run.where(metric="lift") if row["concept"]]
     assert len(rows) == 6
     for row in rows:
         assert row["value"] not in (None, 0)

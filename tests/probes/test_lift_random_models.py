@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
 import tiltmeter as tm
 from tests.random_clip import random_clip
@@ -52,25 +51,23 @@ def findings(run: Run) -> set[str]:
     return {row["verdict"] for row in sizes} & {CLEAR, WEAK}
 
 
-def test_networks_that_an_earlier_rule_misjudged(tmp_path: Path) -> None:
-    nouns = []
-    for seed in MISJUDGED:
-        run = audited(seed, tmp_path, words="default")
-        assert not findings(run), seed
-        rows = run.where(metric="lift", experiment="contrastive: noun")
-        nouns += [row["p_placebo"] for row in rows if row["verdict"]]
-    assert len(nouns) == 45 * len(MISJUDGED)
-    # with phrases among the neutral words it is .14 in these networks, and .11 in all
-    assert np.mean(np.array(nouns) < 0.05) < 0.085
+def share_beyond(run: Run) -> float:
+    """Share of nouns with p_word < .05: neutral words are comparable if it is .05 on average."""
+    rows = run.where(metric="lift", experiment="contrastive: noun")
+    return float(np.mean([row["p_placebo"] < 0.05 for row in rows if row["verdict"]]))
+
+
+@pytest.mark.parametrize("seed", MISJUDGED)
+def test_networks_that_an_earlier_rule_misjudged(seed: int, tmp_path: Path) -> None:
+    assert not findings(audited(seed, tmp_path, words="default"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("templates", [None, ONE, FOUR], ids=["own", "one", "four"])
 def test_findings_are_rare(templates: list[str] | None, tmp_path: Path) -> None:
     """Not more than 5% of 60 further networks, which were not used to choose the rule."""
-    seeds = range(1000, 1060)
-    found = [bool(findings(audited(seed, tmp_path, words="default", templates=templates)))
-             for seed in seeds]  # fmt: skip
-    share = binomtest(sum(found), len(found))
-    print(f"{sum(found)} of {len(found)}, {share.proportion_ci(0.95)}")
-    assert sum(found) <= 0.05 * len(found)
+    runs = [
+        audited(seed, tmp_path, words="default", templates=templates) for seed in range(1000, 1060)
+    ]
+    assert sum(bool(findings(run)) for run in runs) <= 0.05 * len(runs)
+    assert np.mean([share_beyond(run) for run in runs]) < 0.065  # .077 with phrases
