@@ -92,7 +92,8 @@ def test_json(places: tuple[str, str]) -> None:
     assert told["reasons"][0].startswith("association by gender is worse")
     questions = told["questions"]
     assert list(questions) == [
-        "association", "retrieval", "harms", "utility", "stereotypes", "propagation"]  # fmt: skip
+        "association", "retrieval", "harms", "utility", "stereotypes", "propagation",
+        "refusals"]  # fmt: skip
     assert questions["association"]["verdict"] == questions["retrieval"]["verdict"] == "worse"
     assert questions["utility"]["verdict"] is None
     assert "not measured" in questions["utility"]["untested"]
