@@ -4,6 +4,8 @@
     STORE/SPACE/SHARD.npy         embeddings, one row per item; their hash, with the items, is SHARD
     STORE/SPACE/SHARD.parquet     the column `item` (SHA-256 of the image file), in the same order;
                                   metadata: the hashes of SHARD.npy and of this file itself
+    STORE/SPACE/sources/KEY.parquet   of a tar or Parquet file that a worker embedded as a whole:
+                                  ids, items, labels, and where each embedding is
 
 A shard exists once its .parquet file exists, which is written last and atomically: a killed writer
 leaves no half-written shard. A changed image has a different hash, changed weights a different
@@ -18,7 +20,7 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +41,7 @@ SPACE_FILE, SHA256 = f"{ABOUT}.json", "sha256 of this record"  # key of the reco
 #: Metadata keys of a shard: the hash of its .npy file, and that of the .parquet file (over BLANK).
 CHECKSUM, SEAL = b"vectors", b"file"
 BLANK = b"-" * 64
+SOURCES = "sources"
 
 _SOUND: set[tuple[object, ...]] = set()  # shards that this process has verified, with their state
 
@@ -217,6 +220,30 @@ class StoredEmbeddings:
         self.__dict__.pop("_rows", None)
         return shard
 
+    def source(self, key: str) -> pa.Table | None:
+        """The images of a source file that was embedded as a whole; None if it was not.
+
+        Columns: `id`, `item`, `shard` and `row` of the embedding, `source_row`, and labels.
+        Raises `DamagedError` if the table was changed.
+        """
+        path = self._source(key)
+        if not path.is_file():
+            return None
+        data = _content(path)
+        try:
+            return _unseal(data)[0]
+        except Exception as error:  # pyarrow may raise anything on damaged bytes
+            raise DamagedError(path, f"cannot be read ({_first_line(error)})") from error
+
+    def add_source(self, key: str, table: pa.Table) -> None:
+        """Save what `source` gives; the embeddings are there already."""
+        self._source(key).parent.mkdir(exist_ok=True)
+        data = _seal(table, {})
+        write_atomically(self._source(key), lambda path: path.write_bytes(data))
+
+    def _source(self, key: str) -> Path:
+        return self.path / SOURCES / f"{key}.parquet"
+
     def info(self) -> dict[str, Any]:
         """Model, name, size and dimensions of the space."""
         shards = self.shards()
@@ -368,6 +395,10 @@ class Store:
                     ):  # the file that makes the shard exist comes last
                         _copy(source.path / f"{shard}{suffix}", target.path / f"{shard}{suffix}")
                     count += 1
+            for path in sorted((source.path / SOURCES).glob("*.parquet")):
+                if not (target.path / SOURCES / path.name).exists():
+                    (target.path / SOURCES).mkdir(exist_ok=True)
+                    _copy(path, target.path / SOURCES / path.name)
             if ABOUT in damaged:
                 _copy(source.path / SPACE_FILE, target.path / SPACE_FILE)
         return count
@@ -432,12 +463,7 @@ def _folder(about: dict[str, Any]) -> str:
 def _sealed(items: Sequence[str], checksum: str) -> bytes:
     """A table of items as a Parquet file that contains its own hash."""
     table = pa.table({"item": pa.array(items, pa.string())})
-    file = io.BytesIO()
-    with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
-        writer.write_table(table)
-        writer.add_key_value_metadata({CHECKSUM: checksum.encode(), SEAL: BLANK})
-    head, _, tail = file.getvalue().rpartition(BLANK)
-    return head + hashlib.sha256(file.getvalue()).hexdigest().encode() + tail
+    return _seal(table, {CHECKSUM: checksum.encode()})
 
 
 def _unsealed(data: bytes) -> tuple[list[str], str]:
@@ -445,16 +471,33 @@ def _unsealed(data: bytes) -> tuple[list[str], str]:
 
     Raises `ValueError`, or anything that pyarrow raises, if it is damaged.
     """
-    table = pq.ParquetFile(pa.BufferReader(data)).read()
-    metadata = dict(table.schema.metadata or {})
-    checksum, seal = metadata.pop(CHECKSUM), metadata.pop(SEAL, None)
+    table, metadata = _unseal(data)
+    checksum = metadata.pop(CHECKSUM)
     if metadata:
         raise ValueError(f"unknown metadata {sorted(metadata)}")
+    return table["item"].to_pylist(), checksum.decode()
+
+
+def _seal(table: pa.Table, metadata: Mapping[bytes, bytes]) -> bytes:
+    """A table as a Parquet file that contains its own hash."""
+    file = io.BytesIO()
+    with pq.ParquetWriter(file, table.schema, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({**metadata, SEAL: BLANK})
+    head, _, tail = file.getvalue().rpartition(BLANK)
+    return head + hashlib.sha256(file.getvalue()).hexdigest().encode() + tail
+
+
+def _unseal(data: bytes) -> tuple[pa.Table, dict[bytes, bytes]]:
+    """The table and metadata of a sealed file; raises if it is damaged."""
+    table = pq.ParquetFile(pa.BufferReader(data)).read()
+    metadata = dict(table.schema.metadata or {})
+    seal = metadata.pop(SEAL, None)
     if seal is not None:
         head, _, tail = data.rpartition(seal)
         if hashlib.sha256(head + BLANK + tail).hexdigest().encode() != seal:
             raise ValueError("its checksum differs")
-    return table["item"].to_pylist(), checksum.decode()
+    return table, metadata
 
 
 def _content(path: Path) -> bytes:

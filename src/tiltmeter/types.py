@@ -172,6 +172,72 @@ class Groups:
         return self.counts / max(len(self), 1)
 
 
+class GroupSizes(Groups):
+    """Groups by name and size, of images whose labels stay in the shards of a collection.
+
+    A cell is a combination of labels that occurs; its images are in one group of every attribute.
+
+    Parameters
+    ----------
+    of_cell : array of int of shape (cells,)
+        The group of each cell.
+    cell_sizes : array of int of shape (cells,)
+        Number of images of each cell.
+    names : tuple of str
+        The names of the groups.
+    attribute : str
+        What they are groups of.
+
+    Examples
+    --------
+    >>> gender = GroupSizes(np.array([0, 0, 1]), np.array([5, 2, 9]), ("f", "m"), "gender")
+    >>> len(gender), gender.counts.tolist()
+    (16, [7, 9])
+    """
+
+    of_cell: Ints
+    cell_sizes: Ints
+
+    def __init__(
+        self, of_cell: Ints, cell_sizes: Ints, names: tuple[str, ...], attribute: str = "group"
+    ) -> None:
+        for name, value in (
+            ("of_cell", of_cell), ("cell_sizes", cell_sizes), ("names", names),
+            ("attribute", attribute),
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @property
+    def codes(self) -> Ints:
+        """Raises: no process has the labels of all images."""
+        raise rows_stay_in_shards(f"labels of {self.attribute}")
+
+    def cross(self, other: Groups) -> GroupSizes:
+        """The intersection with other groups of the same collection."""
+        assert isinstance(other, GroupSizes)
+        one, two = (Groups(by.of_cell, by.names, by.attribute) for by in (self, other))
+        both = one.cross(two)
+        return GroupSizes(both.codes, self.cell_sizes, both.names, both.attribute)
+
+    def __len__(self) -> int:
+        return int(self.cell_sizes.sum())
+
+    @cached_property
+    def counts(self) -> Ints:
+        """Number of images in each group."""
+        return np.bincount(self.of_cell, self.cell_sizes, len(self.names)).astype(np.int64)
+
+
+def rows_stay_in_shards(what: str) -> InputError:
+    """The error for a method that needs the rows of a collection in one process."""
+    return InputError(
+        f"the {what} stay in the shards of the collection, and this needs all of them at once: "
+        "use --engine local",
+        code="bad-option",
+        value=what,
+    )
+
+
 def intersect(groups: Mapping[str, Groups], name: str, of: str = "the images") -> Groups:
     """Groups by one attribute, or by an intersection of several.
 
@@ -204,7 +270,7 @@ def intersect(groups: Mapping[str, Groups], name: str, of: str = "the images") -
     for part in parts:
         if part not in groups:
             raise UnknownNameError(f"attribute (label column of {of})", part, groups)
-    return reduce(Groups.cross, (groups[part] for part in parts))
+    return reduce(lambda one, other: one.cross(other), (groups[part] for part in parts))
 
 
 def _natural(name: str) -> tuple[list[str | float], str]:

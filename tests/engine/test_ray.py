@@ -1,6 +1,6 @@
 """The same commands on a real Ray cluster: two nodes, each with its own processes, on one machine.
 
-What kills a driver takes half a minute, and runs with `make test-slow`.
+Nothing is killed by the clock: jobs wait in the middle until it is done (`killing`).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,27 +28,36 @@ from tests import s3_server
 from tests.conftest import brought_embeddings
 from tests.datasets.test_webdataset import shard
 from tests.debiasers.engines import NAMES, fitted, measured
+from tests.engine.collections_in_shards import SPEAKS
+from tests.engine.killing import (
+    CASES,
+    FREE,
+    Gated,
+    collections,
+    kill_a_worker,
+    measure,
+    wait_for,
+)
 from tests.engine.test_embedding import MODEL, album, shards
 from tests.probes.test_ranking_by_parts import by_key
 from tiltmeter.auditing.audit import audit
 from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
+from tiltmeter.datasets import list_shards
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine import ray_engine
 from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.embedding.shards import embed_shards
 from tiltmeter.engine.engines import FailedPart, LocalEngine
 from tiltmeter.engine.named import engine_of
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.metrics.numpy_kernels import cores, in_rows, use_cores
 from tiltmeter.models import load_model
+from tiltmeter.results import Run
 from tiltmeter.store import Store
 
 pytest.importorskip("torch")
-SPEAKS = """
-    def encode_texts(self, texts):
-        return np.stack([np.resize([1.0, len(text), text.count("a")], 27) for text in texts])
-"""
 
 
 def test_without_ray_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +202,7 @@ def corpus(place: Path, files: int) -> Path:
     return place
 
 
-def captions_are_those_of_the_local_engine(cluster: Cluster, bucket: Path) -> None:
+def test_captions_are_those_of_the_local_engine(cluster: Cluster, bucket: Path) -> None:
     place = corpus(bucket / "captions", 6)
     here = audit_captions(place)
     there = audit_captions("s3://bucket/captions", engine=cluster.engine())
@@ -207,7 +216,7 @@ def captions_are_those_of_the_local_engine(cluster: Cluster, bucket: Path) -> No
     assert there.meta["data"]["captions"]["captions"] == 3000
 
 
-def an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) -> None:
     """The same bytes, since the same parts are added up in the same order."""
     brought = f"embeddings:{brought_embeddings(tmp_path / 'brought', images=2000)}"
     asked: dict[str, Any] = {
@@ -228,83 +237,141 @@ def an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) -> No
             assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
 
 
-def pictures_are_those_of_the_local_engine_though_a_node_dies(
-    cluster: Cluster, bucket: Path, tmp_path: Path
+def test_images_of_one_list_are_those_of_the_local_engine_though_a_node_dies(
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    spec = f"python:{model_file(tmp_path)}:Colours?pause=0.03"
-    (bucket / "shards").mkdir()
-    for at in range(4):
-        shard(bucket / "shards" / f"{at:05d}.tar", 80, at)
-    cut = bucket / "shards" / "00003.tar"
-    cut.write_bytes(cut.read_bytes()[:200_000])
-    faces = tm.load_data("webdataset:s3://bucket/shards")
-    assert 240 < len(faces) < 320
-    # the first picture's bytes are spoilt after the shards were looked through
-    file, offset, _ = faces.images.rows[0]
-    with (bucket / file.removeprefix("s3://bucket/")).open("rb+") as first:
-        first.seek(offset)
-        first.write(bytes(16))
+    spec = f"python:{model_file(tmp_path)}:Colours"
+    faces = album(tmp_path / "album", 96)
     config, load = LoaderConfig(batch=8, chunk=8), partial(load_model, spec)
     local = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "local"), config=config)
-    assert cluster.alive == 2
-    killed: list[float] = []
-
-    def progress(what: str, share: float) -> None:
-        if share > 0.2 and not killed:
-            killed.append(share)
-            cluster.kill_second()
-
-    done = embed(
-        load(),
-        faces.images,
-        faces.ids,
-        store=Store(tmp_path / "ray"),
-        config=config,
-        workers=Workers(cluster.engine(), load),
-        progress=progress,
-    )
+    engine = Gated(cluster.engine(), tmp_path / "gate", "EmbeddingTask", cluster.kill_second)
+    done = embed(load(), faces.images, faces.ids, store=Store(tmp_path / "ray"), config=config,
+                 workers=Workers(engine, load))  # fmt: skip
     assert cluster.alive == 1
     cluster.revive_second()
-    assert killed[0] < 0.9
     assert done.rows == local.rows
-    assert done.unreadable == local.unreadable
-    assert list(done.unreadable) == ["00000/00000"]
-    assert "00000.tar, at byte" in done.unreadable["00000/00000"]
     np.testing.assert_array_equal(done.vectors, local.vectors)
     assert shards(tmp_path / "ray") == shards(tmp_path / "local")
     assert not list((tmp_path / "ray").glob("*/.*.part"))
 
-    # an audit of what the store holds
-    stored: dict[str, Any] = {"words": words_file(tmp_path), "k": [10, 50], "bootstraps": 0}
-    there = audit(
-        spec, faces, engine=cluster.engine("workers=2,cpus=0.5,size=100"), probes=["ranking"],
-        store=tmp_path / "ray", **stored,
-    )  # fmt: skip
-    here = by_key(
-        audit(spec, faces, store=tmp_path / "local", probes=["ranking"], permutations=0, **stored)
+
+def test_tar_files_in_a_bucket_are_embedded_by_workers_though_a_node_dies(
+    cluster: Cluster, bucket: Path, tmp_path: Path
+) -> None:
+    spec = f"python:{model_file(tmp_path)}:Colours"
+    (bucket / "shards").mkdir()
+    for at in range(8):
+        shard(bucket / "shards" / f"{at:05d}.tar", 20, at)
+    cut = bucket / "shards" / "00007.tar"
+    cut.write_bytes(cut.read_bytes()[:20_000])
+    images = "webdataset:s3://bucket/shards"
+    faces = list_shards(images)
+    assert faces is not None
+    load = partial(load_model, spec)
+    engine = Gated(cluster.engine(), tmp_path / "gate", "EmbedShardTask", cluster.kill_second)
+    done = embed_shards(load(), faces, Store(tmp_path / "ray"), Workers(engine, load),
+                        LoaderConfig(batch=8))  # fmt: skip
+    assert cluster.alive == 1
+    cluster.revive_second()
+    assert "00007.tar" in done.faces.provenance["shards_not_read"]["first"][0]
+    whole = tm.load_data(images)
+    local = embed(load(), whole.images, whole.ids, config=LoaderConfig(batch=8))
+    assert 140 < len(done.faces) == len(local.rows) < 160
+    np.testing.assert_array_equal(
+        done.faces.table.vectors(0, len(done.faces)),
+        local.vectors,  # type: ignore[union-attr]
     )
-    assert there.meta["data"]["faces"]["images"] == len(faces) - 1
+    stored: dict[str, Any] = {"words": words_file(tmp_path), "k": [10, 50], "bootstraps": 0,
+                              "permutations": 0, "probes": ["ranking"]}  # fmt: skip
+    there = audit(spec, images, engine=cluster.engine("workers=2,cpus=0.5,size=50"),
+                  store=tmp_path / "ray", **stored)  # fmt: skip
+    here = by_key(audit(spec, images, **stored))
+    assert there.meta["data"]["faces"]["images"] == len(local.rows)
     mine = by_key(there)
     assert set(here) <= set(mine)
     for key, row in here.items():
         if key[0] != "ndkl":
-            assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
+            assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-5), key
 
 
-def where(part: int) -> tuple[int, str, int]:
-    time.sleep(0.3)
-    return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), cores()
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return collections(tmp_path_factory.mktemp("collections"))
 
 
-def workers_share_a_gpu(cluster: Cluster) -> None:
+SIZE = "workers=2,cpus=0.5,size=60"
+
+
+@pytest.mark.parametrize("kills", ["nobody", "a worker", "a node"])
+@pytest.mark.parametrize("case", CASES)
+def test_collections_are_audited_as_by_parts_whoever_dies(
+    cluster: Cluster, audited: Path, tmp_path: Path, case: str, kills: str
+) -> None:
+    """The same bytes as in this process, which `test_shards` compares with the local engine."""
+    here = measure(case, audited, "parts:size=60")
+    gate = tmp_path / "gate"
+    acts = {"nobody": None, "a worker": partial(kill_a_worker, gate), "a node": cluster.kill_second}
+    engine = Gated(cluster.engine(SIZE), gate, CASES[case][0], acts[kills])
+    there = measure(case, audited, engine)
+    if kills == "a node":
+        assert cluster.alive == 1
+        cluster.revive_second()
+    assert (gate / "open").exists()  # the job was interrupted where it was meant to be
+    assert there.table.equals(here.table)
+    assert there.table.num_rows > 50
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_a_killed_driver_finished_parts_are_not_done_again(
+    cluster: Cluster, audited: Path, tmp_path: Path, case: str
+) -> None:
+    engine = f"ray:{SIZE},address={cluster.nodes.address}"
+    store = tmp_path / "store"
+    store.mkdir()
+    command = [sys.executable, "-m", "tests.engine.killing", case, str(audited), engine, str(store)]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    driver = subprocess.Popen(command, **quiet)
+    gate = store / "gate"
+    wait_for(lambda: (gate / "reached").exists())
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    computed = (gate / "computed").read_text().splitlines()
+    assert len(computed) == len(list((store / "unfinished").glob("*/*.part"))) == FREE
+    (gate / "computed").unlink()
+    (gate / "go").touch()
+    subprocess.run(command, check=True, capture_output=True)
+    again = (gate / "computed").read_text().splitlines()
+    finished = Run.load(store / "run")
+    assert finished.table.equals(measure(case, audited, "parts:size=60").table)
+    assert again  # it was killed in the middle
+    assert not set(computed) & set(again)
+    assert not list((store / "unfinished").glob("*/*.part"))
+
+
+@dataclass(frozen=True)
+class Rendezvous:
+    """Work that waits until two workers have begun, and says which GPU and cores it has."""
+
+    place: Path
+
+    def __call__(self) -> Any:
+        return self.work
+
+    def work(self, part: int) -> tuple[int, str, int]:
+        (self.place / str(os.getpid())).touch()
+        wait_for(lambda: len(list(self.place.iterdir())) >= 2)
+        return os.getpid(), os.environ.get("CUDA_VISIBLE_DEVICES", ""), cores()
+
+
+def test_workers_share_a_gpu(cluster: Cluster, tmp_path: Path) -> None:
     """Two on half a GPU each, both on the node that has one."""
-    found = list(cluster.engine("cpus=0.5,gpus=0.5").run(lambda: where, range(8)))
+    found = list(cluster.engine("cpus=0.5,gpus=0.5").run(Rendezvous(tmp_path), range(8)))
     assert len({pid for pid, _, _ in found}) == 2
     # and each keeps to a core, however many the machine has
     assert {(gpu, used) for _, gpu, used in found} == {("0", 1)}
 
 
-def many_parts_share_tasks_and_keep_their_order(cluster: Cluster) -> None:
+def test_many_parts_share_tasks_and_keep_their_order(cluster: Cluster) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ray_engine, "TASKS", 3)
         read = [Path(f"/nowhere/{at}") if at % 7 == 3 else at for at in range(20)]
@@ -318,24 +385,18 @@ def twice(part: int | Path) -> int:
     return len(part.read_bytes()) if isinstance(part, Path) else 2 * part
 
 
-def a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
+def test_a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
     with pytest.raises(InputError, match="2 GPU, but no node of the Ray cluster has more than 1"):
         list(cluster.engine("gpus=2").run(lambda: str, ["a"]))
     with pytest.raises(InputError, match="5 CPU, but no node of the Ray cluster has more than 1"):
         list(cluster.engine("cpus=5").run(lambda: str, ["a"]))
 
 
-def test_a_cluster_does_what_the_local_engine_does(
-    cluster: Cluster, bucket: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_ray_prints_nothing_which_may_be_json(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One test, so that processes that share the tests out do not start a cluster each."""
-    captions_are_those_of_the_local_engine(cluster, bucket)
-    an_audit_is_that_of_the_local_engine(cluster, tmp_path)
-    workers_share_a_gpu(cluster)
-    many_parts_share_tasks_and_keep_their_order(cluster)
-    a_gpu_that_no_node_has_is_said(cluster)
-    pictures_are_those_of_the_local_engine_though_a_node_dies(cluster, bucket, tmp_path)
-    assert capsys.readouterr().out == ""  # which may be JSON: Ray keeps its news to itself
+    assert list(cluster.engine().run(lambda: twice, [1, 2])) == [2, 4]
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -349,51 +410,3 @@ def test_corrections_are_seen_by_workers_too(cluster: Cluster, name: str) -> Non
     if isinstance(model, Debiased) and "labels" in model.debiaser.needs:
         with pytest.raises(InputError, match="fitted on"):
             measured(model, seen, engine)
-
-
-@pytest.mark.slow
-def test_a_killed_driver_goes_on_from_what_is_there(cluster: Cluster, tmp_path: Path) -> None:
-    spec = f"python:{model_file(tmp_path)}:Colours?pause=0.1"
-    faces = album(tmp_path / "album", 300)
-    program = (
-        "import sys; from pathlib import Path; from functools import partial\n"
-        "from tests.engine.test_embedding import album\n"
-        "from tiltmeter.engine.embedding.embed_images import Workers, embed\n"
-        "from tiltmeter.engine.embedding.loader import LoaderConfig\n"
-        "from tiltmeter.engine.named import engine_of; from tiltmeter.models import load_model\n"
-        "from tiltmeter.store import Store\n"
-        "spec, root, store, engine = sys.argv[1:]\n"
-        "load = partial(load_model, spec); faces = album(Path(root), 300)\n"
-        "done = embed(load(), faces.images, faces.ids, store=Store(Path(store)),\n"
-        "             config=LoaderConfig(batch=4, chunk=10),\n"
-        "             workers=Workers(engine_of(engine), load))\n"
-        "print(done.new)"
-    )
-    store = tmp_path / "ray"
-    engine = f"ray:workers=2,cpus=0.5,address={cluster.nodes.address}"
-    command = [sys.executable, "-c", program, spec, str(tmp_path / "album"), str(store)]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([*command, engine], **quiet) as driver:
-        deadline = time.monotonic() + 120
-        while len(list(store.glob("*/*.parquet"))) < 4 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        driver.send_signal(signal.SIGKILL)
-    time.sleep(5)  # its actors end when the cluster sees that it is gone
-    before = {path: path.stat().st_mtime_ns for path in store.glob("*/*.parquet")}
-    assert 4 <= len(before) < 30, "it was to be killed in the middle"
-    again = subprocess.run(
-        [*command, engine], capture_output=True, text=True, check=True, env={**os.environ}
-    )
-    # what was there was neither made nor written again
-    assert int(again.stdout.split()[-1]) == 300 - 10 * len(before)
-    assert all(path.stat().st_mtime_ns == then for path, then in before.items())
-    local = tmp_path / "local"
-    embed(
-        load_model(spec),
-        faces.images,
-        faces.ids,
-        store=Store(local),
-        config=LoaderConfig(batch=4, chunk=10),
-    )
-    assert shards(store) == shards(local)
-    assert len(shards(store)) == 30

@@ -52,8 +52,8 @@ def measured(
     model, faces: Faces, prompts: list[Prompt], resampling: Resampling | None = None, **given
 ):
     given = {"attributes": list(faces.groups), "convention": HOUSE, "seed": 0, **given}
-    table, instances = harms(model, faces, prompts=prompts, resampling=resampling, **given)
-    return Run(table, {}, {"harms": instances})
+    found = harms(model, faces, prompts=prompts, resampling=resampling, **given)
+    return Run(found.table, {}, {"harms": found.instances})
 
 
 def hand_made() -> tuple[Told, Faces]:

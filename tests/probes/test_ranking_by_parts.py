@@ -11,9 +11,10 @@ import pytest
 from tests.conftest import brought_embeddings
 from tiltmeter.auditing.audit import audit
 from tiltmeter.engine.engines import LocalEngine, PartsEngine
+from tiltmeter.engine.parts import ImageParts
 from tiltmeter.engine.ranking import partitioned as ranking_parts
 from tiltmeter.engine.ranking.moments import c_asc_error
-from tiltmeter.engine.vectors import FileVectors, InMemoryVectors, StoreVectors, sample, vectors_of
+from tiltmeter.engine.vectors import FileVectors, InMemoryVectors, StoreVectors, vectors_of
 from tiltmeter.errors import InputError
 from tiltmeter.judge.gate.run_embeddings import load_run_embeddings
 from tiltmeter.metrics.association import c_asc
@@ -212,9 +213,10 @@ def test_a_mapped_file_travels_by_its_name(tmp_path: Path) -> None:
     assert isinstance(mapped, FileVectors)
     np.testing.assert_array_equal(mapped.part(30, 60).part(5, 99).read(), vectors[35:60])
     assert isinstance(vectors_of(vectors[::2]), InMemoryVectors)
-    rows, some = sample(mapped, 128)
-    np.testing.assert_array_equal(some, vectors[rows])
-    assert len(set(rows)) == 128
+    rows = np.arange(500)
+    some, cells = ImageParts(mapped, rows, 100).sample(128, LocalEngine())
+    np.testing.assert_array_equal(some, vectors[cells])
+    assert len(set(cells)) == 128
     with pytest.raises(InputError, match="500 rows, but 600"):
         FileVectors(tmp_path / "x.npy", 0, 600).read()
 

@@ -11,7 +11,8 @@ from typing import Any, Unpack
 from tiltmeter.auditing.builtin import ALSO, QUICK, THOROUGH, built_in_data, with_sizes
 from tiltmeter.auditing.check import check_audit, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
-from tiltmeter.auditing.unseen import fitted_rows, without_fitted_rows
+from tiltmeter.auditing.unseen import check_shards_unseen, fitted_rows, without_fitted_rows
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed_images import (
     SHOWN,
@@ -22,11 +23,13 @@ from tiltmeter.engine.embedding.embed_images import (
     load_for,
 )
 from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.embedding.shards import embed_shards
 from tiltmeter.engine.engines import Engine
-from tiltmeter.engine.named import engine_of
+from tiltmeter.engine.named import engine_with_store
+from tiltmeter.engine.ranking.partitioned import check_order_on_engine
 from tiltmeter.engine.vectors import (
     InMemoryVectors,
-    StoreVectors,
+    ShardVectors,
     TransformedVectors,
     Vectors,
     vectors_of,
@@ -39,7 +42,7 @@ from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
 from tiltmeter.probes.texts import audit_lists, audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
-from tiltmeter.store import Store, StoredEmbeddings
+from tiltmeter.store import Store
 from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, planted_world
 
 
@@ -107,7 +110,7 @@ class _Audit:
 
     @cached_property
     def engine(self) -> Engine:
-        return engine_of(self.options.compute.engine)
+        return engine_with_store(self.options.compute.engine, self.options.compute.store)
 
     @cached_property
     def store(self) -> Store | None:
@@ -138,10 +141,11 @@ class _Audit:
         return audit_prompts(self.model, *self.options.words.texts)
 
     def run(self) -> Run:
-        given = check_audit(self.given_model, self.given_faces, self.options)
+        given = check_audit(self.given_model, self.given_faces, self.options, self.progress)
         data_by_role, also = self._data_by_role(given)
         requested = self.options.probes.probes
         probes, not_run = choose_probes(requested, self.model, data_by_role, self.engine, also)
+        check_order_on_engine(self.model, self.engine)
         configured = {
             name: probe.options_with(name, self.options.probes.options.get(name, {}))
             for name, probe in probes.items()
@@ -197,10 +201,14 @@ class _Audit:
         self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
     ) -> dict[str, Any]:
         """Load the data that the probes use, without rows that a debiaser was fitted on."""
-        data = load_roles(data_by_role, self.options, probes.values())
+        data = load_roles(data_by_role, self.options, probes.values(), self.progress)
         unseen = self.options.data.unseen
         debiased = [self.model] * isinstance(self.model, Debiased)
         fitted = fitted_rows([*debiased, *unseen])
+        faces = data.get("faces")
+        if isinstance(faces, ShardedFaces):
+            data["faces"] = self._embedded_shards(faces)
+            check_shards_unseen(data["faces"], fitted, self.engine, self._tell)
         data = {
             role: without_fitted_rows(loaded, fitted, role=role, requested=bool(unseen))
             for role, loaded in data.items()
@@ -208,6 +216,26 @@ class _Audit:
         if debiased and "faces" in data and self.engine.name == "local":
             data["faces"] = self.model.corrected(data["faces"])
         return data
+
+    def _tell(self, what: str, share: float) -> None:
+        if self.progress is not None:
+            self.progress(what, share)
+
+    def _embedded_shards(self, faces: ShardedFaces) -> ShardedFaces:
+        """The collection with the images of its shards embedded into the store by workers."""
+        if not faces.in_images or faces.table is not None:
+            return faces
+        assert self.store is not None
+        model, load = self._loaded
+        return embed_shards(
+            model, faces, self.store, Workers(self.engine, load), self._loader_config,
+            strict=self.options.data.strict, progress=self._tell,
+        ).faces  # fmt: skip
+
+    @property
+    def _loader_config(self) -> LoaderConfig:
+        compute = self.options.compute
+        return LoaderConfig(batch=compute.batch_size, precision=compute.precision)
 
     def _context(self, data: Mapping[str, Any]) -> AuditContext:
         options, convention = self.options, self.options.probes.chosen
@@ -243,9 +271,7 @@ class _Audit:
                 data.images,
                 data.ids,
                 store=self.store,
-                config=LoaderConfig(
-                    batch=self.options.compute.batch_size, precision=self.options.compute.precision
-                ),
+                config=self._loader_config,
                 strict=self.options.data.strict,
                 workers=Workers(self.engine, load, read=in_memory),
                 progress=self.progress,
@@ -259,17 +285,19 @@ class _Audit:
 
     def _embed_faces(self, faces: Faces) -> EmbeddedFaces:
         """Embed faces for the engine, and say where their embeddings are."""
+        if isinstance(faces, ShardedFaces):
+            assert faces.table is not None
+            corrected = None if faces.in_images else getattr(self.model, "map_images", None)
+            return EmbeddedFaces(faces, ShardVectors.of(faces.table, corrected))
         if faces.vectors is None and isinstance(faces.images, ImageFiles | GeneratedImages):
             embedded = self._embed(faces)
             items = None if embedded.kept is None else embedded.items
             if self.engine.name == "local" or self.store is None:
                 faces = embedded.of(faces)
-                return EmbeddedFaces(faces, InMemoryVectors(embedded.vectors), items)
-            assert embedded.kept is not None
-            space = StoredEmbeddings(self.store.root / embedded.kept["space"])
+                return EmbeddedFaces(faces, embedded.located, items)
             provenance = {**faces.provenance, **embedded.record}
             readable = replace(faces.select(embedded.rows), provenance=provenance)
-            return EmbeddedFaces(readable, StoreVectors.of(space, embedded.items), items)
+            return EmbeddedFaces(readable, embedded.located, items)
         if faces.vectors is None:
             vectors = image_embeddings(self.model, faces)
             return EmbeddedFaces(replace(faces, vectors=vectors), InMemoryVectors(vectors))
@@ -338,6 +366,8 @@ def _images(
         if embedded.kept is not None:
             record["vectors"] = {name: embedded.kept[name] for name in ("space", "shards")}
         return record
+    if isinstance(data, ShardedFaces):
+        return {"images": len(data), **data.provenance}
     if unreadable is not None:
         record["unreadable"] = {"count": len(unreadable), "first": unreadable[:SHOWN]}
     count = len(getattr(data, "ids", ())) - len(unreadable or ())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,12 @@ import numpy as np
 from tiltmeter import stimuli
 from tiltmeter.auditing.builtin import QUICK, THOROUGH
 from tiltmeter.auditing.options import AuditOptions, DataOptions, WordOptions
-from tiltmeter.datasets import load_data
+from tiltmeter.datasets import list_shards, load_data
 from tiltmeter.datasets.roles import ROLES
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.embedding.loader import PRECISIONS
-from tiltmeter.engine.named import engine_of
+from tiltmeter.engine.indexing import index_shards
+from tiltmeter.engine.named import engine_of, engine_with_store
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
@@ -24,7 +25,7 @@ from tiltmeter.models import check_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Probe
 from tiltmeter.probes.texts import audit_prompts
-from tiltmeter.types import Faces
+from tiltmeter.types import Faces, Progress
 
 #: Schemes of models that may bring images of their own.
 WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
@@ -32,7 +33,9 @@ WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
 RANKING = ("ranking", "strength")
 
 
-def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]:
+def check_audit(
+    model: Any, faces: Any, options: AuditOptions, progress: Progress | None = None
+) -> dict[str, Any]:
     """Check model spec, options and data, and load the data.
 
     Parameters
@@ -41,6 +44,8 @@ def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]
         As for `audit`.
     options : AuditOptions
         All options.
+    progress : callable, optional
+        Told of the indexing of a collection in shards.
 
     Returns
     -------
@@ -75,7 +80,8 @@ def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]
         if "faces" not in given and parsed.scheme == "testbed":
             sizes = THOROUGH if options.data.thorough or requested else QUICK
             _check_k("the built-in world", sizes.images["faces"], options)
-    data = load_roles(given, options, [PROBES[name] for name in options.probes.probes or PROBES])
+    probes = [PROBES[name] for name in options.probes.probes or PROBES]
+    data = load_roles(given, options, probes, progress)
     if "faces" in data:
         _check_faces(data["faces"], given["faces"], options)
     return data
@@ -142,7 +148,10 @@ def _check_intersections(options: DataOptions) -> None:
 
 
 def load_roles(
-    sources: Mapping[str, Any], options: AuditOptions, probes: Iterable[Probe]
+    sources: Mapping[str, Any],
+    options: AuditOptions,
+    probes: Iterable[Probe],
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Load the data that some probes use.
 
@@ -154,6 +163,8 @@ def load_roles(
         Label columns, intersections and the limit.
     probes : iterable of Probe
         The probes.
+    progress : callable, optional
+        Told of the indexing of a collection in shards.
 
     Returns
     -------
@@ -161,17 +172,22 @@ def load_roles(
         Data by role.
     """
     used = {role for probe in probes for role in (*probe.needs, *probe.takes)}
-    load = partial(
-        load_data,
-        attributes=options.data.attributes,
-        cross=options.data.cross,
-        optional=options.probes.chosen.labels,
-    )
-    data = {
-        role: load(source, role=role) if isinstance(source, str) else source
-        for role, source in sources.items()
-        if source is not None and role in used
+    columns: dict[str, Any] = {
+        "attributes": options.data.attributes,
+        "cross": options.data.cross,
+        "optional": options.probes.chosen.labels,
     }
+    data: dict[str, Any] = {}
+    for role, source in sources.items():
+        if source is None or role not in used:
+            continue
+        loaded = source
+        if isinstance(source, str):
+            shards = _in_shards(source, columns, options) if role == "faces" else None
+            loaded = load_data(source, role=role, **columns) if shards is None else shards
+        if isinstance(loaded, ShardedFaces):
+            loaded = _indexed(loaded, options, progress or (lambda what, share: None))
+        data[role] = loaded
     limit, faces = options.data.limit, data.get("faces")
     if limit is not None and isinstance(faces, Faces) and limit < len(faces):
         rng = np.random.default_rng(options.resampling.seed)
@@ -179,6 +195,43 @@ def load_roles(
         provenance = {**faces.provenance, "limit": {"of": len(faces), "kept": limit}}
         data["faces"] = replace(faces.select(rows.tolist()), provenance=provenance)
     return data
+
+
+def _in_shards(spec: str, columns: Mapping[str, Any], options: AuditOptions) -> ShardedFaces | None:
+    """The collection that a spec names, if it is in shards that the engine's workers can open.
+
+    Images need a store for their embeddings; without one `parts` reads all rows here.
+    """
+    if engine_of(options.compute.engine).name == "local":
+        return None
+    faces = list_shards(spec, **columns)
+    if faces is not None and faces.in_images and options.compute.store is None:
+        return None
+    return faces
+
+
+def _indexed(faces: ShardedFaces, options: AuditOptions, progress: Progress) -> ShardedFaces:
+    """Refuse what needs all rows in one process, then count rows and labels."""
+    engine = engine_with_store(options.compute.engine, options.compute.store)
+    convention = options.probes.chosen.on(faces.name, tuple(faces.columns.names or ()))
+    refused = {
+        "--limit": options.data.limit is not None,
+        "--unseen": bool(options.data.unseen),
+        f"--convention {convention.name}, which balances groups,": convention.balance != "asis",
+        "the local engine": engine.name == "local",
+    }
+    for what, used in refused.items():
+        if used:
+            raise InputError(
+                f"{what} needs the rows of all images in one process, and those of {faces.name} "
+                "stay in their shards: leave it out, or use --engine local with the spec of the "
+                "images",
+                code="bad-option",
+                value=what,
+            )
+    if faces.table is not None or faces.in_images:  # images are counted when they are embedded
+        return faces
+    return index_shards(faces, engine, progress, strict=options.data.strict)
 
 
 def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
@@ -189,7 +242,9 @@ def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
             "with tiltmeter.faces(embeddings or paths, labels)",
             value=type(faces).__name__,
         )
-    if faces.vectors is None and faces.images is None:
+    if isinstance(faces, ShardedFaces) and faces.table is None:
+        return  # groups are known when the images are embedded
+    if faces.vectors is None and faces.images is None and not isinstance(faces, ShardedFaces):
         raise InputError(
             f"{faces.name} has labels but no images{_image_column(source)}",
             code="no-images",

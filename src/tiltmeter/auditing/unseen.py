@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers.debiased import Debiased, read_record
-from tiltmeter.debiasers.fitted_rows import FittedRows, row_keys
+from tiltmeter.debiasers.fitted_rows import FittedRows, FittedTask, row_keys
+from tiltmeter.engine.engines import Engine, FailedPart
+from tiltmeter.engine.parts import run_parts
 from tiltmeter.errors import InputError
+from tiltmeter.types import Progress
 
 SHOWN = 5  # duplicates that are named
 
@@ -59,8 +63,8 @@ def without_fitted_rows(
     InputError
         If data has fitted rows and `requested` is false, or if no row is left.
     """
-    if not hasattr(data, "ids") or not len(fitted):
-        return data
+    if isinstance(data, ShardedFaces) or not hasattr(data, "ids") or not len(fitted):
+        return data  # rows of shards are compared by workers
     keys = row_keys(data)
     id_of = dict(zip(fitted.keys, fitted.ids, strict=True))
     rows = set(zip(fitted.ids, fitted.keys, strict=True))
@@ -89,6 +93,35 @@ def without_fitted_rows(
     }  # fmt: skip
     provenance = {**data.provenance, "unseen": record}
     return replace(_without(data, seen, role), provenance=provenance)
+
+
+def check_shards_unseen(
+    faces: ShardedFaces, fitted: FittedRows, engine: Engine, progress: Progress
+) -> None:
+    """Raise if a debiaser was fitted on rows of a collection, or on copies of them.
+
+    Parameters
+    ----------
+    faces : ShardedFaces
+        The collection.
+    fitted : FittedRows
+        Rows, or whole shards, that a debiaser was fitted on.
+    engine : Engine
+        Where shards are read.
+    progress : callable
+        Told what is done, and the share of it.
+    """
+    if not len(fitted) or faces.table is None:
+        return
+    task = FittedTask(faces.reader, faces.columns, frozenset(fitted.keys))
+    found = run_parts(engine, task, faces.table.shards, progress, "comparing rows", "shards")
+    seen = sum(count for count in found if not isinstance(count, FailedPart))
+    if seen:
+        raise InputError(
+            f"{seen:,} of the {len(faces):,} rows of faces are among those that the debiaser was "
+            "fitted on, or copies of them: audit other shards",
+            value=seen,
+        )
 
 
 def _without(data: Any, left_out: Sequence[int], role: str) -> Any:

@@ -53,6 +53,7 @@ def debias(
     seed: common.Seed = 0,
     store: common.StorePlace = None,
     device: common.Device = "auto",
+    engine: common.EngineName = "local",
     export: Annotated[
         str | None,
         option("--export", "hf", "Also write a transformers checkpoint into DIR", OUTPUT),
@@ -88,6 +89,7 @@ def debias(
             replace=force,
             store=store,
             device=device,
+            engine=engine,
             strict=strict,
             seed=seed,
             progress=progress,
@@ -103,7 +105,8 @@ def debias(
 
 def _show(name: str, record: dict[str, Any], out: Path) -> None:
     rows = record["fitted"]["count"] if record["fitted"] else 0
-    print(f"{name}: fitted on {rows:,} rows in {record['seconds']:.1f} s.")
+    shards = f" in {record['shards']:,} shards" if "shards" in record else ""
+    print(f"{name}: fitted on {rows:,} rows{shards} in {record['seconds']:.1f} s.")
     for cost in record.get("utility_cost", ()):
         print(
             f"  {cost['metric']:28} {cost['before']:.3f} -> {cost['after']:.3f}  "

@@ -63,17 +63,31 @@ def embed(
 
     It can be interrupted at any time: the next call continues.
     """
-    from tiltmeter.datasets import load_data
+    from tiltmeter.datasets import list_shards, load_data
     from tiltmeter.datasets.found_images import describe
     from tiltmeter.engine.embedding.embed_images import Workers, load_for
     from tiltmeter.engine.embedding.embed_images import embed as run_embed
     from tiltmeter.engine.embedding.loader import LoaderConfig
+    from tiltmeter.engine.embedding.shards import embed_shards
     from tiltmeter.engine.named import engine_of
     from tiltmeter.pages import terminal
     from tiltmeter.store import Store
 
     where = engine_of(engine)
     loaded, load = load_for(where, model, device=device, trust_remote_code=trust_remote_code)
+    config = LoaderConfig(batch, workers, precision=precision, decode=decode, compiled=compiled)
+    on = Workers(where, load, read=False)
+    shards = None if where.name == "local" else list_shards(images)
+    if shards is not None and shards.in_images:
+        with progress_bar(quiet=as_json) as progress:
+            embedded = embed_shards(
+                loaded, shards, Store(store), on, config, strict=strict, progress=progress
+            )
+        if as_json:
+            print(json.dumps(embedded.counts, indent=2))
+        else:
+            terminal.embedded_shards(embedded, describe(embedded.faces), store)
+        return
     data = load_data(images)
     with progress_bar(quiet=as_json) as progress:
         result = run_embed(
@@ -81,11 +95,9 @@ def embed(
             getattr(data, "images", None),
             getattr(data, "ids", ()),
             store=Store(store),
-            config=LoaderConfig(
-                batch, workers, precision=precision, decode=decode, compiled=compiled
-            ),
+            config=config,
             strict=strict,
-            workers=Workers(where, load, read=False),
+            workers=on,
             progress=progress,
         )
     if as_json:

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from tiltmeter.datasets.found_images import describe
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
 from tiltmeter.registry import Registry
 
-__all__ = ["DATASETS", "describe", "load_data"]
+__all__ = ["DATASETS", "IN_SHARDS", "describe", "list_shards", "load_data"]
 
 DATASETS = Registry(
     "dataset",
@@ -45,6 +46,44 @@ DATASETS = Registry(
         "webdataset": "tiltmeter.datasets.webdataset:load",
     },
 )
+
+#: Datasets that workers can open shard by shard, so that no process has all rows.
+IN_SHARDS = Registry(
+    "dataset in shards",
+    {
+        "embeddings": "tiltmeter.datasets.embeddings:shards",
+        "parquet": "tiltmeter.datasets.parquet:shards",
+        "webdataset": "tiltmeter.datasets.webdataset:shards",
+    },
+)
+
+
+def list_shards(
+    spec: str,
+    *,
+    attributes: Sequence[str] | None = None,
+    cross: Sequence[str] = (),
+    optional: Sequence[str] = (),
+) -> ShardedFaces | None:
+    """List the shards of a collection without reading them, except the first for its columns.
+
+    Parameters
+    ----------
+    spec, attributes, cross, optional
+        As for `load_data`.
+
+    Returns
+    -------
+    ShardedFaces or None
+        None for a dataset that is not in shards.
+    """
+    parsed = Spec.parse(spec, kind="dataset", known=DATASETS)
+    if parsed.scheme not in IN_SHARDS:
+        return None
+    shards: ShardedFaces | None = IN_SHARDS[parsed.scheme](
+        parsed, _columns(parsed, attributes, cross, optional)
+    )
+    return shards
 
 
 def load_data(
@@ -91,16 +130,22 @@ def load_data(
     parsed = Spec.parse(spec, kind="dataset", known=DATASETS)
     if parsed.scheme == "testbed" and not parsed.rest and role not in (None, "faces"):
         parsed = replace(parsed, rest=role)  # one world has data for several roles
-    if attributes is None and "attributes" in parsed.options:
-        attributes = parsed.options["attributes"].split(",")
-    crossed = [part for name in cross for part in name.split("*")]
-    names = None if attributes is None else [p for name in attributes for p in name.split("*")]
-    # without names all that look like labels are read, and others are not needed
-    columns = Columns(names, crossed, () if names is None else optional)
-    data = DATASETS[parsed.scheme](parsed, columns)
+    data = DATASETS[parsed.scheme](parsed, _columns(parsed, attributes, cross, optional))
     if role is not None:
         _check_role(parsed.scheme, data, role)
     return data
+
+
+def _columns(
+    spec: Spec, attributes: Sequence[str] | None, cross: Sequence[str], optional: Sequence[str]
+) -> Columns:
+    """The label columns to read."""
+    if attributes is None and "attributes" in spec.options:
+        attributes = spec.options["attributes"].split(",")
+    crossed = [part for name in cross for part in name.split("*")]
+    names = None if attributes is None else [p for name in attributes for p in name.split("*")]
+    # without names all that look like labels are read, and others are not needed
+    return Columns(names, crossed, () if names is None else optional)
 
 
 def _check_role(scheme: str, data: Any, role: str) -> None:

@@ -7,15 +7,22 @@ Our layout is `images.npy` next to `images.csv` (or .tsv, .parquet). clip-retrie
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import group_counts
+from tiltmeter.datasets.shards import ShardedFaces, ShardRows
 from tiltmeter.errors import InputError
+from tiltmeter.io.filesystems import is_url, list_files, open_file, path_of
+from tiltmeter.io.npy import NpyRows, open_npy
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import (
+    ID_COLUMNS,
     Columns,
     find_table,
     item_ids,
@@ -24,7 +31,7 @@ from tiltmeter.io.tables import (
     read_vectors,
 )
 from tiltmeter.results import content_hash, label_hash
-from tiltmeter.types import Faces
+from tiltmeter.types import Faces, Ints
 
 
 def load(spec: Spec, columns: Columns) -> Faces:
@@ -90,6 +97,103 @@ def _read(directory: Path) -> tuple[np.ndarray, pa.Table]:
     except pa.ArrowInvalid as error:
         raise _bad_layout(directory, f"has metadata of different columns: {error}") from None
     return read_vectors(list(shards.values())), joined
+
+
+@dataclass(frozen=True)
+class EmbeddingShards:
+    """Reads img_emb_N.npy and metadata_N.parquet: rows of a memory map, or ranges of a URL."""
+
+    def files(self, name: str) -> list[str]:
+        """Both files."""
+        return [name, metadata_of(name)]
+
+    def open(self, name: str, columns: Columns) -> ShardRows:
+        """Open one pair of files by the name of its embeddings; ids are read where needed."""
+        place = metadata_of(name)
+        with open_file(place) as file:
+            whole = pq.ParquetFile(file)
+            listed = whole.schema_arrow.names
+            wanted = [column for column in columns.names or () if column in listed]
+            table = whole.read(wanted)  # of none: an empty table, which has no rows
+            rows = whole.metadata.num_rows
+        vectors = NpyRows(name) if is_url(name) else open_npy(Path(name))
+        if len(vectors) != rows:
+            raise InputError(
+                f"{name}: {len(vectors)} image embeddings, but {rows} rows of labels: they must "
+                "be the same images in the same order",
+                code="bad-labels",
+                value=name,
+            )
+        groups = label_groups(table, place, columns) if columns.names else {}
+        return ShardRows(groups, partial(_shard_ids, name), vectors)
+
+
+def shards(spec: Spec, columns: Columns) -> ShardedFaces | None:
+    """Collections in clip-retrieval's layout, unread; None for images.npy, which is one file.
+
+    Label columns that are not named are those of the first shard that look like labels.
+    """
+    spec.check_options("attributes")
+    place = spec.rest
+    if not is_url(place):
+        directory = spec.directory()
+        if (directory / "images.npy").is_file():
+            return None
+        place = str(directory)
+    found = _numbered(place, "img_emb", "npy")
+    if not found:
+        return None  # the loader says what was expected
+    missing = set(found) ^ set(_numbered(place, "metadata", "parquet"))
+    if missing:
+        raise InputError(
+            f"{place} has part {min(missing)} of img_emb or of metadata, but not of both: each "
+            "img_emb_N.npy needs its metadata_N.parquet",
+            code="bad-file",
+            value=place,
+        )
+    names = [found[number] for number in sorted(found)]
+    with open_file(metadata_of(names[0])) as file:
+        first = pq.ParquetFile(file)
+        plain = [field.name for field in first.schema_arrow if not pa.types.is_nested(field.type)]
+        table = first.read_row_group(0, plain)
+    labels = label_groups(table, metadata_of(names[0]), columns)
+    return ShardedFaces(EmbeddingShards(), names, Columns(tuple(labels)), path_of(place).name)
+
+
+def metadata_of(name: str) -> str:
+    """The table next to a file of embeddings."""
+    folder, _, file = name.rpartition("/")
+    if folder.endswith("/img_emb"):
+        folder = f"{folder.removesuffix('img_emb')}metadata"
+    return f"{folder}/{file}".replace("img_emb_", "metadata_").replace(".npy", ".parquet")
+
+
+def _numbered(place: str, stem: str, ending: str) -> dict[int, str]:
+    """`stem_N.ending` by number, in a directory or in its subdirectory `stem`."""
+    base, mark, settings = place.partition("?")
+    for folder in (base, f"{base}/{stem}"):
+        try:
+            files = list_files(folder + mark + settings, f".{ending}")
+        except InputError:
+            continue
+        numbers = {
+            int(match[1]): file
+            for file in files
+            if (match := re.fullmatch(rf"{stem}_(\d+)\.{ending}", path_of(file).name))
+        }
+        if numbers:
+            return numbers
+    return {}
+
+
+def _shard_ids(name: str, rows: Ints) -> list[str]:
+    """Ids of some rows: of the first of `ID_COLUMNS`, or the shard's name with the row."""
+    with open_file(metadata_of(name)) as file:
+        whole = pq.ParquetFile(file)
+        column = next((one for one in ID_COLUMNS if one in whole.schema_arrow.names), None)
+        if column is None:
+            return [f"{path_of(name).stem}/{row}" for row in rows]
+        return [str(value) for value in whole.read([column])[column].take(rows).to_pylist()]
 
 
 def _bad_layout(directory: Path, problem: str) -> InputError:

@@ -6,6 +6,7 @@ As written by img2dataset (a column `jpg` of bytes) and stored on the Hugging Fa
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from threading import Lock
@@ -16,11 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
+from tiltmeter.datasets.shards import ShardedFaces, ShardRows
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
 from tiltmeter.io.filesystems import Place, RemoteImages, list_files, map_places, open_file, path_of
 from tiltmeter.io.image_files import UnreadableImageError
 from tiltmeter.io.specs import Spec
-from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any
+from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any, label_groups
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
@@ -67,6 +69,50 @@ def load(spec: Spec, columns: Columns) -> Faces:
             "found": {**found, "images": len(ids), "groups": group_counts(labels.values())},
         },
     )
+
+
+@dataclass(frozen=True)
+class ParquetShards:
+    """Reads Parquet files with images one by one, a row group at a time."""
+
+    image: str = ""  # the column of images
+
+    def files(self, name: str) -> list[str]:
+        """The file itself."""
+        return [name]
+
+    def open(self, name: str, columns: Columns) -> ShardRows:
+        """Read the labels of a file; images are read when they are needed."""
+        content = _read(self.image, name)
+        if content is None:
+            raise InputError(f"{name} cannot be read", code="bad-file", value=name)
+        column, sizes, table = content
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        places = [(name, row, int(group)) for row, group in enumerate(groups)]
+        stem = path_of(name).stem
+        return ShardRows(
+            label_groups(table, name, columns) if columns.names else {},
+            lambda rows: [f"{stem}/{row}" for row in rows],
+            images=RemoteImages.at(places, partial(_cell, column), "row"),
+        )
+
+
+def shards(spec: Spec, columns: Columns) -> ShardedFaces:
+    """A collection of Parquet files, unread, except the first for its label columns."""
+    spec.check_options("attributes", "image", *OPTIONS)
+    if not spec.rest:
+        raise InputError("expected parquet:DIR, or a pattern of .parquet files", code="bad-option")
+    names = list_files(spec.rest, ".parquet", deep=True)
+    image = spec.options.get("image", "")
+    read = (_read(image, name) for name in names)
+    first = next((content for content in read if content is not None), None)
+    if first is None:
+        raise no_images_error(spec, names)
+    labels = groups_if_any(first[2], spec.rest, columns)
+    return ShardedFaces(
+        ParquetShards(first[0]), names, Columns(tuple(labels)), PurePosixPath(spec.rest).name,
+        in_images=True,
+    )  # fmt: skip
 
 
 def _read(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,19 +18,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tiltmeter.datasets.found_images import OPTIONS, count_rows, group_counts, no_images_error
+from tiltmeter.datasets.shards import ShardedFaces, ShardRows
 from tiltmeter.errors import InputError
 from tiltmeter.io.filesystems import (
     Place,
     RemoteImages,
     exists,
+    image_bytes,
+    is_url,
     list_files,
     map_places,
     open_file,
     path_of,
+    read_bytes,
 )
-from tiltmeter.io.image_files import SUFFIXES
+from tiltmeter.io.image_files import SUFFIXES, UnreadableImageError
 from tiltmeter.io.specs import Spec
-from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any
+from tiltmeter.io.tables import DAMAGE, Columns, groups_if_any, label_groups
 from tiltmeter.results import label_hash
 from tiltmeter.types import Faces
 
@@ -60,10 +67,8 @@ def load(spec: Spec, columns: Columns) -> Faces:
     if not places:
         raise no_images_error(spec, broken)
     found = count_rows(spec, len(places), malformed=broken)
-    names = sorted({name for fields in records for name in fields})
-    cells = {name: [_text(fields.get(name)) for fields in records] for name in names}
-    table = pa.table({name: pa.array(texts) for name, texts in cells.items()})
-    groups = groups_if_any(table, spec.rest, columns) if names else {}
+    table = _table(records)
+    groups = groups_if_any(table, spec.rest, columns) if table.column_names else {}
     labels = {name: [g.names[code] for code in g.codes] for name, g in groups.items()}
     return Faces(
         ids=tuple(ids),
@@ -77,12 +82,86 @@ def load(spec: Spec, columns: Columns) -> Faces:
     )
 
 
-def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
+@dataclass(frozen=True)
+class TarShards:
+    """Reads tar files one by one; a remote one is fetched as a whole, in one request."""
+
+    def files(self, name: str) -> list[str]:
+        """The tar file, and the table next to it if there is one."""
+        beside = _beside(name)
+        return [name, *([beside] if exists(beside) else [])]
+
+    def open(self, name: str, columns: Columns) -> ShardRows:
+        """List a tar file and read the fields of its images."""
+        fetch = _open_whole if is_url(name) else open_file
+        images, fields, complete = _index(name, fetch)
+        parquet, known = _metadata(name)
+        if known is None:
+            raise InputError(f"{parquet} cannot be read", code="bad-file", value=parquet)
+        if not images:
+            raise InputError(f"{name} has no images", code="no-images", value=name)
+        records = [{**known.get(key, {}), **fields.get(key, {})} for key in images]
+        table = _table(records)
+        groups = label_groups(table, name, columns) if columns.names else {}
+        ids = [f"{path_of(name).stem}/{key}" for key in images]
+        places = list(images.values())
+        remote = RemoteImages.at(
+            places, partial(_from_whole, name) if is_url(name) else image_bytes
+        )
+        return ShardRows(
+            groups, lambda rows: [ids[row] for row in rows], images=remote, incomplete=not complete
+        )
+
+
+def shards(spec: Spec, columns: Columns) -> ShardedFaces:
+    """A collection of tar files, unread, except the first for its label columns."""
+    spec.check_options("attributes", *OPTIONS)
+    if not spec.rest:
+        raise InputError("expected webdataset:DIR, or a pattern of .tar files", code="bad-option")
+    names = list_files(spec.rest, ".tar")
+    ((images, fields, _), (_, known)) = _index(names[0]), _metadata(names[0])
+    table = _table([{**(known or {}).get(key, {}), **fields.get(key, {})} for key in images])
+    labels = groups_if_any(table, names[0], columns) if table.column_names else {}
+    return ShardedFaces(
+        TarShards(), names, Columns(tuple(labels)), PurePosixPath(spec.rest).name, in_images=True
+    )
+
+
+def _table(records: list[dict[str, Any]]) -> pa.Table:
+    names = sorted({name for fields in records for name in fields})
+    cells = {name: [_text(fields.get(name)) for fields in records] for name in names}
+    return pa.table({name: pa.array(texts) for name, texts in cells.items()})
+
+
+@lru_cache(maxsize=1)
+def _whole(name: str) -> bytes:
+    return read_bytes(name)
+
+
+def _open_whole(name: str) -> Any:
+    return pa.BufferReader(_whole(name))
+
+
+def _from_whole(name: str, place: Place) -> bytes:
+    """The bytes of an image, of the tar file that was fetched last."""
+    _, offset, count = place
+    try:
+        data = _whole(name)[offset : offset + count]
+    except (InputError, OSError) as error:
+        raise UnreadableImageError(str(error), value=name) from None
+    if len(data) < count:
+        raise UnreadableImageError(f"{name} is truncated", value=name)
+    return data
+
+
+def _index(
+    shard: str, open_shard: Callable[[str], Any] = open_file
+) -> tuple[dict[str, Place], Fields, bool]:
     """The images of a shard, their fields, and whether it could be read to its end."""
     images: dict[str, Place] = {}
     fields: Fields = {}
     try:
-        with open_file(shard) as file:
+        with open_shard(shard) as file:
             size = file.size()
             with tarfile.open(fileobj=file, mode="r:") as tar:
                 for member in tar:
@@ -104,7 +183,7 @@ def _index(shard: str) -> tuple[dict[str, Place], Fields, bool]:
 
 def _metadata(shard: str) -> tuple[str, Fields | None]:
     """The Parquet file next to a shard, and its fields by key; None if it cannot be read."""
-    place = ".parquet".join(shard.rsplit(".tar", 1))
+    place = _beside(shard)
     if not exists(place):
         return place, {}
     try:
@@ -115,6 +194,10 @@ def _metadata(shard: str) -> tuple[str, Fields | None]:
     if "key" not in table.column_names:
         return place, {}
     return place, {str(row.pop("key")): row for row in table.to_pylist()}
+
+
+def _beside(shard: str) -> str:
+    return ".parquet".join(shard.rsplit(".tar", 1))
 
 
 def _fields(tar: tarfile.TarFile, member: tarfile.TarInfo) -> dict[str, Any]:

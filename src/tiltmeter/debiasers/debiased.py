@@ -60,6 +60,13 @@ class RerankedOrder:
         groups = self.groups if self.groups is None or rows is None else self.groups[rows]
         return self.reranker.order(scores, groups, k, vectors=vectors)
 
+    def of_items(self, scores: Array, k: int, codes: Ints | None) -> Ints:
+        """Return the k of some items to show, whose groups are given by code."""
+        groups = None
+        if self.groups is not None and codes is not None:
+            groups = Groups(codes, self.groups.names, self.groups.attribute)
+        return self.reranker.order(scores, groups, k)
+
 
 class Debiased:
     """A model with a debiaser applied, with the same protocols.
@@ -159,6 +166,13 @@ class Debiased:
     def reranks(self) -> bool:
         """Whether items are shown in another order than that of their scores."""
         return isinstance(self.debiaser, Reranker) or getattr(self.model, "reranks", False)
+
+    @property
+    def from_best(self) -> bool:
+        """Whether its order, if it has its own, needs only the best items of each group."""
+        if isinstance(self.debiaser, Reranker):
+            return self.debiaser.from_best
+        return bool(getattr(self.model, "from_best", True))
 
     def reordering(self, faces: Faces) -> RerankedOrder | None:
         """Return how `faces` are ordered, where that is not by score alone.

@@ -76,12 +76,15 @@ class Debiaser:
         `vectors`, `model` or `ranking`.
     needs : tuple of str
         Keys of GIVEN_BY that `fit` requires.
+    from_names : bool
+        Whether it learns no more of labelled images than the names of their groups.
     rows_ : FittedRows or None
         The rows it was fitted on; None if unknown.
     """
 
     kind: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
+    from_names: ClassVar[bool] = False
     rows_: FittedRows | None = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tiltmeter.datasets.shards import ShardReader, ShardRows, open_shard
+from tiltmeter.io.tables import Columns
 from tiltmeter.results import content_hash
 
 FILE = "fitted.parquet"
+KEYED = 1 << 14  # rows of a shard that are in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +70,39 @@ class FittedRows:
         return cls(
             tuple(table["id"].to_pylist()), tuple(table["key"].to_pylist()), str(meta["data"])
         )
+
+
+@dataclass(frozen=True, eq=False)
+class FittedTask:
+    """Sent to workers: counts the rows of a shard that are among some keys."""
+
+    reader: ShardReader
+    columns: Columns
+    keys: frozenset[str]
+
+    def __call__(self) -> Callable[[str], int]:
+        return self.work
+
+    def work(self, shard: str) -> int:
+        """Count the rows of a shard that are known, all if the shard itself is."""
+        keys = shard_keys(open_shard(self.reader, shard, self.columns))
+        return len(keys) if shard_key(keys) in self.keys else sum(key in self.keys for key in keys)
+
+
+def shard_keys(rows: ShardRows) -> list[str]:
+    """The keys of all rows of a shard, as `row_keys` gives them."""
+    if rows.items is not None:
+        return [item[:32] for item in rows.items()]
+    keys: list[str] = []
+    for start in range(0, len(rows.vectors), KEYED):
+        block = np.asarray(rows.vectors[start : start + KEYED], np.float32)
+        keys += [_key(row) for row in block]
+    return keys
+
+
+def shard_key(keys: Sequence[str]) -> str:
+    """One key for a whole shard."""
+    return f"shard {content_hash(list(keys))[:32]}"
 
 
 def row_keys(data: Any) -> Sequence[str]:

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.datasets import load_data
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
+from tiltmeter.debiasers.fit_on_shards import check_fits_on, fit_on_shards, load_shards
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.debiasers.pipeline import Pipeline
 from tiltmeter.engine.embedding.embed_images import embed
+from tiltmeter.engine.engines import Engine
+from tiltmeter.engine.named import engine_of
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import SUFFIXES, GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
@@ -51,6 +55,7 @@ def debias(
     replace: bool = False,
     store: str | Path | None = None,
     device: str = "auto",
+    engine: str | Engine = "local",
     strict: bool = False,
     seed: int = 0,
     progress: Progress | None = None,
@@ -92,6 +97,9 @@ def debias(
         Directory of cached embeddings.
     device
         Where the model runs.
+    engine
+        `parts` or `ray` fit on collections in shards, where the method learns from means and
+        covariances (LEACE), from the names of groups (PBM), or from texts alone.
     strict
         Whether an unreadable image is an error.
     seed
@@ -116,6 +124,7 @@ def debias(
     'testbed:dual+leace'
     """
     writes = _is_first_process()
+    where = engine_of(engine)
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
     if out is not None and Path(out).exists() and not replace:
         raise InputError(f"{out} exists already: use another --out, or --force")
@@ -134,7 +143,15 @@ def debias(
     groups: Groups | None = None
     vectors: Array | None = None
     needs = _needs(debiaser)
-    if "labels" in needs:
+    if where.name != "local":
+        check_fits_on(where, debiaser, str(method))
+        faces = load_shards(
+            faces, attribute, where, model=model, spec=spec, store=store, share=share,
+            strict=strict, progress=report,
+        )  # fmt: skip
+        record["shards"] = len(faces.shards)
+    on_shards = where.name != "local" and "labels" in needs
+    if "labels" in needs and not on_shards:
         fitted_on = _faces(faces, model, attribute, strict, store, share, seed, report)
         groups, vectors = fitted_on.attribute(str(attribute)), _vectors(model, fitted_on)
     held_out = None
@@ -159,6 +176,8 @@ def debias(
             progress=report,
         )
         fitted_on = train if fitted_on is None else fitted_on
+    elif on_shards and isinstance(faces, ShardedFaces):
+        fit_on_shards(debiaser, faces, str(attribute), where, report)
     else:
         texts = None
         if "prompts" in needs or prompts is not None:
@@ -167,7 +186,8 @@ def debias(
             texts = group_texts(model.encode_texts, prompts, names, testbed=planted)
         report("fitting", 0.5)
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]
-    debiaser.rows_ = None if fitted_on is None else FittedRows.of(fitted_on)
+    if not on_shards:
+        debiaser.rows_ = None if fitted_on is None else FittedRows.of(fitted_on)
     record["seconds"] = round(time.perf_counter() - started, 3)
     debiased = Debiased(model, debiaser, record=record, spec=spec)
     if not writes:

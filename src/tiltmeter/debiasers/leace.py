@@ -8,12 +8,14 @@ it moves the vectors least, in mean square.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
-from tiltmeter.debiasers.debiaser import GroupTexts, LabelMap, like_input
+from tiltmeter.debiasers.debiaser import TOWERS, GroupTexts, LabelMap, check_choice, like_input
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
+from tiltmeter.metrics.label_moments import LabelMoments
 from tiltmeter.types import Array, Floats, Groups
 
 
@@ -27,14 +29,16 @@ class Erasure(LabelMap):
     proj_left_: Floats
 
     def _fit(self, x: Floats, labels: Groups, texts: GroupTexts | None) -> None:
+        self._fit_moments(LabelMoments.of(x, labels.codes, len(labels.names)))
+
+    def _fit_moments(self, moments: LabelMoments) -> None:
+        """Learn from moments alone, of any number of images."""
         if not 0 <= self.shrink <= 1:
             raise InputError(f"shrink must be from 0 to 1; got {self.shrink:g}")
-        n = len(x)
-        z = np.eye(len(labels.names))[labels.codes]
-        self.mean_ = x.mean(axis=0)
-        centred = x - self.mean_
-        covariance = centred.T @ centred / n
-        crossed = centred.T @ (z - z.mean(axis=0)) / n  # dimensions x groups
+        self.mean_ = moments.mean
+        covariance = moments.scatter / moments.n
+        # the covariance of vectors and indicators: dimensions x groups
+        crossed = ((moments.means - self.mean_) * (moments.counts / moments.n)[:, None]).T
         values, basis = np.linalg.eigh(covariance)
         nonzero = values > self.tolerance * values.max()
         basis, values = basis[:, nonzero], values[nonzero]
@@ -96,6 +100,13 @@ class Leace(Erasure):
     towers: str = "images"
     shrink: float = 0.0
     tolerance: float = 1e-10
+
+    def fit_moments(self, moments: LabelMoments) -> Self:
+        """Learn from sizes, means and scatter of the groups, of any number of images."""
+        check_choice("towers", self.towers, TOWERS)
+        self.n_features_in_ = moments.means.shape[1]
+        self._fit_moments(moments)
+        return self
 
     def _transform(self, X: Array) -> Array:
         return unit(self.erase(X))

@@ -42,6 +42,7 @@ class Pbm(Reranker):
     """
 
     neutral: Sequence[str] = ("neutral", "unknown")
+    from_names = True
 
     @property
     def from_best(self) -> bool:

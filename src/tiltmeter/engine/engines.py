@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from tiltmeter.errors import TiltmeterError
@@ -25,8 +26,10 @@ class FailedPart:
 class Engine(Protocol):
     """Runs a function over parts.
 
-    `gpus` is the number of GPUs per worker, `size` the number of images per part (0: automatic).
-    `run` calls `make` once per worker, and yields the result of each part, or a `FailedPart`.
+    `gpus` is the number of GPUs per worker, `size` the number of images that are summarised
+    together (0: automatic), `slots` the number of workers, and `journal` a directory that all
+    workers see, for the results of finished parts. `run` calls `make` once per worker, and yields
+    the result of each part, or a `FailedPart`.
     """
 
     @property
@@ -38,6 +41,12 @@ class Engine(Protocol):
     @property
     def size(self) -> int: ...
 
+    @property
+    def slots(self) -> int: ...
+
+    @property
+    def journal(self) -> Path | None: ...
+
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]: ...
 
 
@@ -48,6 +57,8 @@ class LocalEngine:
     name: str = "local"
     gpus: float = 0.0
     size: int = 0
+    slots: int = 1
+    journal: Path | None = None
 
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]:
         work = make()

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from tiltmeter.engine.engines import Engine, LocalEngine, PartsEngine
 from tiltmeter.engine.ray_engine import RayEngine
 from tiltmeter.errors import InputError, UnknownNameError
 
 ENGINES = ("local", "parts", "ray")
+
+
+#: Directory in a store for what is not finished: indexes of collections, and results of parts.
+UNFINISHED = "unfinished"
+
+
+def engine_with_store(engine: str | Engine, store: str | Path | None) -> Engine:
+    """The engine of a name, with a journal in the store, if there is one.
+
+    Parameters
+    ----------
+    engine : str or Engine
+        As for `engine_of`.
+    store : str or Path, optional
+        Directory of a store, which all workers see.
+
+    Returns
+    -------
+    Engine
+    """
+    made = engine_of(engine)
+    if store is None or not isinstance(made, PartsEngine | RayEngine) or made.journal is not None:
+        return made
+    return replace(made, journal=Path(store).absolute() / UNFINISHED)
 
 
 def engine_of(engine: str | Engine) -> Engine:
@@ -32,7 +59,7 @@ def engine_of(engine: str | Engine) -> Engine:
     Examples
     --------
     >>> engine_of("parts:size=100000")
-    PartsEngine(name='parts', gpus=0.0, size=100000)
+    PartsEngine(name='parts', gpus=0.0, size=100000, slots=1, journal=None)
     """
     if not isinstance(engine, str):
         return engine

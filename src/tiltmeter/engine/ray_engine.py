@@ -38,6 +38,7 @@ class RayEngine:
     size: int = 0  # images per part; 0: automatic
     address: str = ""  # auto: a running cluster; "": RAY_ADDRESS, or a local one
     name: str = "ray"
+    journal: Path | None = None  # for results of finished parts; all nodes must see it
 
     @classmethod
     def of(cls, text: str) -> RayEngine:
@@ -59,6 +60,12 @@ class RayEngine:
                 )
         return cls(**settings)
 
+    @property
+    def slots(self) -> int:
+        """Number of workers; connects to the cluster."""
+        self._connected()
+        return self._room()
+
     def run(self, make: Callable[[], Work], parts: Sequence[Any]) -> Iterator[Any]:
         """Yield the results of the parts, in order."""
         if not parts:
@@ -75,7 +82,7 @@ class RayEngine:
             _Worker,
             fn_constructor_args=(make, str(Path.cwd()), max(math.ceil(self.cpus), 1)),
             batch_size=1,
-            compute=data.ActorPoolStrategy(size=min(self._room(), len(parts))),
+            compute=data.ActorPoolStrategy(size=min(self.slots, len(parts))),
             num_cpus=self.cpus,
             num_gpus=self.gpus or None,
         )

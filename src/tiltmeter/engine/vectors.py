@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
+from tiltmeter.datasets.shards import ShardTable
 from tiltmeter.errors import InputError
+from tiltmeter.io.npy import open_npy
 from tiltmeter.store import StoredEmbeddings
 from tiltmeter.types import Floats, Ints
 
@@ -129,6 +131,35 @@ class TransformedVectors:
         return np.asarray(self.change(self.vectors.read()))
 
 
+@dataclass(frozen=True, eq=False)
+class ShardVectors:
+    """Rows of a collection in shards, which the reading process opens."""
+
+    table: ShardTable
+    start: int
+    stop: int
+    change: Callable[[Floats], Floats] | None = None  # such as a debiaser's map
+
+    @classmethod
+    def of(cls, table: ShardTable, change: Callable[[Floats], Floats] | None) -> ShardVectors:
+        """All rows of a collection."""
+        return cls(table, 0, int(table.starts[-1]), change)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def part(self, start: int, stop: int) -> ShardVectors:
+        return replace(self, start=self.start + start, stop=min(self.start + stop, self.stop))
+
+    def read(self) -> Floats:
+        vectors = self.table.vectors(self.start, self.stop)
+        return vectors if self.change is None else np.asarray(self.change(vectors))
+
+    def codes(self) -> Ints:
+        """The combination of labels of each row."""
+        return self.table.codes(self.start, self.stop)
+
+
 def vectors_of(array: Floats) -> Vectors:
     """The location of an array: a file if it is a whole memory map, otherwise memory."""
     base = array if isinstance(array, np.memmap) else array.base
@@ -137,53 +168,3 @@ def vectors_of(array: Floats) -> Vectors:
         if path.suffix == ".npy" and array.dtype == base.dtype:
             return FileVectors(path.resolve(), 0, len(array))
     return InMemoryVectors(array)
-
-
-def open_npy(path: Path, rows: int) -> Floats:
-    """Memory-map a .npy file; raises `InputError` if it is unreadable or too short."""
-    try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    if len(array) < rows:
-        raise InputError(f"{path} has {len(array):,} rows, but {rows:,} were expected")
-    return np.asanyarray(array)
-
-
-@dataclass(frozen=True, eq=False)
-class VectorPart:
-    """A part of the images: embeddings, group codes, and the number of the first image."""
-
-    vectors: Vectors
-    codes: Ints
-    first: int = field(default=0)
-
-
-def parts_of(vectors: Vectors, codes: Ints, size: int) -> list[VectorPart]:
-    """Parts of `size` images each."""
-    return [
-        VectorPart(vectors.part(start, start + size), codes[start : start + size], start)
-        for start in range(0, len(vectors), size)
-    ]
-
-
-def sample(vectors: Vectors, count: int) -> tuple[Ints, Floats]:
-    """A fixed, evenly spaced sample of the embeddings, and their rows.
-
-    Unreadable ones are skipped: the measurement will report them.
-    """
-    total, run_length = len(vectors), 64  # of consecutive images: far fewer reads
-    starts = np.arange(0, total, run_length)
-    if total > count:
-        starts = np.linspace(0, total - run_length, count // run_length).astype(int)
-    rows, blocks, reason = [], [], None
-    for start in starts.tolist():
-        try:
-            blocks.append(vectors.part(start, start + run_length).read())
-        except (InputError, OSError) as error:
-            reason = error
-        else:
-            rows.append(np.arange(start, start + len(blocks[-1])))
-    if not blocks:
-        raise reason or InputError("there are no embeddings to read")
-    return np.concatenate(rows), np.concatenate(blocks)

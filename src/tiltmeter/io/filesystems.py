@@ -197,6 +197,13 @@ def file_size(place: object) -> int:
     return int(system.get_file_info(path).size or 0)
 
 
+def file_state(place: str) -> tuple[str, int, int]:
+    """Name, size and time of the last change: another state is another file."""
+    system, path = filesystem(place)
+    info = system.get_file_info(path)
+    return place, int(info.size or 0), int(info.mtime_ns or 0)
+
+
 def exists(place: str) -> bool:
     """Whether a file exists; False if its file system cannot be reached."""
     system, path = filesystem(place)

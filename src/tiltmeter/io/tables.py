@@ -268,10 +268,23 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
             code="bad-labels",
             value=table.column_names,
         )
-    return {
-        name: Groups.from_labels(_stripped(table[name].to_pylist(), name, source), attribute=name)
-        for name in names
-    }
+    return {name: _column_groups(table[name], name, source) for name in names}
+
+
+def _column_groups(column: pa.ChunkedArray, name: str, source: object) -> Groups:
+    """The groups of a column, without a Python object for each of millions of rows."""
+    if pa.types.is_nested(column.type) or column.null_count:
+        return Groups.from_labels(_stripped(column.to_pylist(), name, source), attribute=name)
+    encoded = column.unify_dictionaries().combine_chunks()
+    if not pa.types.is_dictionary(encoded.type):
+        encoded = encoded.dictionary_encode()
+    labels = _stripped(encoded.dictionary.to_pylist(), name, source)
+    if any(label is None or label == "" or label != label for label in labels):
+        return Groups.from_labels(_stripped(column.to_pylist(), name, source), attribute=name)
+    codes = np.asarray(encoded.indices)
+    present, codes = np.unique(codes, return_inverse=True)  # some labels may have no row
+    by_label = Groups.from_labels([labels[at] for at in present], attribute=name)
+    return Groups(by_label.codes[codes], by_label.names, name)
 
 
 def _stripped(labels: list[object], name: str, source: object) -> list[object]:

@@ -168,17 +168,24 @@ def digest_blocks(
     grid: HistogramGrid,
     first: int = 0,
     pools: RerankPools | None = None,
+    after: Digest | None = None,
 ) -> Digest:
-    """`digest` of blocks that are read one after the other: embeddings, and the group of each."""
-    result: Digest | None = None
+    """`digest` of blocks that are read one after the other: embeddings, and the group of each.
+
+    With `after`, the digest of blocks before, top items and histogram are of all blocks; moments,
+    whose sums depend on the order, are of these blocks alone. The histogram is changed in place.
+    """
+    result, total = after, None
     for images, codes in blocks:
         scores = texts @ np.asarray(images, texts.dtype).T
         if result is None:
             result = Digest.of(scores, codes, groups, k, grid, first, pools)
+            total = result.moments
         else:
             moments, top = _of(scores, codes, groups, k, first)
+            total = moments if total is None else total.merge(moments)
             result = Digest(
-                result.moments.merge(moments),
+                total,
                 result.top.merge(top),
                 result.histogram.add(scores, codes),
                 _joined(result.best, _best(scores, codes, groups, first, pools)),

@@ -161,7 +161,7 @@ class _Part:
         groups = self.sample.groups
         codes, cell_kinds = intersect_groups(list(groups.values()))
         cells = Groups(codes, tuple(map(str, range(len(cell_kinds)))), "cell")
-        judge = ClassJudge(groups, cells, cell_kinds, self.constants, None, self.options.splits,
+        judge = ClassJudge(groups, cell_kinds, self.constants, None, self.options.splits,
                            self.sample.context.resampling)  # fmt: skip
         if kept:
             values = [chosen[row].log_odds for row in defined] + [others[r].log_odds for r in kept]

@@ -15,18 +15,33 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.engine.class_counts import count_classes, nearest
+from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.parts import ImageParts, cells_of
+from tiltmeter.engine.ranking.job import scaled
 from tiltmeter.engine.ranking.samples import checked, samples_of
+from tiltmeter.engine.vectors import InMemoryVectors, SelectedVectors, Vectors
 from tiltmeter.errors import InputError
+from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.probes.embeddings import unit_vectors
-from tiltmeter.probes.probe import AuditContext, Probe, unknown_word_cannot_run
+from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
+from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult, unknown_word_cannot_run
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Faces, Floats, Groups, Ints, Progress, Prompt, TextEncoder
+from tiltmeter.types import (
+    Faces,
+    Floats,
+    Groups,
+    GroupSizes,
+    Ints,
+    Progress,
+    Prompt,
+    TextEncoder,
+)
 
 #: The category of benign classes.
 PERSON = "person"
@@ -34,19 +49,22 @@ PERSON = "person"
 
 @dataclass(frozen=True, eq=False)
 class ClassAssignments:
-    """The class of each image. Images that tie between the same classes share a pattern."""
+    """Patterns of the nearest classes. Images that tie between the same classes share a pattern."""
 
     names: tuple[str, ...]  # classes
     categories: tuple[str, ...]  # of each class
     shares: Floats  # patterns x classes: 1 for the pick, or equal shares for ties
-    pattern: Ints  # one per image
-    score: Floats  # one per image: the cosine of its pick
+
+    @classmethod
+    def of(cls, categories: Mapping[str, str], patterns: Ints) -> ClassAssignments:
+        """Patterns x classes: whether the class has the highest score."""
+        shares = patterns / patterns.sum(axis=1, keepdims=True)
+        return cls(tuple(categories), tuple(categories.values()), shares)
 
     @property
     def picks(self) -> list[str]:
-        """The class of each image; tied classes are joined by ` / `."""
-        names = [" / ".join(np.array(self.names)[row > 0]) for row in self.shares]
-        return [names[pattern] for pattern in self.pattern]
+        """The class of each pattern; tied classes are joined by ` / `."""
+        return [" / ".join(np.array(self.names)[row > 0]) for row in self.shares]
 
     def targets(self) -> tuple[list[str], list[str], Floats]:
         """Harmful categories, then harmful classes: names, categories, patterns x targets."""
@@ -71,7 +89,9 @@ def harms(
     seed: int = 0,
     resampling: Resampling | None = None,
     progress: Progress | None = None,
-) -> tuple[pa.Table, pa.Table]:
+    images: Vectors | None = None,
+    engine: Engine = LocalEngine(),  # noqa: B008
+) -> ProbeResult:
     """Rates of harmful zero-shot misclassification by group, and their gaps.
 
     Parameters
@@ -93,11 +113,15 @@ def harms(
         Numbers of permutations and bootstrap resamples.
     progress : callable, optional
         Called as `progress(what, share)`.
+    images : Vectors, optional
+        Image embeddings; by default those of `faces`, or the model's.
+    engine : Engine
+        Where images are classified. In this process by default.
 
     Returns
     -------
-    tuple of pyarrow.Table
-        Rows of RESULTS, and the class of each image (INSTANCES).
+    ProbeResult
+        Rows of RESULTS, and on the local engine the class of each image (INSTANCES).
 
     Raises
     ------
@@ -110,7 +134,8 @@ def harms(
     convention = convention.on(faces.name, faces.groups)
     groups = {name: checked(faces.attribute(name)) for name in attributes}
     progress("choosing classes", 0.0)
-    picked = pick(model, faces, prompts, convention)
+    categories, classes = class_vectors(model, prompts)
+    vectors = images or InMemoryVectors(image_embeddings(model, faces))
     constants: dict[str, Any] = {
         "probe": "harms",
         "model": getattr(model, "name", type(model).__name__),
@@ -121,38 +146,29 @@ def harms(
     }
     rng = np.random.default_rng(seed)
     tables = []
-    for sample_rows, sample in samples_of(groups, faces.groups, convention, rng):
-        pattern = picked.pattern if sample_rows is None else picked.pattern[sample_rows]
-        for name, group_labels in sample.items():
-            progress(f"rates by {name}", 0.2 + 0.8 * list(groups).index(name) / len(groups))
-            tables += _tables(picked, pattern, checked(group_labels), resampling, rng, constants)
-    labels = [
-        dict(zip(groups, of_image, strict=True))
-        for of_image in zip(
-            *(
-                [group_labels.names[code] for code in group_labels.codes]
-                for group_labels in groups.values()
-            ),
-            strict=True,
-        )
-    ]
-    instances = rows(
-        len(faces),
-        INSTANCES,
-        model=constants["model"],
-        dataset=faces.name,
-        id=list(faces.ids),
-        groups=[list(of_image.items()) for of_image in labels],
-        score=picked.score,
-        pick=picked.picks,
-    )
-    return combined(tables), instances
+    failed: dict[int, str] = {}
+    for at_rows, sample in samples_of(groups, faces.groups, convention, rng):
+        cells, kinds = cells_of(list(sample.values()))
+        some = vectors if at_rows is None else SelectedVectors(vectors, at_rows)
+        parts = ImageParts.of(some, cells, engine)
+        found = count_classes(classes, len(kinds), convention.images, parts, engine, progress)
+        failed |= found.failed
+        picked = ClassAssignments.of(categories, found.patterns)
+        for column, (name, by) in enumerate(sample.items()):
+            progress(f"rates by {name}", 0.9 + 0.1 * column / len(sample))
+            sizes = GroupSizes(kinds[:, column], found.counts.sum(axis=0), by.names, by.attribute)
+            table = np.zeros((len(found.patterns), len(by.names)), np.int64)
+            np.add.at(table.T, kinds[:, column], found.counts.T)
+            tables += _tables(picked, table, checked(sizes), resampling, rng, constants)
+    record = {} if not failed else {"parts_not_read": {str(at): why for at, why in failed.items()}}
+    instances = rows(0, INSTANCES)
+    if engine.name == "local":
+        instances = _instances(categories, classes, vectors, faces, groups, convention, constants)
+    return ProbeResult(combined(tables), instances, record=record)
 
 
-def pick(
-    model: TextEncoder, faces: Faces, prompts: Sequence[Prompt], convention: Convention
-) -> ClassAssignments:
-    """Assign the nearest class to each image."""
+def class_vectors(model: TextEncoder, prompts: Sequence[Prompt]) -> tuple[dict[str, str], Floats]:
+    """The category of each class, and its unit vector: the mean over its templates."""
     category: dict[str, str] = {}
     for prompt in prompts:
         if category.setdefault(prompt.concept, prompt.category) != prompt.category:
@@ -164,19 +180,35 @@ def pick(
             f"category; got {', '.join(sorted(repr(kind) for kind in kinds)) or 'none'}"
         )
     with unknown_word_cannot_run():
-        texts, images = unit_vectors(model, faces, prompts, convention)
+        texts = np.asarray(unit(text_embeddings(model, prompts), "texts"))
     is_class = [[prompt.concept == name for prompt in prompts] for name in category]
-    means = np.array(is_class, float) @ texts  # over templates; normalised below
-    scores = images @ (means / np.linalg.norm(means, axis=1, keepdims=True)).T
-    best = scores.max(axis=1)
-    tied = scores == best[:, None]
-    shares, pattern = np.unique(tied, axis=0, return_inverse=True)
-    return ClassAssignments(
-        tuple(category),
-        tuple(category.values()),
-        shares / shares.sum(axis=1, keepdims=True),
-        pattern.reshape(-1),
-        best,
+    means = np.array(is_class, float) @ texts
+    return category, np.asarray(means / np.linalg.norm(means, axis=1, keepdims=True))
+
+
+def _instances(
+    categories: Mapping[str, str],
+    classes: Floats,
+    vectors: Vectors,
+    faces: Faces,
+    groups: Mapping[str, Groups],
+    convention: Convention,
+    constants: Mapping[str, Any],
+) -> pa.Table:
+    """The class of each image and its score."""
+    tied, best = nearest(classes, scaled(vectors.read(), convention.images))
+    patterns, which = np.unique(tied, axis=0, return_inverse=True)
+    picks = ClassAssignments.of(categories, patterns).picks
+    labels = [[by.names[code] for code in by.codes] for by in groups.values()]
+    return rows(
+        len(faces),
+        INSTANCES,
+        model=constants["model"],
+        dataset=faces.name,
+        id=list(faces.ids),
+        groups=[list(zip(groups, own, strict=True)) for own in zip(*labels, strict=True)],
+        score=best,
+        pick=[picks[pattern] for pattern in which.reshape(-1)],
     )
 
 
@@ -198,17 +230,16 @@ class GroupClassCounts:
 
 def _tables(
     picked: ClassAssignments,
-    pattern: Ints,
+    table: Ints,
     groups: Groups,
     resampling: Resampling,
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> list[pa.Table]:
+    """Rows of one attribute, from the counts of patterns x groups."""
     names, categories, share = picked.targets()
-    table = np.zeros((len(picked.shares), len(groups.names)), int)  # patterns x groups
-    np.add.at(table, (pattern, groups.codes), 1)
     counts = share.T @ table
-    ties = int((picked.shares[pattern].max(axis=1) < 1).sum())
+    ties = int(table[picked.shares.max(axis=1) < 1].sum())
     tied = f"{ties:,} images tie between classes and are counted in fractions" if ties else None
     notes = [
         tied if row.any() else "no image of any group was assigned to this class" for row in counts
@@ -373,24 +404,28 @@ def _gap_null(counts: Floats, sizes: Ints) -> tuple[float, float]:
     return edges[0], edges[1]
 
 
-def _run(
-    model: TextEncoder, data: Mapping[str, Any], context: AuditContext
-) -> tuple[pa.Table, pa.Table]:
-    faces = context.with_embeddings(data["faces"])
-    return harms(
+def _run(model: TextEncoder, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
+    embedded = context.embed_for_ranking(data["faces"])
+    result = harms(
         model,
-        faces,
-        prompts=harm_prompts(context.classes, faces),
-        attributes=context.attributes_of(faces),
+        embedded.faces,
+        prompts=harm_prompts(context.classes, embedded.faces),
+        attributes=context.attributes_of(embedded.faces),
         convention=context.convention,
         seed=context.seed,
         resampling=context.resampling,
         progress=context.progress,
+        images=embedded.images,
+        engine=context.engine,
     )
+    if context.strict and result.record:
+        raise InputError(next(iter(result.record["parts_not_read"].values())))
+    return result
 
 
 PROBE = Probe(
     "Harmful misclassification (animals, crime): rates by group and their gaps.",
     _run,
     needs=("faces",),
+    by_parts=True,
 )

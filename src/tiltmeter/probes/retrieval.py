@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.image_hits import CaptionHits, by_blocks, nearest_images
+from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.metrics.arrays import to_numpy
-from tiltmeter.metrics.retrieval import top_k
 from tiltmeter.metrics.utility import expected_recall, found_in_top_k
 from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Floats, Ints, TextEncoder, planted_world
+from tiltmeter.types import Floats, Ints, Progress, TextEncoder, planted_world
 
 K = (1, 5, 10)
 DRAWS = 1000
@@ -27,12 +29,14 @@ def retrieval(
     model: TextEncoder,
     texts: Sequence[str],
     of: Ints,
-    vectors: Floats,
+    vectors: Floats | Vectors,
     *,
     dataset: str,
     ids: Sequence[str] | None = None,
     perfect: Floats | None = None,
     seed: int = 0,
+    engine: Engine = LocalEngine(),  # noqa: B008
+    progress: Progress = lambda what, share: None,
 ) -> tuple[pa.Table, pa.Table]:
     """Recall@1, 5 and 10, from captions to images and from images to captions.
 
@@ -44,8 +48,8 @@ def retrieval(
         Captions.
     of : array of int
         For each text, the image (row of `vectors`) that it describes.
-    vectors : array, images x dimensions
-        Image embeddings.
+    vectors : array, images x dimensions, or Vectors
+        Image embeddings, or where they are.
     dataset : str
         Name for the column `dataset`.
     ids : sequence of str, optional
@@ -54,6 +58,10 @@ def retrieval(
         Scores of a perfect model, where one is known: the column `truth`. Text i describes image i.
     seed : int
         Seed of the bootstrap over images, each with all of its captions.
+    engine : Engine
+        Where images and captions are compared. In this process by default.
+    progress : callable
+        Told what is done, and the share of it.
 
     Returns
     -------
@@ -61,19 +69,25 @@ def retrieval(
         Rows of RESULTS; and for each image and k (column `rank`) the number of its queries that
         found a match (column `score`).
     """
-    encoded = np.asarray(to_numpy(model.encode_texts(list(texts))), vectors.dtype)
-    image_rows, rng = np.arange(len(vectors)), np.random.default_rng(seed)
-    even = np.full(len(vectors), 1 / len(vectors))
-    weights = rng.multinomial(len(vectors), even, DRAWS).astype(np.float32)
+    images = InMemoryVectors(vectors) if isinstance(vectors, np.ndarray) else vectors
+    encoded = np.asarray(to_numpy(model.encode_texts(list(texts))))
+    image_rows, rng = np.arange(len(images)), np.random.default_rng(seed)
+    even = np.full(len(images), 1 / len(images))
+    weights = rng.multinomial(len(images), even, DRAWS).astype(np.float32)
     names = [str(image_id) for image_id in (image_rows if ids is None else ids)]
     constants = {"model": getattr(model, "name", type(model).__name__), "dataset": dataset}
     tables, instances = [], []
-    for direction, queries, items, query_images, item_images, best in (
-        ("text to image", encoded, vectors, of, image_rows, perfect),
-        ("image to text", vectors, encoded, image_rows, of, None if perfect is None else perfect.T),
+    for direction, query_images, item_images, best in (
+        ("text to image", of, image_rows, perfect),
+        ("image to text", image_rows, of, None if perfect is None else perfect.T),
     ):
-        ks = [k for k in K if k <= len(items)]
-        hits = found_in_top_k(top_k(queries, items, max(ks)).ids, query_images, item_images, ks)
+        ks = [k for k in K if k <= len(item_images)]
+        if direction == "text to image":
+            found = nearest_images(encoded, images, max(ks), engine, progress)
+            hits = found_in_top_k(found, query_images, item_images, ks)
+        else:
+            of_block = CaptionHits(encoded, of, ks)
+            hits = np.concatenate(by_blocks(of_block, images, image_rows, engine, progress))
         constants["experiment"] = direction
         chance = [_by_chance(item_images, k) for k in ks]
         table, by_image = _recall_rows(hits, query_images, weights, ks, chance)
@@ -81,11 +95,11 @@ def retrieval(
         tables.append(rows(len(ks), **constants, **table, probe="retrieval", seed=seed))
         instances.append(
             rows(
-                len(ks) * len(vectors),
+                len(ks) * len(images),
                 INSTANCES,
                 **constants,
                 id=[name for name in names for _ in ks],
-                rank=ks * len(vectors),
+                rank=ks * len(images),
                 score=by_image.ravel(),
             )
         )
@@ -141,8 +155,9 @@ def _run(
     of = np.array([row_of[int(captions.of[index])] for index in known], dtype=np.int64)
     ids = [captions.ids[row] for row in embedded.rows]
     return retrieval(
-        model, texts, of, embedded.vectors, dataset=captions.name, ids=ids,
+        model, texts, of, embedded.located, dataset=captions.name, ids=ids,
         perfect=captions.perfect() if planted_world(captions) else None, seed=context.seed,
+        engine=context.engine, progress=context.progress,
     )  # fmt: skip
 
 
@@ -150,4 +165,5 @@ PROBE = Probe(
     "Utility: recall@k of text-to-image and image-to-text retrieval.",
     _run,
     needs=("captions",),
+    by_parts=True,
 )

@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter import stimuli
+from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.image_hits import ClassHits, by_blocks
+from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.utility import zero_shot_correct
@@ -20,7 +23,7 @@ from tiltmeter.probes.probe import AuditContext, Probe
 from tiltmeter.results import INSTANCES, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Floats, Groups, TextEncoder, planted_world
+from tiltmeter.types import Floats, Groups, Progress, TextEncoder, planted_world
 
 TEMPLATES = ("a photo of a {}",)
 
@@ -58,13 +61,15 @@ def templates_of(chosen: str) -> tuple[str, ...]:
 def zero_shot(
     model: TextEncoder,
     classes: Groups,
-    vectors: Floats,
+    vectors: Floats | Vectors,
     *,
     dataset: str,
     templates: Sequence[str] = TEMPLATES,
     ids: Sequence[str] | None = None,
     perfect: Floats | None = None,
     seed: int = 0,
+    engine: Engine = LocalEngine(),  # noqa: B008
+    progress: Progress = lambda what, share: None,
 ) -> tuple[pa.Table, pa.Table]:
     """Top-1 accuracy of zero-shot classification, overall and for each class.
 
@@ -74,8 +79,8 @@ def zero_shot(
         Embeds the captions.
     classes : Groups
         The true class of each image.
-    vectors : array, images x dimensions
-        Image embeddings.
+    vectors : array, images x dimensions, or Vectors
+        Image embeddings, or where they are.
     dataset : str
         Name for the column `dataset`.
     templates : sequence of str
@@ -86,6 +91,10 @@ def zero_shot(
         Scores of a perfect model, where one is known: the column `truth`.
     seed : int
         Recorded only.
+    engine : Engine
+        Where images are classified. In this process by default.
+    progress : callable
+        Told what is done, and the share of it.
 
     Returns
     -------
@@ -96,8 +105,9 @@ def zero_shot(
              for template in templates]  # fmt: skip
     vectors_of_texts = np.asarray(unit(to_numpy(model.encode_texts(texts)), "texts"))
     captions = vectors_of_texts.reshape(len(classes.names), len(templates), -1).mean(axis=1)
-    scores = np.asarray(unit(captions, "captions")) @ np.asarray(unit(vectors, "images")).T
-    hits = zero_shot_correct(scores, classes.codes)
+    images = InMemoryVectors(vectors) if isinstance(vectors, np.ndarray) else vectors
+    of_block = ClassHits(np.asarray(unit(captions, "captions")))
+    hits = np.concatenate(by_blocks(of_block, images, classes.codes, engine, progress))
     count = np.array([len(hits), *classes.counts])
 
     def totals(hits: Floats) -> Floats:  # of all images, then of each class
@@ -150,9 +160,10 @@ def _run(
     classes = utility.classes[np.asarray(embedded.rows)]
     ids = [utility.ids[row] for row in embedded.rows]
     return zero_shot(
-        model, classes, embedded.vectors, dataset=utility.name, ids=ids,
+        model, classes, embedded.located, dataset=utility.name, ids=ids,
         perfect=utility.perfect() if planted_world(utility) else None, seed=context.seed,
-        templates=templates_of(context.options["templates"]),
+        templates=templates_of(context.options["templates"]), engine=context.engine,
+        progress=context.progress,
     )  # fmt: skip
 
 
@@ -161,4 +172,5 @@ PROBE = Probe(
     _run,
     needs=("utility",),
     options={"templates": ""},
+    by_parts=True,
 )

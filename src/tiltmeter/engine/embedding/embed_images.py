@@ -14,7 +14,7 @@ from tiltmeter.engine.embedding import loader
 from tiltmeter.engine.embedding.loader import Chunk, LoaderConfig, decoder_of, device_of
 from tiltmeter.engine.embedding.workers import embed_on
 from tiltmeter.engine.engines import Engine, LocalEngine, in_this_process
-from tiltmeter.engine.vectors import Vectors
+from tiltmeter.engine.vectors import InMemoryVectors, StoreVectors, Vectors
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.models import load_model
@@ -47,6 +47,8 @@ class EmbeddingResult:
         Keys in the store: hashes of the files.
     kept : dict or None
         Space and shards in the store.
+    space : StoredEmbeddings or None
+        The space itself.
     """
 
     rows: list[int]
@@ -57,6 +59,14 @@ class EmbeddingResult:
     record: dict[str, Any]
     items: list[str] = field(default_factory=list)
     kept: dict[str, Any] | None = None
+    space: StoredEmbeddings | None = None
+
+    @property
+    def located(self) -> Vectors:
+        """The embeddings, wherever they are."""
+        if self.space is None or len(self.vectors) == len(self.rows):
+            return InMemoryVectors(self.vectors)
+        return StoreVectors.of(self.space, self.items)
 
     @property
     def rate(self) -> float:
@@ -216,7 +226,9 @@ def embed(
         kept = {"space": space.path.name, "shards": space.shards_of(items)}
     seconds = time.perf_counter() - started
     rows = [row for row, item in enumerate(done.hashes) if item is not None]
-    return EmbeddingResult(rows, vectors, done.new, done.unreadable, seconds, record, items, kept)
+    return EmbeddingResult(
+        rows, vectors, done.new, done.unreadable, seconds, record, items, kept, space
+    )
 
 
 def _chunks(

@@ -42,7 +42,7 @@ class EmbeddingTask:
         before = StoredEmbeddings(self.space)  # not written to, so that its tables are read once
         len(before)  # read them now, before there are threads
         if decoder_of(model, config) == "nvjpeg":
-            _try_decoding(device_of(model))
+            try_decoding(device_of(model))
         if config.cores is None:  # use this worker's cores as threads: Ray's must not fork
             from tiltmeter.metrics.numpy_kernels import cores  # imports numba, so only here
 
@@ -80,7 +80,7 @@ class EmbeddingTask:
         return work
 
 
-def _try_decoding(device: str) -> None:
+def try_decoding(device: str) -> None:
     """Raise if the GPU cannot decode: falling back to Pillow would mix two decoders in a space."""
     from PIL import Image
 

@@ -9,13 +9,23 @@ re-ranker gets the best items of each of its groups.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tiltmeter.engine.engines import Engine, FailedPart
+from tiltmeter.engine.parts import (
+    ImageParts,
+    PartReader,
+    VectorPart,
+    cells_of,
+    retry_without_failed,
+    run_parts,
+)
 from tiltmeter.engine.ranking.estimates import MetricTask, PromptBlocks, estimates
 from tiltmeter.engine.ranking.in_memory import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, matched, scaled
@@ -29,34 +39,41 @@ from tiltmeter.engine.ranking.moments import (
 from tiltmeter.engine.ranking.reranked import RankingOrder, add_reranked
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.engine.ranking.top_items import TopImages, relabelled, top_size
-from tiltmeter.engine.vectors import SelectedVectors, VectorPart, parts_of, sample
+from tiltmeter.engine.vectors import SelectedVectors
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.digest import IMAGES, Digest, RerankPools, digest_blocks, intersect_groups
+from tiltmeter.metrics.digest import Digest, RerankPools, digest_blocks
 from tiltmeter.metrics.histogram import BoundedValue, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import ndkl_of_labels
 from tiltmeter.metrics.ranking import log_shares, target_shares
-from tiltmeter.metrics.summary import check_k
+from tiltmeter.metrics.summary import Moments, check_k
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.null import null_band, p_from_shared_null
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.whole_ranking import ndkl_by_chance, resampled_ndkl, stretch_counts
-from tiltmeter.types import Floats, Groups, Ints, Progress
+from tiltmeter.types import Floats, Groups, GroupSizes, Ints, Progress
 
 SAMPLE = 4096  # images from which the histogram bins are chosen
 RESAMPLES = 99  # for NDKL's interval, which uses their spread only
 #: Random rankings for NDKL's p, per word and at most: Holm needs smaller p-values than maxT.
 DRAWS, MOST_DRAWS = 50, 20_000
-#: Images per part, smallest and largest; and the number of parts in between.
-SMALLEST, LARGEST, PARTS = 1 << 14, 1 << 20, 16
 #: With at most so many scores, whole rankings are kept.
 FEW_SCORES = 1 << 22
 
 
+class PartDigest(NamedTuple):
+    """What a worker returns of a part: the digest of all its leaves, and the moments of each."""
+
+    digest: Digest | None  # None: no leaf could be read
+    moments: list[Moments]
+    failed: dict[int, str]  # unreadable leaves by their first image, with reasons
+
+
 @dataclass(frozen=True, eq=False)
 class DigestTask:
-    """Sent to workers: the texts, and how images are counted."""
+    """Sent to workers: the texts, how images are read, and how they are counted."""
 
+    reader: PartReader
     texts: Floats
     groups: int
     k: int
@@ -64,28 +81,40 @@ class DigestTask:
     images: str  # scaling, by the convention
     pools: RerankPools | None = None
 
-    def __call__(self) -> Callable[[VectorPart], Digest]:
+    def __call__(self) -> Callable[[VectorPart | range], PartDigest]:
         return self.work
 
-    def work(self, part: VectorPart) -> Digest:
+    def work(self, part: VectorPart | range) -> PartDigest:
         """The digest of a part, read in blocks."""
-        digest = digest_blocks(
-            self.texts, self._blocks(part),
-            groups=self.groups, k=self.k, grid=self.grid, first=part.first, pools=self.pools,
-        )  # fmt: skip
-        return replace(digest, histogram=digest.histogram.packed())
+        (digest, moments), failed = retry_without_failed(partial(self._digest, part))
+        if digest is not None:
+            digest = replace(digest, histogram=digest.histogram.packed())
+        return PartDigest(digest, moments, failed)
 
-    def _blocks(self, part: VectorPart) -> Iterator[tuple[Floats, Ints]]:
-        for start in range(0, len(part.codes), IMAGES):
-            vectors = part.vectors.part(start, start + IMAGES).read()
-            yield (
-                scaled(vectors, self.images, part.first + start),
-                part.codes[start : start + IMAGES],
-            )
+    def _digest(
+        self, part: VectorPart | range, failed: frozenset[int]
+    ) -> tuple[Digest | None, list[Moments]]:
+        digest: Digest | None = None
+        moments = []
+        for first, _, leaf in self.reader.leaves(part):
+            if first in failed:
+                continue
+            blocks = self.reader.blocks(leaf, scaling=self.images)
+            pairs = ((vectors, codes) for _, vectors, codes in blocks)
+            digest = digest_blocks(
+                self.texts, pairs, groups=self.groups, k=self.k, grid=self.grid, first=first,
+                pools=self.pools, after=digest,
+            )  # fmt: skip
+            moments.append(digest.moments)
+        return digest, moments
 
 
-#: A re-ranker's top k for each k: image numbers and scores, each prompts x k.
-RerankedTop = dict[int, tuple[Ints, Floats]]
+class RerankedTop(NamedTuple):
+    """A re-ranker's top k: image numbers, scores and cells, each prompts x k."""
+
+    ids: Ints
+    scores: Floats
+    cells: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,26 +123,39 @@ class ImagePass:
 
     job: RankingJob
     work: DigestTask
-    cells: Ints  # group of each image in the finest partition
+    parts: ImageParts
     kinds: Ints  # cells x attributes (and a re-ranker's groups): group of each cell
-    rows: Ints  # an evenly spaced sample of images ...
-    vectors: Floats  # ... and their embeddings
+    vectors: Floats  # of an evenly spaced sample of images ...
+    sample: Ints  # ... and their cells
 
     @classmethod
-    def over(cls, job: RankingJob, reranked: Groups | None) -> ImagePass:
-        rows, vectors = sample(job.images, SAMPLE)
+    def over(cls, job: RankingJob, reranked: Groups | None, engine: Engine) -> ImagePass:
+        partitions = [*job.groups.values(), *([] if reranked is None else [reranked])]
+        cells, kinds = cells_of(partitions)
+        parts = ImageParts.of(job.images, cells, engine)
+        vectors, sampled = parts.sample(SAMPLE, engine)
         vectors = scaled(vectors, job.convention.images)
         texts = matched(job.texts, vectors)
-        partitions = [*job.groups.values(), *([] if reranked is None else [reranked])]
-        cells, kinds = intersect_groups(partitions)
         n, largest_k, pools = len(job.images), max(job.convention.k), None
         if job.reorder is not None:
             pool_of = kinds[:, -1] if reranked is not None else np.zeros(len(kinds), int)
             pools = RerankPools(pool_of, largest_k + 1)
         k = n if n * len(texts) <= FEW_SCORES else top_size(largest_k, n)
         grid = HistogramGrid.around(texts @ vectors.T)
-        work = DigestTask(texts, len(kinds), k, grid, job.convention.images, pools)
-        return cls(job, work, cells, kinds, rows, vectors)
+        work = DigestTask(parts.reader, texts, len(kinds), k, grid, job.convention.images, pools)
+        return cls(job, work, parts, kinds, vectors, sampled)
+
+
+def check_order_on_engine(order: Any, engine: Engine) -> None:
+    """Raise if a re-ranker, or a model with one, needs all images at once and does not get them."""
+    if engine.name != "local" and getattr(order, "from_best", True) is False:
+        raise InputError(
+            f"{getattr(order, 'by', None) or getattr(order, 'name', 'this model')} needs the "
+            f"embeddings of all images at once, which --engine {engine.name} does not have: use "
+            "--engine local",
+            code="bad-option",
+            value=engine.name,
+        )
 
 
 class PartitionedRanking:
@@ -122,11 +164,7 @@ class PartitionedRanking:
     def __init__(
         self, job: RankingJob, rng: np.random.Generator, engine: Engine, progress: Progress
     ) -> None:
-        if job.reorder is not None and not job.reorder.from_best:
-            raise InputError(
-                f"{job.reorder.by} needs the embeddings of all images at once, which --engine "
-                f"{engine.name} does not have: use --engine local"
-            )
+        check_order_on_engine(job.reorder, engine)
         self.job, self.rng, self.engine, self.progress = job, rng, engine, progress
         self.samples = [
             SampleSummary(rows, {name: checked(labels) for name, labels in groups.items()})
@@ -143,46 +181,52 @@ class PartitionedRanking:
             if rows is not None:
                 job = replace(job, images=SelectedVectors(job.images, rows), groups=summary.groups)
                 reranked = None if reranked is None else reranked[rows]
-            image_pass = ImagePass.over(job, reranked)
+            image_pass = ImagePass.over(job, reranked, self.engine)
             digest = self._digest(image_pass, summary)
-            reranked_top = None if job.reorder is None else _rerank(job.reorder, digest, job, rows)
-            ids, scores = (
-                (digest.top.ids, digest.top.scores)
-                if reranked_top is None
-                else reranked_top[max(reranked_top)]
-            )
+            reranked_top = None
+            if job.reorder is not None:
+                group_of = None if reranked is None else image_pass.kinds[:, -1]
+                reranked_top = _rerank(job.reorder, digest, job, group_of)
+            top = digest.top if reranked_top is None else reranked_top[max(reranked_top)]
             first = np.s_[: job.words, : max(job.convention.k)]
-            summary.top = ids[first], scores[first]
+            summary.top = top.ids[first], top.scores[first]
             for column, name in enumerate(job.groups):
                 if reranked_top is None:
                     yield self._by_score(image_pass, digest, summary, name, column)
                 else:
-                    yield self._by_order(reranked_top, summary, name)
+                    yield self._by_order(reranked_top, summary, name, image_pass.kinds[:, column])
 
     def _digest(self, image_pass: ImagePass, summary: SampleSummary) -> Digest:
         """Merge the digests of all parts; groups are reduced to readable images."""
-        images = image_pass.job.images
-        parts = parts_of(images, image_pass.cells, self.engine.size or part_size(len(images)))
         digest: Digest | None = None
-        readable = np.ones(len(images), bool)
-        for index, part_digest in enumerate(self.engine.run(image_pass.work, parts)):
-            part = parts[index]
-            if isinstance(part_digest, FailedPart):
-                self.failed[part.first] = part_digest.reason, len(part.codes)
-                readable[part.first : part.first + len(part.codes)] = False
-            elif digest is None:
-                digest = replace(part_digest, histogram=part_digest.histogram.unpacked())
-            else:
-                digest = digest.absorb(part_digest)
-            self.progress("ranking images", (index + 1) / len(parts))
-        if digest is None:
+        moments: Moments | None = None
+        counts: Counter[int] = Counter()  # images of unreadable leaves
+        parts = image_pass.parts.parts(self.engine)
+        found = run_parts(self.engine, image_pass.work, parts, self.progress, "ranking images")
+        for part, result in zip(parts, found, strict=True):
+            if isinstance(result, FailedPart):  # of the engine itself
+                result = PartDigest(None, [], {first: result.reason for first, _, _ in
+                                               image_pass.work.reader.leaves(part)})  # fmt: skip
+            sizes = {first: n for first, n, _ in image_pass.work.reader.leaves(part)}
+            for first, reason in result.failed.items():
+                self.failed[first] = reason, sizes[first]
+                counts.update(failed=sizes[first])
+            for of_leaf in result.moments:
+                moments = of_leaf if moments is None else moments.merge(of_leaf)
+            if result.digest is not None and digest is None:
+                digest = replace(result.digest, histogram=result.digest.histogram.unpacked())
+            elif result.digest is not None and digest is not None:
+                digest = digest.absorb(result.digest)
+        if digest is None or moments is None:
             raise InputError(f"no embeddings could be read: {next(iter(self.failed.values()))[0]}")
-        if not readable.all():
+        if counts:
+            left = np.asarray(moments.count).astype(np.int64)
             summary.groups = {
-                name: checked(groups[readable]) for name, groups in summary.groups.items()
+                name: checked(_readable(groups, image_pass.kinds[:, column], left))
+                for column, (name, groups) in enumerate(summary.groups.items())
             }
-            check_k(max(image_pass.job.convention.k), int(readable.sum()))
-        return digest
+            check_k(max(image_pass.job.convention.k), int(left.sum()))
+        return replace(digest, moments=moments)
 
     def _by_score(
         self, image_pass: ImagePass, digest: Digest, summary: SampleSummary, name: str, column: int
@@ -200,7 +244,7 @@ class PartitionedRanking:
             )
         if draws.bootstraps:
             within = correlation_factor(
-                texts, image_pass.vectors, job.groups[name].codes[image_pass.rows]
+                texts, image_pass.vectors, image_pass.kinds[image_pass.sample, column]
             )
             boot = boot_draws(within, grouped.moments, draws.bootstraps, rng)
         summary.moments[name] = grouped.moments
@@ -218,18 +262,21 @@ class PartitionedRanking:
             yield replace(estimate, holm=True), rng.spawn(1)[0]
 
     def _by_order(
-        self, reranked_top: RerankedTop, summary: SampleSummary, name: str
+        self, tops: dict[int, RerankedTop], summary: SampleSummary, name: str, group_of: Ints
     ) -> Iterator[Drawn]:
         """Metrics of a re-ranker's order; labels are permuted for its top images only."""
         job, groups, rng = self.job, summary.groups[name], self.rng
-        longest = max(reranked_top)
-        images, places = np.unique(
-            np.concatenate([ids.ravel() for ids, _ in reranked_top.values()]), return_inverse=True
+        longest = max(tops)
+        images, first, places = np.unique(
+            np.concatenate([top.ids.ravel() for top in tops.values()]),
+            return_index=True,
+            return_inverse=True,
         )
-        ends = np.cumsum([ids.size for ids, _ in reranked_top.values()])[:-1]
+        codes = group_of[np.concatenate([top.cells.ravel() for top in tops.values()])[first]]
+        ends = np.cumsum([top.ids.size for top in tops.values()])[:-1]
         order = {
             k: rows.reshape(-1, k).astype(np.int32)
-            for k, rows in zip(reranked_top, np.split(places, ends), strict=True)
+            for k, rows in zip(tops, np.split(places, ends), strict=True)
         }
         labels = np.empty((0, len(images)), np.uint8)
         if job.resampling.permutations:
@@ -238,7 +285,6 @@ class PartitionedRanking:
         part = PromptBlocks(len(job.texts), job.words)
         ndkl_draws = int(np.clip(NDKL_STEPS // (longest * job.words), FEWEST_DRAWS, 10**9))
         target = target_shares(job.convention.target, groups)
-        codes = _all_codes(self.job.groups[name], summary.rows)[images]
         add_reranked(part, 0, order, job.words, ndkl_draws, codes, target, permuted)
         summary.counts[name] = {k: part.values(f"top {k}") for k in order}
         task = MetricTask(name, True)
@@ -248,36 +294,30 @@ class PartitionedRanking:
             yield estimate, rng.spawn(1)[0]
 
 
-def part_size(images: int) -> int:
-    """Default number of images per part."""
-    return int(np.clip(-(-images // PARTS), SMALLEST, LARGEST))
-
-
-def _all_codes(groups: Groups, rows: Ints | None) -> Ints:
-    return groups.codes if rows is None else groups.codes[rows]
+def _readable(groups: Groups, group_of: Ints, images: Ints) -> GroupSizes:
+    """Groups of the images that could be read, whose numbers by cell are given."""
+    return GroupSizes(group_of, images, groups.names, groups.attribute)
 
 
 def _rerank(
-    reorder: RankingOrder, digest: Digest, job: RankingJob, rows: Ints | None
-) -> RerankedTop:
-    """Re-rank the best items of each group, prompt by prompt."""
+    reorder: RankingOrder, digest: Digest, job: RankingJob, group_of: Ints | None
+) -> dict[int, RerankedTop]:
+    """Re-rank the best items of each group, prompt by prompt, for every k."""
     best = [pool for pool in digest.best if pool is not None]
-    ids, scores = (
-        np.concatenate([getattr(pool, name) for pool in best], axis=1) for name in ("ids", "scores")
+    ids, scores, cells = (
+        np.concatenate([getattr(pool, name) for pool in best], axis=1)
+        for name in ("ids", "scores", "codes")
     )
     by_id = np.argsort(ids, axis=1)  # among equal scores the first image comes first
-    ids, scores = (np.take_along_axis(x, by_id, axis=1) for x in (ids, scores))
-    reranked_top = {}
+    ids, scores, cells = (np.take_along_axis(x, by_id, axis=1) for x in (ids, scores, cells))
+    tops = {}
     for k in sorted(job.convention.k):
         order = np.stack([
-            reorder(score[None], k, pool if rows is None else rows[pool], None)[0]
-            for score, pool in zip(scores, ids, strict=True)
+            reorder.of_items(score[None], k, None if group_of is None else group_of[own])[0]
+            for score, own in zip(scores, cells, strict=True)
         ])  # fmt: skip
-        reranked_top[k] = (
-            np.take_along_axis(ids, order, axis=1),
-            np.take_along_axis(scores, order, axis=1),
-        )
-    return reranked_top
+        tops[k] = RerankedTop(*(np.take_along_axis(x, order, axis=1) for x in (ids, scores, cells)))
+    return tops
 
 
 def _ranking_estimates(
@@ -299,7 +339,7 @@ def _ranking_estimates(
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
     no_labels: tuple[Ints, Ints] = (
-        np.empty((0, len(groups)), np.uint8),
+        np.empty((0, 0), np.uint8),
         np.arange(len(groups.names)),
     )
     task = MetricTask(groups.attribute, True)

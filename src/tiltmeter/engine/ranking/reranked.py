@@ -34,6 +34,9 @@ class RankingOrder(Protocol):
     def __call__(self, scores: Floats, k: int, rows: Ints | None, vectors: Floats | None) -> Ints:
         """The top k of `rows` (None: all) for each query, best first: queries x k."""
 
+    def of_items(self, scores: Floats, k: int, codes: Ints | None) -> Ints:
+        """The top k of some items, whose groups are given by code."""
+
 
 def reordering_of(model: Any, faces: Faces) -> RankingOrder | None:
     """The model's own order of `faces`; None if it is by score."""

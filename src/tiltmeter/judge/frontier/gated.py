@@ -90,13 +90,13 @@ class GatePrompts:
             lift = [one for one in made if len(one.vectors)]
         gaps: list[Row] = []
         if self.harms is not None:
-            table, _ = harms(
+            found = harms(
                 self.harms.corrected(correct), replace(part.faces, vectors=images),
                 prompts=self.harms.prompts, attributes=part.attributes,
                 convention=part.convention, seed=part.seed,
                 resampling=Resampling(0, BOOTSTRAPS, part.seed),
             )  # fmt: skip
-            gaps = table.to_pylist()
+            gaps = found.table.to_pylist()
         return CandidateEmbeddings(texts, images, lift, gaps)
 
 

@@ -15,6 +15,7 @@ from tiltmeter.planning.installation import CheckResult
 from tiltmeter.planning.power import AttributePlan
 
 if TYPE_CHECKING:
+    from tiltmeter.engine.embedding.shards import ShardEmbeddingResult
     from tiltmeter.judge.calibration.verdict import MetricSummary
     from tiltmeter.planning.cost import CostStep
 
@@ -29,6 +30,24 @@ def embedded(done: EmbeddingResult, found: Sequence[str], store: Path) -> None:
     if done.unreadable:
         lines.append(f"{len(done.unreadable):,} could not be read and are left out:")
         lines += [f"  {reason}" for reason in list(done.unreadable.values())[:STRONGEST]]
+    show(*lines, soft_wrap=True)
+
+
+def embedded_shards(done: ShardEmbeddingResult, found: Sequence[str], store: Path) -> None:
+    """What an embedding of a collection in shards did."""
+    counts = done.counts
+    rate = done.new / done.seconds if done.seconds else 0.0
+    lines = [
+        *found,
+        f"{done.new:,} images embedded at {rate:,.1f} per second and kept in {store}; "
+        f"{counts['images'] - done.new:,} were cached already, or are copies.",
+    ]
+    if done.unreadable:
+        lines.append(f"{done.unreadable:,} could not be read and are left out:")
+        lines += [f"  {reason}" for reason in done.first_unreadable]
+    if counts["shards_not_read"]["count"]:
+        lines.append(f"{counts['shards_not_read']['count']:,} shards could not be read to the end:")
+        lines += [f"  {reason}" for reason in counts["shards_not_read"]["first"]]
     show(*lines, soft_wrap=True)
 
 

@@ -10,15 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.engine.engines import Engine
+from tiltmeter.engine.parts import ImageParts
 from tiltmeter.engine.ranking.job import scaled
-from tiltmeter.engine.score_moments import MomentsTask, score_moments
-from tiltmeter.engine.vectors import Vectors, sample
+from tiltmeter.engine.score_moments import score_moments
+from tiltmeter.engine.vectors import Vectors
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.probes.embeddings import text_embeddings
 from tiltmeter.probes.lift.scored import CONTRASTIVE, ImageSample, ScoredClass
 from tiltmeter.probes.lift.words import prompt_classes
 from tiltmeter.probes.ranking.stored import vector_column
-from tiltmeter.types import Floats, Groups, Progress, Prompt, TextEncoder
+from tiltmeter.types import Floats, Ints, Progress, Prompt, TextEncoder
 
 #: Images that random splits and resamples are made of: an evenly spaced sample of all.
 SAMPLE = 4096
@@ -55,26 +56,27 @@ def class_texts(model: TextEncoder, prompts: Sequence[Prompt], scale: float) -> 
 
 
 def score_embeddings(
-    classes: Sequence[ClassTexts], images: Vectors, cells: Groups, scaling: str, engine: Engine,
-    progress: Progress,
+    classes: Sequence[ClassTexts], images: Vectors, cells: Ints, count: int, scaling: str,
+    engine: Engine, progress: Progress,
 ) -> list[ScoredClass]:  # fmt: skip
-    """Score all images with the texts of all classes, in one pass."""
+    """Score all images with the texts of all classes, in one pass; `count` is that of cells."""
     known = [one for one in classes if len(one.vectors)]
     if not known:
         return [one.scored for one in classes]
-    task = MomentsTask(np.concatenate([one.vectors for one in known]), len(cells.names), scaling)
-    scores, failed = score_moments(task, images, cells.codes, engine, progress)
-    rows, some = sample(images, SAMPLE)
+    texts = np.concatenate([one.vectors for one in known])
+    parts = ImageParts.of(images, cells, engine)
+    scores, failed = score_moments(texts, count, scaling, parts, engine, progress)
+    some, sampled = parts.sample(SAMPLE, engine)
     features = np.asarray(scaled(some, scaling), np.float32)
     note = f"{len(failed)} unreadable parts are left out" if failed else None
     done, start = [], 0
     for one in classes:
-        texts = slice(start, start := start + len(one.vectors))
+        own = slice(start, start := start + len(one.vectors))
         if not len(one.vectors):
             done.append(one.scored)
             continue
-        seen = ImageSample(rows, features, one.vectors.astype(np.float32))
-        done.append(replace(one.scored, scores=scores.select(texts), sample=seen, note=note))
+        seen = ImageSample(sampled, features, one.vectors.astype(np.float32))
+        done.append(replace(one.scored, scores=scores.select(own), sample=seen, note=note))
     return done
 
 

@@ -18,11 +18,11 @@ import pyarrow as pa
 
 from tiltmeter import stimuli
 from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.parts import cells_of
 from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
-from tiltmeter.metrics.digest import intersect_groups
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
 from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
@@ -154,7 +154,7 @@ def lift_table(
     """
     protocols = chosen_protocols(model, faces, engine, options.scores)
     groups = {name: faces.attribute(name) for name in attributes}
-    codes, kinds = intersect_groups(list(groups.values()))
+    codes, kinds = cells_of(list(groups.values()))
     cells = Groups(codes, tuple(map(str, range(len(kinds)))), "cell")
     captions: dict[str, list[str]] = {}
     if MASKED in protocols:  # before any work
@@ -166,7 +166,9 @@ def lift_table(
         with unknown_word_cannot_run():
             texts = class_texts(model, prompts, scale.value or 1.0)
         vectors = images or InMemoryVectors(image_embeddings(model, faces))
-        scored += score_embeddings(texts, vectors, cells, convention.images, engine, progress)
+        scored += score_embeddings(
+            texts, vectors, codes, len(kinds), convention.images, engine, progress
+        )
         if scale.value is not None and any(len(one.vectors) for one in texts):
             kept[TEXTS] = kept_texts(texts, scale.value)
     if MASKED in protocols:
@@ -193,8 +195,7 @@ def lift_table(
         "convention": convention.name,
         "seed": resampling.seed,
     }
-    judge = ClassJudge(groups, cells, kinds, constants, planted_world(faces), options.splits,
-                   resampling)  # fmt: skip
+    judge = ClassJudge(groups, kinds, constants, planted_world(faces), options.splits, resampling)
     tables = [
         judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale.value is not None)
         for one in scored
@@ -203,7 +204,10 @@ def lift_table(
         tables.append(scale.rows(constants))
     seen = next((one.sample for one in scored if one.sample and one.sample.texts is not None), None)
     if seen is not None and scale.value is not None:
-        sampled = {name: by[seen.rows] for name, by in groups.items()}
+        sampled = {
+            name: Groups(kinds[seen.cells, at], by.names, name)
+            for at, (name, by) in enumerate(groups.items())
+        }
         tables.append(visibility_rows(model, seen.features, sampled, scale.value, constants))
     record = {"logit_scale": scale.record()} if CONTRASTIVE in protocols else {}
     return ProbeResult(combined(tables), rows(0, INSTANCES), kept, model=record)
@@ -214,7 +218,6 @@ class ClassJudge:
     """Judges every class of words by every attribute."""
 
     groups: Mapping[str, Groups]
-    cells: Groups
     kinds: Ints  # cells x attributes: the group of each
     constants: Mapping[str, Any]
     world: Any
@@ -243,13 +246,12 @@ class ClassJudge:
         context = RowContext(constants, self.world, self.resampling.bootstraps)
         code_of = np.full(len(by.names), -1)
         code_of[enough] = np.arange(len(enough))
-        judged = Attribute(name, [by.names[code] for code in enough],
-                           code_of[self.kinds[:, at]], self.cells.codes)  # fmt: skip
+        judged = Attribute(name, [by.names[code] for code in enough], code_of[self.kinds[:, at]])
         rng = np.random.default_rng(self.resampling.seed)
         try:
             if not in_nats:
                 return spread_rows(scored, judged, context)
-            means = mean_features(scored.sample, self.cells.codes, len(enough), self.splits, rng)
+            means = mean_features(scored.sample, len(enough), self.splits, rng)
             by_chance = split_sizes(scored, means)
             return class_rows(scored, judged, by_chance, context, rng)
         except InputError as error:  # scores that show nothing
@@ -319,7 +321,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
     )
     if not context.keep_vectors or ranked is None:
         return result._replace(kept={})
-    return result._replace(kept={**result.kept, "faces": kept_faces(ranked)})
+    return result._replace(kept={**result.kept, **kept_faces(ranked)})
 
 
 PROBE = Probe(

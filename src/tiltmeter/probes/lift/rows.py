@@ -47,12 +47,11 @@ SPREAD_UNIT = (
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """Groups of one attribute that have enough images, by cell and by image of the sample."""
+    """Groups of one attribute that have enough images, by cell."""
 
     name: str
     names: Sequence[str]  # of its groups
     code_of_cell: Ints  # -1: not judged
-    cells: Ints  # of each image
 
     def scores(self, scored: ScoredClass) -> GroupScores:
         """Scores of a class by these groups."""
@@ -291,7 +290,7 @@ def resampled_gaps(
     """
     sample = scored.sample
     assert sample is not None
-    codes = by.code_of_cell[by.cells[sample.rows]]
+    codes = by.code_of_cell[sample.cells]
     changed = []
     for group, count in enumerate(images):
         features = sample.features[codes == group]

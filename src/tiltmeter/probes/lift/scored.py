@@ -19,7 +19,7 @@ CONTRASTIVE, MASKED, MATCHING, ANSWERS = PROTOCOLS
 class ImageSample:
     """Some of the images: what random splits and bootstrap resamples are made of."""
 
-    rows: Ints
+    cells: Ints
     features: Floats  # images x dimensions: random splits are along its directions
     texts: Floats | None = None  # words x dimensions: scores are products; None: features are
 
@@ -55,7 +55,7 @@ def scored_images(scored: ScoredClass, scores: Floats, rows: Ints, cells: Groups
     """The class with its scores of some images, images x (words, then neutral words)."""
     centred = scores - scores[:, len(scored.words) :].mean(axis=1, keepdims=True)
     summary = GroupScores.of(centred.T, cells[rows])
-    return replace(scored, scores=summary, sample=ImageSample(rows, centred))
+    return replace(scored, scores=summary, sample=ImageSample(cells.codes[rows], centred))
 
 
 def rows_per_cell(cells: Groups, count: int) -> Ints:

@@ -8,7 +8,7 @@ from tiltmeter.metrics.group_lift import lift_of_group_scores
 from tiltmeter.probes.lift.scored import ImageSample, ScoredClass
 from tiltmeter.stats.lift_verdict import bias_size
 from tiltmeter.stats.random_visible_splits import random_visible_splits
-from tiltmeter.types import Floats, Ints
+from tiltmeter.types import Floats
 
 BLOCK = 1 << 23  # memberships of images in groups that are held at once
 
@@ -25,10 +25,10 @@ def split_sizes(scored: ScoredClass, means: Floats) -> Floats:
 
 
 def mean_features(
-    sample: ImageSample, cells: Ints, groups: int, splits: int, rng: np.random.Generator
+    sample: ImageSample, groups: int, splits: int, rng: np.random.Generator
 ) -> Floats:
     """Mean features of the groups of each split, splits x groups x dimensions."""
-    codes = random_visible_splits(sample.features, cells[sample.rows], groups, splits, rng)
+    codes = random_visible_splits(sample.features, sample.cells, groups, splits, rng)
     together = max(1, BLOCK // (groups * max(1, codes.shape[1])))
     found = np.empty((splits, groups, sample.features.shape[1]))
     for start in range(0, splits, together):

@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.engines import Engine, LocalEngine
+from tiltmeter.engine.indexing import rows_as_faces
 from tiltmeter.engine.ranking.in_memory import InMemoryRanking
 from tiltmeter.engine.ranking.job import Drawn, Ranking, RankingJob
 from tiltmeter.engine.ranking.partitioned import PartitionedRanking
@@ -164,7 +166,9 @@ def ranking(
             tables.append(
                 opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
             )
-    top_images = list(_instances(ranked, faces, prompts[:words], convention, constants))
+    top_images = list(
+        _instances(ranked, faces, prompts[:words], convention, constants, backend.engine)
+    )
     return ProbeResult(
         combined(tables),
         top_images[0] if len(top_images) == 1 else combined(top_images, INSTANCES),
@@ -180,6 +184,7 @@ def _instances(
     prompts: Sequence[Prompt],
     convention: Convention,
     constants: dict[str, object],
+    engine: Engine,
 ) -> Iterator[pa.Table]:
     """The top images of each word's prompts, sample by sample."""
     for sample in ranked.samples:
@@ -189,7 +194,11 @@ def _instances(
             if rows is not None:
                 experiment = f"balanced by {next(iter(sample.groups)) if by == 'balanced' else by}"
             top = top if rows is None else rows[top]
-            yield instances(constants, faces, prompts, top, scores, experiment)
+            shown = faces
+            if isinstance(faces, ShardedFaces):
+                image_rows, places = np.unique(top, return_inverse=True)
+                shown, top = rows_as_faces(faces, image_rows, engine), places.reshape(top.shape)
+            yield instances(constants, shown, prompts, top, scores, experiment)
 
 
 def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeResult:
@@ -213,7 +222,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
         raise InputError(next(iter(result.record["parts_not_read"].values())))
     if not context.keep_vectors:
         return result._replace(kept={"counts": result.kept["counts"]})
-    return result._replace(kept={**result.kept, "faces": kept_faces(ranked)})
+    return result._replace(kept={**result.kept, **kept_faces(ranked)})
 
 
 PROBE = Probe(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.embedding.embed_images import EmbeddedFaces
 from tiltmeter.engine.ranking.job import SampleSummary
 from tiltmeter.metrics.convention import Convention
@@ -79,9 +80,14 @@ def kept_texts(prompts: Sequence[Prompt], embeddings: Floats) -> pa.Table:
     return pa.table({**columns, "vector": vector_column(embeddings[: len(prompts)])})
 
 
-def kept_faces(ranked: EmbeddedFaces) -> pa.Table:
-    """Ids and labels of images, with their embeddings or their keys in a store."""
+def kept_faces(ranked: EmbeddedFaces) -> dict[str, pa.Table]:
+    """Ids and labels of images, with their embeddings or their keys in a store, as `faces`.
+
+    Those of a collection in shards are not kept: they stay where they are.
+    """
     faces, images = ranked.faces, ranked.images
+    if isinstance(faces, ShardedFaces):
+        return {}
     columns: dict[str, Any] = {"id": list(faces.ids)}
     for name, groups in faces.groups.items():
         columns[LABEL + name] = pa.array(groups.names).take(pa.array(groups.codes))
@@ -89,7 +95,7 @@ def kept_faces(ranked: EmbeddedFaces) -> pa.Table:
         columns["item"] = ranked.items
     elif len(images) * images.part(0, 1).read().size * 4 <= MOST_KEPT:
         columns["vector"] = vector_column(images.read())
-    return pa.table(columns)
+    return {"faces": pa.table(columns)}
 
 
 def vector_column(vectors: Floats) -> pa.Array:
