@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from scipy.stats import binomtest
 
 from tests.command_line import tiltmeter
 from tests.conftest import write_csv
-from tiltmeter.corpus import audit_captions
+from tiltmeter.corpus import Vocabulary, audit_captions, count_files
+from tiltmeter.corpus.auditing import count_distinct_on
 from tiltmeter.corpus.duplicates import Duplicates
 from tiltmeter.corpus.estimates import binomial_p
 from tiltmeter.corpus.reading import Block
+from tiltmeter.engine.engines import PartsEngine
 from tiltmeter.errors import InputError
 from tiltmeter.stats.multiplicity import holm
+from tiltmeter.stimuli import load
 
 
 def kept(captions: list[str], kind: str, size: int = 1000) -> list[str]:
@@ -116,3 +122,32 @@ def test_the_tail_is_that_of_the_binomial_distribution() -> None:
         tail = min((draws <= value).mean(), (draws >= value).mean())
         assert p == pytest.approx(min(1, 2 * tail), abs=0.01)
     assert np.isnan(binomial_p(np.array([0]), np.array([0]), 0.3))
+
+
+def test_workers_that_share_hashes_out_keep_each_caption_once(tmp_path: Path) -> None:
+    """The same counts and samples as one process, however many shares there are."""
+    rng = np.random.default_rng(0)
+    words = ["a", "nurse", "doctor", "his", "her", "man", "woman"]
+    files = []
+    for at in range(3):
+        rows = [" ".join(rng.choice(words, 4)) for _ in range(900)]
+        files.append(tmp_path / f"{at}.parquet")
+        pq.write_table(pa.table({"caption": rows}), files[-1])
+    vocabulary = Vocabulary.of(load("sobit").words)
+    copies = Duplicates("exact")
+    whole, _ = count_files(files, vocabulary, duplicates=copies)
+    assert 0 < copies.count < 2700
+    for shares in (1, 5):
+        found, broken, left_out = count_distinct_on(PartsEngine(slots=shares), files, vocabulary)
+        assert (left_out, broken) == (copies.count, {})
+        for name in ("captions", "containing"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+
+
+def test_near_copies_are_refused_where_captions_are_shared_out(tmp_path: Path) -> None:
+    file = tmp_path / "0.parquet"
+    pq.write_table(pa.table({"caption": ["a nurse"]}), file)
+    engine: Any = SimpleNamespace(name="ray", slots=2, size=0, gpus=0.0, journal=None)
+    with pytest.raises(InputError, match="--duplicates near") as error:
+        audit_captions(file, duplicates="near", engine=engine)
+    assert error.value.code == "bad-option"

@@ -302,6 +302,16 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SIZE = "workers=2,cpus=0.5,size=60"
 
 
+def check_equal(there: Run, here: Run) -> None:
+    """The same bytes; otherwise the first row that differs is shown."""
+    if not there.table.equals(here.table):
+        pairs = zip(there.table.to_pylist(), here.table.to_pylist(), strict=True)
+        for mine, other in pairs:
+            apart = {key: (mine[key], other[key]) for key in mine if mine[key] != other[key]}
+            assert not apart, (mine["probe"], mine["metric"], mine["concept"], apart)
+        raise AssertionError(there.table.schema.metadata)
+
+
 @pytest.mark.parametrize("kills", ["nobody", "a worker", "a node"])
 @pytest.mark.parametrize("case", CASES)
 def test_collections_are_audited_as_by_parts_whoever_dies(
@@ -317,7 +327,7 @@ def test_collections_are_audited_as_by_parts_whoever_dies(
         assert cluster.alive == 1
         cluster.revive_second()
     assert (gate / "open").exists()  # the job was interrupted where it was meant to be
-    assert there.table.equals(here.table)
+    check_equal(there, here)
     assert there.table.num_rows > 50
 
 
@@ -342,7 +352,7 @@ def test_after_a_killed_driver_finished_parts_are_not_done_again(
     subprocess.run(command, check=True, capture_output=True)
     again = (gate / "computed").read_text().splitlines()
     finished = Run.load(store / "run")
-    assert finished.table.equals(measure(case, audited, "parts:size=60").table)
+    check_equal(finished, measure(case, audited, "parts:size=60"))
     assert again  # it was killed in the middle
     assert not set(computed) & set(again)
     assert not list((store / "unfinished").glob("*/*.part"))

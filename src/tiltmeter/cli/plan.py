@@ -50,6 +50,14 @@ def plan(
         int,
         option("--workers", "N", "Number of workers", COST),
     ] = 1,
+    shard: Annotated[
+        int | None,
+        option("--shard", "N", "Images per shard", COST, min=1, default="by layout"),
+    ] = None,
+    bandwidth: Annotated[
+        float,
+        option("--bandwidth", "N", "Bytes per second that a worker can read", COST, min=1.0),
+    ] = 1.25e9,
     dimensions: Annotated[
         int,
         option("--dimensions", "N", "Dimensions of an embedding", COST, min=1),
@@ -60,12 +68,14 @@ def plan(
     """Estimate an audit's power (--images) or its cost (--scale).
 
     --images: the smallest effect that the audit can detect, for each group.
-    --scale: the hours and bytes that it takes.
+    --scale: the hours, bytes and memory that it takes, and what would fail first. Without --rate
+    and --model, embeddings are there already.
     """
     if scale is not None:
         _show_cost(
-            int(scale), model, device, rate, workers, dimensions, texts=words, as_json=as_json
-        )
+            int(scale), model, device, rate, workers, dimensions, texts=words, shard=shard,
+            bandwidth=bandwidth, as_json=as_json,
+        )  # fmt: skip
         return
     if images is None:
         raise InputError(
@@ -124,17 +134,22 @@ def _show_cost(
     dimensions: int,
     *,
     texts: int,
+    shard: int | None,
+    bandwidth: float,
     as_json: bool,
 ) -> None:
     from tiltmeter.models import load_model
     from tiltmeter.pages import terminal
-    from tiltmeter.planning.cost import estimate_cost
+    from tiltmeter.planning.cost import estimate_cost, limits
 
     loaded = None if model is None else load_model(model, device=device)
     steps = estimate_cost(
-        total, workers=workers, model=loaded, rate=rate, dimensions=dimensions, texts=texts
-    )
+        total, workers=workers, model=loaded, rate=rate, dimensions=dimensions, texts=texts,
+        shard=shard,
+    )  # fmt: skip
+    scarce = limits(steps, total, workers=workers, texts=texts, shard=shard, bandwidth=bandwidth)
     if as_json:
-        print(json.dumps([asdict(step) for step in steps], indent=2))
+        listed = [{**limit._asdict(), "ratio": limit.ratio} for limit in scarce]
+        print(json.dumps({"steps": [asdict(step) for step in steps], "limits": listed}, indent=2))
     else:
-        terminal.scale(steps, total=total, workers=workers)
+        terminal.scale(steps, scarce, total=total, workers=workers)

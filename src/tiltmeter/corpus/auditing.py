@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.corpus.counting import CaptionCounts, count
-from tiltmeter.corpus.duplicates import Duplicates
+from tiltmeter.corpus.duplicates import EXACT, Duplicates
 from tiltmeter.corpus.estimates import estimate_rows, neutral_counts, samples
 from tiltmeter.corpus.reading import Block, BrokenFileError, File, Place, blocks, find_files
 from tiltmeter.corpus.vocabulary import EXAMPLE, Vocabulary
 from tiltmeter.engine.engines import Engine, FailedPart, in_this_process
+from tiltmeter.engine.parts import run_parts
 from tiltmeter.errors import InputError
 from tiltmeter.io.filesystems import file_size, path_of
 from tiltmeter.io.tables import not_utf8
@@ -118,11 +119,16 @@ def audit_captions(
         counts, broken = count_files(
             files, vocabulary, **options, duplicates=copies, progress=progress
         )
-    elif copies is not None:
+    elif copies is not None and copies.kind != EXACT:
         raise InputError(
-            f"--duplicates {duplicates} compares all captions in this process: use --engine local",
+            f"--duplicates {duplicates} compares all captions in one process: use --engine local, "
+            f"or --duplicates {EXACT}",
             code="bad-option",
             value=duplicates,
+        )
+    elif copies is not None:
+        counts, broken, copies.count = count_distinct_on(
+            engine, files, vocabulary, **options, progress=progress
         )
     else:
         counts, broken = count_files_on(engine, files, vocabulary, **options, progress=progress)
@@ -215,6 +221,8 @@ def count_files(
 
 
 FILES_AT_ONCE = 16  # files per result of a worker: sending results is not free
+#: Bytes of files whose distinct captions one worker remembers: about 500 MB of hashes.
+SHARE_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +257,52 @@ def count_files_on(
         if progress:
             progress(f"part {done:,} of {len(parts):,}", done / len(parts))
     return total, broken
+
+
+@dataclass(frozen=True, eq=False)
+class _DistinctCounter:
+    """Counts, in a worker, the distinct captions of all files whose hash belongs to one share."""
+
+    files: Sequence[File]
+    vocabulary: Vocabulary
+    shares: int
+    options: dict[str, Any]
+
+    def __call__(self) -> Callable[[int], tuple[CaptionCounts, int]]:
+        return self.work
+
+    def work(self, number: int) -> tuple[CaptionCounts, int]:
+        """Distinct captions of one share, and the number of copies that were left out."""
+        copies = Duplicates(EXACT, (number, self.shares))
+        counts, _ = count_files(
+            self.files, self.vocabulary, **self.options, duplicates=copies, threads=1
+        )
+        return counts, copies.count
+
+
+def count_distinct_on(
+    engine: Engine,
+    files: Sequence[File],
+    vocabulary: Vocabulary,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[CaptionCounts, dict[str, str], int]:
+    """`count_files` without exact copies on an engine, and the number of copies.
+
+    Every worker reads all files, and keeps the captions whose hash belongs to its share: no caption
+    is sent anywhere, and what it has seen fits into its memory. An unreadable file is an error.
+    """
+    shares = max(engine.slots, -(-sum(map(file_size, files)) // SHARE_BYTES))
+    total, left_out = CaptionCounts(vocabulary), 0
+    task = _DistinctCounter(files, vocabulary, shares, options)
+    tell = progress or (lambda what, share: None)
+    for result in run_parts(engine, task, list(range(shares)), tell, "counting", "shares"):
+        if isinstance(result, FailedPart):
+            raise InputError(result.reason)
+        total.add(result[0])
+        left_out += result[1]
+    return total, {}, left_out
 
 
 def _all_blocks(

@@ -39,6 +39,9 @@ class Duplicates:
     ----------
     kind : {"exact", "near"}
         What counts as a copy.
+    share : tuple of int
+        `(number, of)`: of exact copies, take only captions whose hash belongs to this share of all;
+        so several processes that read the same captions keep each of them once.
 
     Examples
     --------
@@ -50,10 +53,11 @@ class Duplicates:
     (['a nurse and her cat'], 2)
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, share: tuple[int, int] = (0, 1)) -> None:
         if kind not in KINDS:
             raise UnknownNameError("kind of duplicates", kind, KINDS)
         self.kind = kind
+        self.share = share
         self.count = 0  # captions that were left out
         self._slots = np.zeros(1 << 16, np.uint64)  # 0 is empty
         self._used = 0
@@ -69,11 +73,18 @@ class Duplicates:
         width = BANDS if self.kind == NEAR else 1
         keys = np.empty((len(captions), width), np.uint64)
         _keys(np.frombuffer(data, np.uint8), starts, keys, _SALTS)
+        number, of = self.share
+        if of > 1:
+            own = np.flatnonzero(keys[:, 0] // np.uint64(1 << 20) % np.uint64(of) == number)
+            keys = keys[own]
         while 2 * (self._used + keys.size) > len(self._slots):
             self._slots = _grown(self._slots)
-        new = np.empty(len(captions), np.bool_)
+        new = np.empty(len(keys), np.bool_)
         self._used += _mark_new(keys, self._slots, new)
         self.count += int(len(new) - new.sum())
+        if of > 1:
+            mine, new = new, np.zeros(len(captions), np.bool_)
+            new[own] = mine
         if new.all():
             return block
         kept = pa.array(new)

@@ -1,23 +1,37 @@
-"""Cost estimate of an audit of N images or captions: hours and bytes.
+"""Cost estimate of an audit of N images or captions: hours, bytes, memory, and what fails first.
 
-Speeds are those of one worker, measured on this machine or given. The rest is arithmetic: limits of
-a cluster's network and disks are not included.
+Speeds are those of one worker or of the driver, measured on this machine or given. The rest is
+arithmetic; `limits` compares what is needed with what there is.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
+import pickle
+import tarfile
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tiltmeter.corpus import Vocabulary, count
+from tiltmeter.datasets.embeddings import EmbeddingShards
+from tiltmeter.datasets.shards import ShardSummary, summarise
+from tiltmeter.datasets.webdataset import TarShards
+from tiltmeter.engine.parts import MOST_IMAGES, PARTS_PER_WORKER
 from tiltmeter.engine.ranking.top_items import top_size
 from tiltmeter.errors import InputError
+from tiltmeter.io.filesystems import list_files
+from tiltmeter.io.tables import Columns
 from tiltmeter.metrics.digest import digest
 from tiltmeter.metrics.histogram import BINS, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import use_cores
@@ -27,16 +41,25 @@ IMAGE_BYTES = 30_000  # a JPEG of 256 x 256, as written by img2dataset
 CAPTION_BYTES = 60
 VECTORS, TEXTS, CAPTIONS, IMAGES = 32_768, 400, 50_000, 64  # to measure the speed with
 HASH_BYTES = 66  # of an image in a store
+LABEL_BYTES = 2  # of a label column, compressed
+IMAGE_SHARD, VECTOR_SHARD = 10_000, 1_000_000  # rows of a shard: img2dataset's, clip-retrieval's
+LISTED = 500  # files and images to measure listing and indexing with
+BANDWIDTH = 1.25e9  # bytes per second of a worker: 10 Gbit/s
+#: Bytes of a driver that has done nothing, with Ray; and tables of counts that it has at a time.
+DRIVER_BYTES, COPIES = 4e8, 4
 LOOPS = "measured here (1 core; the product where OMP_NUM_THREADS says)"
 
 
 @dataclass(frozen=True)
 class CostStep:
-    """The cost of one step: its speed, and its hours and bytes for all items."""
+    """The cost of one step: its speed, and its hours and bytes for all items.
+
+    Listing and merging are work of the driver, which more workers do not share.
+    """
 
     job: str
     unit: str
-    rate: float  # of one worker
+    rate: float  # of one worker, or of the driver
     source: str  # measured, given
     worker_hours: float  # of workers: all their time together
     hours: float  # with all workers
@@ -55,6 +78,7 @@ def estimate_cost(
     texts: int = TEXTS,
     groups: int = 14,
     image_bytes: float = IMAGE_BYTES,
+    shard: int | None = None,
     seed: int = 0,
 ) -> list[CostStep]:
     """Estimate the cost of an audit of many images and as many captions.
@@ -77,6 +101,9 @@ def estimate_cost(
         The number of groups.
     image_bytes
         The size of an image file.
+    shard
+        Images of a shard. Defaults to img2dataset's 10,000 per tar file, or to clip-retrieval's
+        1,000,000 per file of embeddings.
     seed
         For the data that the speeds are measured with.
 
@@ -101,14 +128,23 @@ def estimate_cost(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     measured = f"measured here ({cores} core{'s' * (cores != 1)})"
 
+    in_images = rate is not None or model is not None
+    shard = shard or (IMAGE_SHARD if in_images else VECTOR_SHARD)
+    shards = -(-total // shard)
+
     def add(
-        job: str, unit: str, speed: float, source: str, driver: str, *, read: float, stored: float
-    ) -> None:
-        worker_hours = total / speed / 3600
-        hours = worker_hours / workers
+        job: str, unit: str, speed: float, source: str, driver: str, *, items: float = total,
+        read: float = 0.0, stored: float = 0.0, here: bool = False,
+    ) -> None:  # fmt: skip
+        worker_hours = items / speed / 3600
+        hours = worker_hours if here else worker_hours / workers
         steps.append(CostStep(job, unit, speed, source, worker_hours, hours, read, stored, driver))
 
-    if rate is not None or model is not None:
+    add("list", "names", listing_rate(), "measured here (a local directory)",
+        "requests to an object store, 1,000 names each", items=shards, here=True)  # fmt: skip
+    if in_images:
+        add("index", "images", tar_rate(seed), measured,
+            "headers and JSON of tar files, read from a local disk")  # fmt: skip
         add(
             "embed",
             "images",
@@ -118,6 +154,10 @@ def estimate_cost(
             read=image_bytes * total,
             stored=(vector + HASH_BYTES) * total,
         )
+    else:
+        vector = 2 * dimensions  # made elsewhere, in half precision
+        add("index", "labels", label_rate(seed), measured, "columns of Parquet files",
+            read=LABEL_BYTES * total)  # fmt: skip
     add(
         "audit",
         "vectors",
@@ -127,6 +167,10 @@ def estimate_cost(
         read=vector * total,
         stored=texts * BINS * groups * 8,
     )
+    parts = max(PARTS_PER_WORKER * workers, -(-total // MOST_IMAGES))
+    add("merge", "parts", merge_rate(texts, groups, seed), measured,
+        f"{texts} texts x {BINS} bins x {groups} groups of each part", items=parts,
+        here=True)  # fmt: skip
     add(
         "captions",
         "captions",
@@ -134,9 +178,146 @@ def estimate_cost(
         "measured here (1 core)",
         "bytes of text: disks, then cores",
         read=CAPTION_BYTES * total,
-        stored=0.0,
     )
     return steps
+
+
+class Limit(NamedTuple):
+    """Something that may run out: what is needed, what there is, and the ratio."""
+
+    name: str
+    needed: float
+    available: float
+    unit: str
+    note: str
+
+    @property
+    def ratio(self) -> float:
+        return self.needed / self.available
+
+
+def limits(
+    steps: Sequence[CostStep],
+    total: int,
+    *,
+    workers: int,
+    texts: int = TEXTS,
+    groups: int = 14,
+    shard: int | None = None,
+    bandwidth: float = BANDWIDTH,
+    memory: float | None = None,
+) -> list[Limit]:
+    """What is needed of memory, network and the driver's time, the scarcest first.
+
+    Parameters
+    ----------
+    steps
+        What `estimate_cost` gave.
+    total, workers, texts, groups, shard
+        As for `estimate_cost`.
+    bandwidth
+        Bytes per second that each worker can read.
+    memory
+        Bytes of memory of the driver. Defaults to those of this machine.
+
+    Returns
+    -------
+    list of Limit
+        A ratio above 1 means that it fails, or that more workers do not help.
+
+    Examples
+    --------
+    >>> steps = [CostStep("embed", "images", 1000.0, "given", 10.0, 1.0, 3.6e12, 0.0, "")]
+    >>> limits(steps, 10**6, workers=10, bandwidth=1e8, memory=4e9)[0].name
+    'reading by a worker during embed'
+    """
+    jobs = {step.job: step for step in steps}
+    shard = shard or (IMAGE_SHARD if "embed" in jobs else VECTOR_SHARD)
+    table = texts * BINS * groups * 8.0
+    driver = DRIVER_BYTES + shard_bytes(groups) * -(-total // shard) + COPIES * table
+    found = [
+        Limit("memory of the driver", driver, memory or _memory(), "bytes",
+              f"{COPIES} tables of {texts} x {BINS} x {groups} counts, and names and counts of "
+              "shards"),
+    ]  # fmt: skip
+    for step in steps:
+        if step.read_bytes and step.hours:
+            each = step.read_bytes / (step.hours * 3600) / workers
+            found.append(Limit(f"reading by a worker during {step.job}", each, bandwidth,
+                               "bytes per second", "network or disk"))  # fmt: skip
+    shared = [jobs[name].hours for name in ("index", "embed", "audit") if name in jobs]
+    own = sum(jobs[name].hours for name in ("list", "merge") if name in jobs)
+    if own and shared:
+        note = "listing and merging, while workers index, embed and score"
+        found.append(Limit("time of the driver", own, sum(shared), "hours", note))
+    return sorted(found, key=lambda limit: -limit.ratio)
+
+
+def shard_bytes(groups: int) -> float:
+    """Bytes that the driver keeps of a shard: its name, rows, and images by group."""
+    tracemalloc.start()
+    try:
+        kept = {f"s3://bucket/laion/shards/{at:08d}.tar": ShardSummary(
+                    10_000, {(f"group {g}",): 700 + at for g in range(groups)}, f"{at:064d}")
+                for at in range(500)}  # fmt: skip
+        return tracemalloc.get_traced_memory()[0] / len(kept)
+    finally:
+        tracemalloc.stop()
+
+
+def listing_rate() -> float:
+    """Names of files per second that this process lists."""
+    with tempfile.TemporaryDirectory() as folder:
+        for at in range(LISTED):
+            Path(folder, f"{at}.tar").touch()
+        return LISTED / seconds(lambda: list_files(folder, ".tar"))
+
+
+def tar_rate(seed: int = 0) -> float:
+    """Images per second that a worker finds in tar files, with their labels."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "0.tar")
+        with tarfile.open(place, "w") as tar:
+            for at in range(LISTED):
+                label = json.dumps({"gender": ("man", "woman")[at % 2]}).encode()
+                for ending, data in (("jpg", rng.bytes(4000)), ("json", label)):
+                    member = tarfile.TarInfo(f"{at:05d}.{ending}")
+                    member.size = len(data)
+                    tar.addfile(member, io.BytesIO(data))
+        columns = Columns(("gender",))
+        return LISTED / seconds(lambda: TarShards().open(str(place), columns))
+
+
+def label_rate(seed: int = 0) -> float:
+    """Rows per second whose labels a worker counts in Parquet files."""
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        codes = rng.integers(0, 7, VECTORS)
+        np.save(Path(folder, "img_emb_0.npy"), np.zeros((VECTORS, 1), np.float16))
+        labels = pa.array([f"group {code}" for code in codes])
+        urls = pa.array([f"http://host/{at}.jpg" for at in range(VECTORS)])
+        pq.write_table(pa.table({"url": urls, "race": labels}),
+                       Path(folder, "metadata_0.parquet"))  # fmt: skip
+        columns, name = Columns(("race",)), str(Path(folder, "img_emb_0.npy"))
+        return VECTORS / seconds(lambda: summarise(EmbeddingShards().open(name, columns), columns))
+
+
+def merge_rate(texts: int, groups: int, seed: int = 0) -> float:
+    """Parts per second that the driver receives and merges."""
+    rng = np.random.default_rng(seed)
+    images, words = (rng.normal(size=(n, 8)).astype(np.float32) for n in (4096, texts))
+    grid = HistogramGrid.around(words @ images[:1000].T)
+    part = digest(words, images, rng.integers(0, groups, 4096), groups=groups,
+                  k=top_size(1000, 4096), grid=grid)  # fmt: skip
+    sent = pickle.dumps(replace(part, histogram=part.histogram.packed()), protocol=5)
+    total = replace(part, histogram=part.histogram.unpacked())
+    return 1 / seconds(lambda: total.absorb(pickle.loads(sent)))
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine."""
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> float:

@@ -106,6 +106,8 @@ def _load_images(
 def _why_none(run: Run, probe: str) -> str:
     if run.meta.get("arguments", {}).get("given", {}).get("keep_vectors") is False:
         return "it has no embeddings: it was made with --no-vectors"
+    if "shards" in run.meta.get("data", {}).get("faces", {}):
+        return "its images stayed in their shards, so they cannot be paired: use --engine local"
     return f"it has no embeddings: it was made without the probe {probe}, or by an early release"
 
 

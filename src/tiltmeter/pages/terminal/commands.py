@@ -17,7 +17,7 @@ from tiltmeter.planning.power import AttributePlan
 if TYPE_CHECKING:
     from tiltmeter.engine.embedding.shards import ShardEmbeddingResult
     from tiltmeter.judge.calibration.verdict import MetricSummary
-    from tiltmeter.planning.cost import CostStep
+    from tiltmeter.planning.cost import CostStep, Limit
 
 
 def embedded(done: EmbeddingResult, found: Sequence[str], store: Path) -> None:
@@ -84,8 +84,8 @@ def plan(
             )
 
 
-def scale(steps: Sequence[CostStep], *, total: int, workers: int) -> None:
-    """What each job over all images and captions takes."""
+def scale(steps: Sequence[CostStep], limits: Sequence[Limit], *, total: int, workers: int) -> None:
+    """What each job over all images and captions takes, and what would fail first."""
     heads = {"rate": "per second", "worker_hours": "worker hours", "hours": "hours",
              "read": "TB read", "stored": "TB kept"}  # fmt: skip
     rows = [
@@ -98,8 +98,15 @@ def scale(steps: Sequence[CostStep], *, total: int, workers: int) -> None:
     show(
         table(f"{total:,} on {text.plural(workers, 'worker')}", rows, "job",
               *(Column(head, key, "cell") for key, head in heads.items())),
-        *(f"  {one.job}: speed of one worker {one.source}; it depends on {one.driver}"
-          for one in steps),
+        *(f"  {one.job}: speed of {'the driver' if one.job in ('list', 'merge') else 'one worker'} "
+          f"{one.source}; it depends on {one.driver}" for one in steps),
+        table("What would fail first", [
+            {"name": one.name, "needed": f"{one.needed:.3g} {one.unit}",
+             "available": f"{one.available:.3g}", "ratio": f"{one.ratio:.3g}"} for one in limits],
+            ("name", "resource"), *(Column(key, key, "cell") for key in
+                                    ("needed", "available", "ratio"))),
+        f"First: {limits[0].name} ({limits[0].note})"
+        + (", which is not enough." if limits[0].ratio > 1 else "; all are enough."),
     )  # fmt: skip
 
 
