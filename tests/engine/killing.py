@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from tiltmeter.engine.engines import Work
 from tiltmeter.engine.named import engine_of
 from tiltmeter.results import Run
 
-PATIENCE = 120  # seconds until a test that hangs fails
+PATIENCE = 300  # seconds until a test that hangs fails
 FREE = 3  # parts that are computed before anything is killed
 
 
@@ -26,7 +27,7 @@ FREE = 3  # parts that are computed before anything is killed
 class Gated:
     """Runs on another engine; of one job, parts after the first few wait for the gate to open.
 
-    When those few are done, `act` is called in the driver, and the gate opened.
+    When those few are computed, `act` is called in the driver, and the gate opened.
     """
 
     engine: Any
@@ -51,13 +52,17 @@ class Gated:
             yield from self.engine.run(make, parts)
             return
         self.place.mkdir(exist_ok=True)
-        gated = self.engine.run(_Waiting(make, self.place), list(enumerate(parts)))
-        for done, result in enumerate(gated, 1):
-            yield result
-            if done == min(FREE, len(parts)) and not (self.place / "open").exists():
-                if self.act is not None:
-                    self.act()
-                (self.place / "open").touch()
+        threading.Thread(target=self._open, args=(min(FREE, len(parts)),), daemon=True).start()
+        yield from self.engine.run(_Waiting(make, self.place), list(enumerate(parts)))
+
+    def _open(self, free: int) -> None:
+        """Act when the first parts are computed: Ray may deliver results only with the next ones."""
+        computed = self.place / "computed"
+        wait_for(lambda: computed.exists() and len(computed.read_text().splitlines()) >= free)
+        if not (self.place / "open").exists():
+            if self.act is not None:
+                self.act()
+            (self.place / "open").touch()
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def wait_for(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not true():
         if time.monotonic() > deadline:
-            raise TimeoutError
+            raise AssertionError("what was waited for did not happen")
         time.sleep(0.02)
 
 
