@@ -56,7 +56,7 @@ class Gated:
         yield from self.engine.run(_Waiting(make, self.place), list(enumerate(parts)))
 
     def _open(self, free: int) -> None:
-        """Act when the first parts are computed: Ray may deliver results only with the next ones."""
+        """Act when the first parts are computed: Ray may deliver them only with the next ones."""
         computed = self.place / "computed"
         wait_for(lambda: computed.exists() and len(computed.read_text().splitlines()) >= free)
         if not (self.place / "open").exists():
