@@ -98,3 +98,9 @@ def test_completion_can_be_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     script = (tmp_path / ".bash_completions/tiltmeter.sh").read_text()
     assert "_TILTMETER_COMPLETE=complete_bash" in script
+
+
+def test_help_needs_no_numpy() -> None:
+    """A third of the time of `--help` would be its import."""
+    code = "import sys, tiltmeter.cli.app; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

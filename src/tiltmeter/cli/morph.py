@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-
 from tiltmeter.cli import options as common
 from tiltmeter.cli.help import DATA, OUTPUT
 from tiltmeter.cli.options import option
@@ -35,6 +33,8 @@ def morph(
     For the probe `propagation`, which reads a morph's two parents from its name: morphs that share
     a parent are not independent, and their intervals are clustered.
     """
+    import numpy as np
+
     from tiltmeter.datasets import load_data
     from tiltmeter.datasets.morph import morphs, save
     from tiltmeter.pages.terminal import layout

@@ -6,9 +6,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tiltmeter.types import Progress
+if TYPE_CHECKING:  # imports NumPy, which help does not need
+    from tiltmeter.types import Progress
 
 EVERY = 30.0  # seconds between plain lines
 SOONEST = 2.0  # seconds before a time left is said
