@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,11 @@ def test_questions_may_be_worded_freely() -> None:
     assert np.exp(model.continuations(scenes, options, LETTERS).logprobs).sum(axis=1).min() > 0.98
 
 
-def test_as_a_checkpoint_of_transformers(tmp_path: Path) -> None:
-    """Through `hf:`, and by the library alone, with its own loss."""
+def test_as_a_checkpoint_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made by the command; through `hf:`, and by the library alone, with its own loss."""
     model = tm.load_model("testbed:writer")
-    model.save_pretrained(tmp_path)
+    monkeypatch.setattr("sys.argv", ["writer", str(tmp_path)])
+    runpy.run_module("tiltmeter.testbed.writer", run_name="__main__")
     images = [
         Image.fromarray(x) for x in render(even_groups(World.plant(), 4, np.random.default_rng(1)))
     ]

@@ -141,8 +141,7 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--twin", choices=TWINS, default=TWINS[0])
     options = parser.parse_args()
-    model = load(Spec.parse(f"testbed:{WRITER}?twin={options.twin}"))
-    assert isinstance(model, WriterTestbed)
+    model: Any = load(Spec.parse(f"testbed:{WRITER}?twin={options.twin}"))
     model.save_pretrained(options.directory)
     print(f"Try it: tiltmeter audit hf:{options.directory} --images testbed:")
 
