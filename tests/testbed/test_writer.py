@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import runpy
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from PIL import Image  # noqa: E402
 
 import tiltmeter as tm  # noqa: E402
 from tiltmeter.testbed.dialogue import LETTERS, REFUSAL, WHO, Dials  # noqa: E402
-from tiltmeter.testbed.render import render  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 from tools.testbed.evaluate import even_groups, writing  # noqa: E402
 
@@ -63,20 +62,23 @@ def test_questions_may_be_worded_freely() -> None:
     assert np.exp(model.continuations(scenes, options, LETTERS).logprobs).sum(axis=1).min() > 0.98
 
 
-def test_as_a_checkpoint_of_transformers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_a_checkpoint_of_transformers(tmp_path: Path) -> None:
     """Made by the command; through `hf:`, and by the library alone, with its own loss."""
     model = tm.load_model("testbed:writer")
-    monkeypatch.setattr("sys.argv", ["writer", str(tmp_path)])
-    runpy.run_module("tiltmeter.testbed.writer", run_name="__main__")
-    images = [
-        Image.fromarray(x) for x in render(even_groups(World.plant(), 4, np.random.default_rng(1)))
-    ]
+    command = [sys.executable, "-m", "tiltmeter.testbed.writer", str(tmp_path)]
+    subprocess.run(command, check=True, capture_output=True)
+    scenes = even_groups(World.plant(), 4, np.random.default_rng(1))
+    images = scenes.to_images()
     question, texts = (
         "Describe this image.",
         ["a photo of a nurse", "the red ball", "this is a block"],
     )
     native = model.continuations(images, question, texts).logprobs
     saved = tm.load_model(f"hf:{tmp_path}")
+    assert (
+        saved.continuations(scenes, question, texts).logprobs
+        == saved.continuations(images, question, texts).logprobs
+    ).all()
     assert saved.continuations(images, question, texts).logprobs == pytest.approx(native, abs=1e-4)
     assert saved.write(images, question, limit=20) == model.write(images, question, limit=20)
     plain = transformers.AutoModelForImageTextToText.from_pretrained(tmp_path)

@@ -285,3 +285,8 @@ def _on_white(image: Any) -> Any:
 
     over = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over)
+
+
+def rendered(images: Any) -> Any:
+    """Images as they are; scenes of the testbed, which render themselves, as PIL images."""
+    return images.to_images() if hasattr(images, "to_images") else images

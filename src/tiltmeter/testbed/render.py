@@ -64,6 +64,12 @@ class Scenes:
         """The same scenes without icons."""
         return replace(self, drawn=self.drawn * 0)
 
+    def to_images(self) -> list[Any]:
+        """As PIL images, for models that do not belong to the testbed."""
+        from PIL import Image
+
+        return [Image.fromarray(np.asarray(image)) for image in render(self)]
+
     def __getitem__(self, rows: Any) -> Scenes:
         return Scenes(**{name: value[rows] for name, value in vars(self).items()})
 

@@ -118,8 +118,7 @@ class WriterTestbed(Generative, Testbed):
         """As the processor makes them, whose tokens are the same for every image."""
         inputs = dict(self._prompt(prompt, stem, sees_image=image is not None))
         if image is not None:
-            shown = image[None] if hasattr(image, "shape") else [image]
-            inputs["pixel_values"] = 2 * self.pixels(shown) - 1
+            inputs["pixel_values"] = 2 * self.pixels([image]) - 1
         return inputs
 
     @lru_cache(maxsize=64)  # noqa: B019 (a model lives as long as its prompts)
@@ -131,6 +130,7 @@ class WriterTestbed(Generative, Testbed):
 
     def save_pretrained(self, place: str | Path) -> None:
         """Write a checkpoint that `hf:` and the transformers library load."""
+        self.network.generation_config.do_sample = True  # a server then obeys the temperature
         self.network.save_pretrained(place)
         self.processor.save_pretrained(place)
 

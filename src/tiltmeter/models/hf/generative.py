@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tiltmeter.errors import InputError
+from tiltmeter.io.image_files import rendered
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.network import Network
 from tiltmeter.results import content_hash
@@ -90,7 +91,7 @@ class Generative(Network):
             One row per image; a single row without images.
         """
         ids = [self.continuation_ids(text, after=stem) for text in texts]
-        asked = [None] if images is None else images
+        asked = [None] if images is None else rendered(images)
         logprobs = np.empty((len(asked), len(texts)))
         with torch.inference_mode():
             for rows, inputs in ahead(self._batches(asked, prompt, stem)):
@@ -114,7 +115,7 @@ class Generative(Network):
                 f"{samples} samples at temperature 0 are all the same: give a temperature above 0"
             )
         drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        asked = [None] if images is None else images
+        asked = [None] if images is None else rendered(images)
         written: list[list[WrittenText]] = [[] for _ in asked]
         with torch.inference_mode(), torch.random.fork_rng(devices=self._cuda()):
             torch.manual_seed(seed)

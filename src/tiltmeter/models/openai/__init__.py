@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from tiltmeter.errors import InputError
+from tiltmeter.io.image_files import rendered
 from tiltmeter.io.specs import Spec
 from tiltmeter.models.openai.client import Address, Client
 from tiltmeter.models.openai.journal import Journal
@@ -74,12 +75,14 @@ class ServerWriter:
             raise InputError(
                 f"{samples} samples at temperature 0 are all the same: give a temperature above 0"
             )
-        asked = [None] if images is None else list(images)
+        asked = [None] if images is None else list(rendered(images))
+        # a seed for each answer: with one for all images, their draws would be the same
         bodies = [
-            self.body(image, prompt, temperature=temperature, max_tokens=limit, seed=seed + number)
-            for image in asked
+            self.body(image, prompt, temperature=temperature, max_tokens=limit,
+                      seed=seed + row * samples + number if temperature else seed)
+            for row, image in enumerate(asked)
             for number in range(samples)
-        ]
+        ]  # fmt: skip
         texts = [written(answer) for answer in self.client.ask_all(bodies)]
         return [texts[at : at + samples] for at in range(0, len(texts), samples)]
 
@@ -109,7 +112,7 @@ class FirstTokenContinuer(ServerWriter):
         A text that is not among the top tokens gets the logarithm of the probability that they
         leave, an upper bound, and is not `exact`.
         """
-        asked = [None] if images is None else list(images)
+        asked = [None] if images is None else list(rendered(images))
         bodies = [self.body(i, prompt, stem, logprobs=True, top_logprobs=TOP) for i in asked]
         logprobs = np.empty((len(asked), len(texts)))
         exact = np.ones(logprobs.shape, dtype=bool)
@@ -134,7 +137,7 @@ class PromptContinuer(ServerWriter):
         The server tokenizes the whole answer. The last tokens must spell the text; otherwise the
         stem and the text share a token, and the text has no likelihood of its own.
         """
-        asked = [None] if images is None else list(images)
+        asked = [None] if images is None else list(rendered(images))
         bodies = [
             self.body(image, prompt, f"{stem} {text}".strip(), prompt_logprobs=0)
             for image in asked
