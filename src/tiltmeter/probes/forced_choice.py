@@ -317,7 +317,7 @@ def _renamed(
 def _over_questions(values: Sequence[Floats]) -> Floats:
     """The mean of each image over questions whose values are all known; NaN if there are none."""
     known = [one for one in values if not np.isnan(one).any()]
-    return np.mean(known, axis=0) if known else np.full(len(values[0]), np.nan)
+    return np.asarray(np.mean(known, axis=0)) if known else np.full(len(values[0]), np.nan)
 
 
 def _joined(*notes: str | None) -> str | None:
