@@ -143,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     model: Any = load(Spec.parse(f"testbed:{WRITER}?twin={options.twin}"))
     model.save_pretrained(options.directory)
-    print(f"Try it: tiltmeter audit hf:{options.directory} --images testbed:")
+    print(f"Try it: tiltmeter audit hf:{options.directory} --images testbed: --probe silence")
 
 
 if __name__ == "__main__":
