@@ -119,13 +119,13 @@ def plain(markup: str) -> str:
 def number(value: float | None, digits: int = 3, *, signed: bool = False) -> str:
     """0.123; with a true minus.
 
-    >>> number(-0.5, 2), number(0.5, 2, signed=True), number(None)
-    ('−0.50', '+0.50', '–')
+    >>> number(-0.5, 2), number(0.5, 2, signed=True), number(2e-4, signed=True), number(None)
+    ('−0.50', '+0.50', '+2.0e−04', '–')
     """
     if value is None:
         return NONE
     if value and digits > 2 and abs(value) < 0.5 * 10**-digits:
-        text = f"{value:.1e}"
+        text = f"{value:+.1e}" if signed else f"{value:.1e}"
     else:
         text = f"{value:+.{digits}f}" if signed and value else f"{value:.{digits}f}"
         text = f"{0:.{digits}f}" if not float(text) else text  # no sign for what rounds to nothing
