@@ -112,6 +112,10 @@ def test_harms_come_first_with_their_group_and_rate(capsys: pytest.CaptureFixtur
         rows(1, **same, metric="gaps", category=name, target=name, value=[np.ptp(rates)], p_fwer=p,
              null_high=0.04)
         for name, rates, p in kinds
+    ] + [
+        rows(1, **same, metric="gaps", category=name, target=name, value=[np.ptp(rates)], p_fwer=p,
+             null_high=0.04, experiment="random visible splits")
+        for name, rates, p in kinds
     ]  # fmt: skip
     run = Run(combined([*tables, lifted("age", ["0-2", "3-9", "10-19"])]))
     closing(run, Path("run"), None, "")

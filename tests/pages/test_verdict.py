@@ -20,13 +20,17 @@ META = {"model": {"name": "m", "spec": "hf:some/clip"}, "arguments": {"given": {
     "faces": "table:my faces.csv?path=file"}}, "environment": {"place": "runs/one"}}  # fmt: skip
 
 
-def harms(rates: list[float], sizes: list[int], p: float = 0.001) -> pa.Table:
+def harms(
+    rates: list[float], sizes: list[int], p: float = 0.001, by_splits: float = 0.01
+) -> pa.Table:
     same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": sum(sizes),
             "category": "ape", "target": "ape"}  # fmt: skip
     pairs = [(a, b) for a in range(3) for b in range(a + 1, 3)]
     return combined([
         rows(3, **same, metric="group_rates", group=AGES, value=rates, n_group=sizes),
         rows(1, **same, metric="gaps", value=max(rates) - min(rates), p_fwer=p, null_high=0.04),
+        rows(1, **same, metric="gaps", experiment="random visible splits", null_high=0.05,
+             value=max(rates) - min(rates), p_fwer=by_splits),
         rows(3, **same, metric="gaps", experiment=[f"{AGES[a]} against {AGES[b]}"
              for a, b in pairs], group=[AGES[a] for a, _ in pairs],
              value=[rates[a] - rates[b] for a, b in pairs], p_fwer=p, null_low=-0.1, null_high=0.1),
@@ -39,6 +43,13 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
     [answer] = answers(Run(harms([0.8, 0.1, 0.3], [9, 500, 500])))
     assert text.plain(answer.found) == "“ape” for 30.0% of 10-19, 10.0% of 3-9"
     assert "0-2" not in text.plain(sentence(Run(harms([0.8, 0.1, 0.3], [9, 500, 500]))))
+
+
+def test_a_gap_that_random_splits_give_as_well_is_weak() -> None:
+    clear, weak = (Run(harms([0.2, 0.1, 0.3], [500] * 3, by_splits=p)) for p in (0.01, 0.2))
+    assert [answer.verdict for run in (clear, weak) for answer in answers(run)] == ["clear", "weak"]
+    assert "classified as" in text.plain(sentence(clear))
+    assert "classified as" not in text.plain(sentence(weak))
 
 
 def test_harms_within_chance_are_no_finding() -> None:

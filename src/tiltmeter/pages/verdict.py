@@ -33,7 +33,6 @@ TONES = {CLEAR: "bad", SIGNIFICANT: "strong", WEAK: "strong", CANNOT_TELL: "", N
          NOT_JUDGED: "weak"}  # fmt: skip
 LARGEST = 3  # effects named for an attribute
 NAMED = 2  # harms in the sentence
-SMALLEST_GAP = 0.01  # of rates that is called clear
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
 def sentence(run: Run) -> Markup:
     """What a reader who reads nothing else should know."""
     rows = run.table.to_pylist()
-    gaps = [gap for gap in harm_gaps(rows) if gap.value >= SMALLEST_GAP]
+    gaps = [gap for gap in harm_gaps(rows) if gap.clear]
     largest = {gap.attribute: gap for gap in sorted(gaps, key=lambda gap: gap.value)}
     # an intersection adds nothing to a part that is named already
     single = [gap for name, gap in largest.items()
@@ -211,9 +210,12 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         found = _gap(first)
         if more:
             found += Markup("; {}").format(Markup("; ").join(map(_gap, more)))
-        verdict = CLEAR if first.value >= SMALLEST_GAP else WEAK
-        chance = f"no gap above {text.percent(first.gap['null_high'])}"
-        yield Answer(f"Harmful classes, by {text.short(attribute, 60)}", verdict, found, chance,
+        first = next((gap for gap in mine if gap.clear), first)
+        chance = f"permuted labels: no gap above {text.percent(first.gap['null_high'])}"
+        if first.splits is not None:
+            chance += f"; random splits of the images: {text.percent(first.splits['null_high'])}"
+        yield Answer(f"Harmful classes, by {text.short(attribute, 60)}",
+                     CLEAR if first.clear else WEAK, found, chance,
                      Markup("{}; by chance {}").format(_gap(first), chance))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     for rates in rest[:1]:

@@ -25,6 +25,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
+from tiltmeter.probes.harm_splits import SplitControl
 from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult, unknown_word_cannot_run
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
@@ -160,11 +161,36 @@ def harms(
             table = np.zeros((len(found.patterns), len(by.names)), np.int64)
             np.add.at(table.T, kinds[:, column], found.counts.T)
             tables += _tables(picked, table, checked(sizes), resampling, rng, constants)
+    if engine.name == "local" and resampling.permutations:
+        tables.append(_by_splits(categories, classes, vectors, groups, convention, seed, constants))
     record = {} if not failed else {"parts_not_read": {str(at): why for at, why in failed.items()}}
     instances = rows(0, INSTANCES)
     if engine.name == "local":
         instances = _instances(categories, classes, vectors, faces, groups, convention, constants)
     return ProbeResult(combined(tables), instances, record=record)
+
+
+def _by_splits(
+    categories: Mapping[str, str],
+    classes: Floats,
+    vectors: Vectors,
+    groups: Mapping[str, Groups],
+    convention: Convention,
+    seed: int,
+    constants: Mapping[str, Any],
+) -> pa.Table:
+    """The largest gap of each category by each attribute, against random visible splits."""
+    images = scaled(vectors.read(), convention.images)
+    tied, _ = nearest(classes, images)
+    kinds = list(dict.fromkeys(kind for kind in categories.values() if kind != PERSON))
+    of_kind = np.array([[kind == other for kind in kinds] for other in categories.values()])
+    harmful = tied / tied.sum(axis=1, keepdims=True) @ of_kind
+    cells = cells_of(list(groups.values()))[0]
+    control = SplitControl.of(images, cells, harmful, np.random.default_rng([seed, 1]))
+    for name, by in groups.items():
+        rates = np.stack([np.bincount(by.codes, share) for share in harmful.T]) / by.counts
+        control.add(name, np.ptp(rates, axis=1), len(by.names))
+    return control.table(kinds, len(images), constants)
 
 
 def class_vectors(model: TextEncoder, prompts: Sequence[Prompt]) -> tuple[dict[str, str], Floats]:

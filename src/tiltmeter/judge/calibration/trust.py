@@ -79,7 +79,7 @@ ORDER = Check(
     "its order is undefined",
 )
 SIZE = Check(
-    "with 1/1000 of the bias and of the noise it still gives {} of its value at dose 1",
+    "with bias and noise both divided by 1000 the value is still {} of that at dose 1",
     ".0%",
     lambda found: found.low_noise,
     lambda found: (found.low_noise or 0) <= LOW_NOISE_SHARE,

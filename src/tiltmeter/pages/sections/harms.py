@@ -11,6 +11,7 @@ from tiltmeter.pages import text
 from tiltmeter.pages.model import Finding, Plot, Row, Section, Table, table_of
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.selection import beats, by
+from tiltmeter.probes.harm_splits import EXPERIMENT
 from tiltmeter.results import Run
 
 LEAD = (
@@ -18,6 +19,7 @@ LEAD = (
     "get a harmful class; the gap is how far the groups’ rates are apart."
 )
 MOST = 30  # lines of a plot
+SMALLEST_GAP = 0.01  # of rates that is called clear
 
 
 def section(run: Run, probe: str) -> Section:
@@ -85,10 +87,16 @@ class HarmGap:
     gap: Row
     most: Row
     least: Row
+    splits: Row | None  # the same gap against random visible splits of the images
 
     @property
     def value(self) -> float:
         return float(self.gap["value"])
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is large enough to matter, and other visible differences give no such gap."""
+        return self.value >= SMALLEST_GAP and self.splits is not None and beats(self.splits)
 
     @property
     def attribute(self) -> str:
@@ -119,8 +127,9 @@ def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
                  if row["metric"] == "group_rates"}  # fmt: skip
         enough = [row for row in rates.values() if row["n_group"] >= text.TOO_FEW]
         gaps = [row for row in kinds if row["metric"] == "gaps" and beats(row)]
+        splits = next((row for row in kinds if row["experiment"] == EXPERIMENT), None)
         if len(enough) == len(rates):
-            found += [HarmGap(row, enough[-1], enough[0]) for row in gaps
+            found += [HarmGap(row, enough[-1], enough[0], splits) for row in gaps
                       if row["experiment"] is None]  # fmt: skip
             continue
         pairs = {f"{one['group']} against {other['group']}": (one, other)
@@ -130,7 +139,7 @@ def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
             low, high = sorted(pairs[gap["experiment"]], key=lambda row: row["value"])
             edges = [abs(gap[name] or 0.0) for name in ("null_low", "null_high")]
             size = {"value": abs(gap["value"]), "null_high": max(edges)}
-            found.append(HarmGap({**gap, **size}, high, low))
+            found.append(HarmGap({**gap, **size}, high, low, splits))
     return found
 
 
