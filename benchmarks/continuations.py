@@ -99,6 +99,9 @@ def bare(model: RandomLlava, inputs: list[dict[str, Tensor]], ids: Tensor, texts
             own = ids[start : start + texts]
             if rest:
                 cache.crop(1 - ids.shape[1])  # what the last texts added
+            if len(own) < texts:  # the last ones: as many copies of each image's prompt
+                copies = torch.arange(n * texts, device=ids.device).reshape(n, texts)
+                cache.batch_select_indices(copies[:, : len(own)].flatten())
             read = own[:, :-1].repeat(n, 1)
             logits = network(input_ids=read, past_key_values=cache, use_cache=True).logits
             p = logits.float().log_softmax(dim=-1).reshape(n, len(own), read.shape[1], -1)
