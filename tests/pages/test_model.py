@@ -61,3 +61,11 @@ def test_as_markdown_a_label_makes_no_cell_and_no_tag() -> None:
 def test_statistics_that_no_row_has_are_left_out() -> None:
     heads = [column.head for column in table_of("t", "all", ROWS, ("concept", "word")).columns]
     assert heads == ["word", "value", "95% interval", "n", "p adjusted", "verdict"]
+
+
+def test_intervals_are_in_the_unit_of_their_value() -> None:
+    row = {"value": 0.126, "ci_low": 0.1, "ci_high": 0.15, "null_mean": 0.02, "null_low": 0.01,
+           "null_high": 0.03}  # fmt: skip
+    made = table_of("t", "rates", [row], kind="percent", digits=1)
+    cells = [column.cell(row) for column in made.columns]
+    assert cells == ["12.6%", "10.0% to 15.0%", "1.0% to 3.0%"]

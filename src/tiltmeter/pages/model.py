@@ -120,6 +120,8 @@ def table_of(
         if column.keys in taken or (empty and column is not VALUE):
             continue
         of = kind if column.kind == "value" else column.kind
+        if kind == "percent":  # the interval in the unit of its value
+            of = {"span": "percents", "null": "null_percents"}.get(of, of)
         shown.append(Column(column.head, column.keys, of, digits))
     return Table(name, caption, shown, rows, folded)
 

@@ -269,6 +269,9 @@ FORMATS: dict[str, Callable[..., str]] = {
     "count": lambda value, digits: count(value),
     "percent": lambda value, digits: percent(value),
     "percents": lambda low, high, digits: percent_span(low, high),
+    "null_percents": lambda mean, low, high, digits: (
+        percent(mean) if low is None else percent_span(low, high)
+    ),
     "metric": lambda metric, k, digits: short(metric_name(metric, k), IN_TABLE),
     "verdict": lambda value, digits: VERDICTS.get(value, value or NONE),
     "ratio": lambda value, digits: ratio(value),

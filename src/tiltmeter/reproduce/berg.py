@@ -182,7 +182,8 @@ def _wordings(study: Study) -> Parts:
         parts.append(
             charts.line_plot(
                 f"wordings-{name}", f"{NAMES[name]} by {gender}, in each template",
-                "Mark: the value. Line: 95% interval. Grey band: without bias.", rows, labels,
+                "Mark: the value. Line: 95% interval."
+                + (" Grey band: without bias." if name == "weat" else ""), rows, labels,
                 NAMES[name], says=f"{NAMES[name]} by template: ", digits=2,
                 signed=name == "weat", most=60,
             )

@@ -168,7 +168,8 @@ def value_label(row: Row, name: str) -> str:
     """A value for readers: lift as a ratio, accuracy and recall with three digits."""
     if row["metric"] in LIFTS:
         return f"{math.exp(row[name]):.2f}x"
-    return f"{row[name]:.{3 if row['metric'] in ('accuracy', 'recall', *BIAS) else 2}f}"
+    digits = 3 if row["metric"] in ("accuracy", "recall", *BIAS) else 2
+    return f"{round(row[name], digits) + 0.0:.{digits}f}"  # + 0.0: no minus before nothing
 
 
 def _short(label: str) -> str:

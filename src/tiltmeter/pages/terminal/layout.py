@@ -15,7 +15,13 @@ from tiltmeter.pages.text import IN_TABLE, printable, short
 STRONGEST = 8  # findings shown of a kind
 STYLES = {"": "", "strong": "bold", "weak": "dim", "good": "green", "bad": "bold red",
           "passed": "bold green"}  # fmt: skip
-SPANS = ("span", "null", "percents", "ratios")  # short on a narrow screen: 0.12…0.34
+SPANS = (
+    "span",
+    "null",
+    "percents",
+    "null_percents",
+    "ratios",
+)  # short on a narrow screen: 0.12…0.34
 #: A minus that can be copied; and for terminals without Unicode the signs that we use ourselves.
 MINUS = str.maketrans({"−": "-"})
 ASCII = str.maketrans({"–": "-", "…": "...", "→": "->", "“": '"', "”": '"', "’": "'", "±": "+-",
