@@ -67,9 +67,9 @@ def test_what_needs_all_embeddings_is_refused_by_name() -> None:
 
 
 def test_a_probe_that_does_not_run_by_parts_is_refused_before_any_work() -> None:
-    with pytest.raises(InputError, match="harms does not run by parts"):
-        tm.audit("hf:nowhere", "fairface:nowhere", probes=["ranking", "harms"], engine="parts")
+    with pytest.raises(InputError, match="eat does not run by parts"):
+        tm.audit("hf:nowhere", "fairface:nowhere", probes=["ranking", "eat"], engine="parts")
     model = uncorrected("testbed:dual")  # has few words of its own
     run = tm.audit(model, supplied(model, OTHERS), k=[5], engine="parts",
                    permutations=0, bootstraps=0)  # fmt: skip
-    assert "does not run by parts" in run.meta["not_run"]["harms"]
+    assert "does not run by parts" in run.meta["not_run"]["eat"]

@@ -147,7 +147,7 @@ def test_standardised_metrics_are_blind_to_size_and_probabilities_are_not() -> N
     for name in ("counterfactual_bias", "vlss"):
         assert low_noise[name] < 0.01
     verdicts = {one.metric: one.verdict for one in found.summaries}
-    assert "misleading at low noise" in verdicts["c_asc"]
+    assert "insensitive to scale" in verdicts["c_asc"]
     assert "low noise" not in verdicts["vlss"]
 
 

@@ -127,8 +127,8 @@ def test_pages_say_the_verdict_of_pairs(runs: dict[str, Any]) -> None:
     for twin, said, verdict in (("biased", "Clearly biased by", "clear"),
                                 ("fair", "No bias found by", "none found")):  # fmt: skip
         assert said in sentence(runs[twin])
-        found = [one for one in answers(runs[twin]) if one.question.startswith("Masked words: ")]
-        assert [one.verdict for one in found] == [verdict] * len(SWAPPED)
+        [found] = [one for one in answers(runs[twin]) if one.question.startswith("Masked words, ")]
+        assert found.verdict == verdict  # one answer for image, text and both
 
 
 def test_lift_of_pairs_follows_the_planted_bias(runs: dict[str, Any]) -> None:

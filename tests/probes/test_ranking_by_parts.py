@@ -227,7 +227,7 @@ def test_the_record_names_arguments_and_probes_that_were_not_run(brought: str) -
     assert whole["arguments"]["given"] == asked
     assert by_parts["arguments"]["given"] == {**asked, "engine": "parts"}
     assert set(by_parts["not_run"]) == set(PROBES) - {"ranking", "lift"}
-    assert "does not run by parts" in by_parts["not_run"]["strength"]
+    assert "does not run by parts" in by_parts["not_run"]["eat"]
 
 
 def test_the_command_and_the_comparison_know_a_run_by_parts(brought: str) -> None:

@@ -257,6 +257,9 @@ def test_placebos_are_in_no_other_list(other: str) -> None:
     placebos = {text for name in PLACEBOS for text in texts(load(name))}
     payload = load(other).data
     assert payload
+    if other == "pairs-questions":  # its keys are names of scenes: airplane, clipboard
+        payload = {topic: list(scenes.values()) if isinstance(scenes, dict) else scenes
+                   for topic, scenes in payload["table"].items()}  # fmt: skip
     found = {text for value in payload.values() for text in every_string(value)}
     assert not placebos & found
 

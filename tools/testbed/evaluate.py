@@ -297,7 +297,8 @@ def rounded(x: Any) -> Any:
 
 def main() -> None:
     """Print the scores of the shipped models."""
-    from tiltmeter.testbed.models import MODELS, load
+    from tiltmeter.testbed.loading import load
+    from tiltmeter.testbed.models import MODELS
 
     specs = [f"testbed:{kind}{twin}" for twin in ("", "?twin=fair") for kind in MODELS]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)

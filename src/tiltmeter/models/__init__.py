@@ -29,7 +29,7 @@ MODELS = Registry(
         "python": "tiltmeter.models.python:load",
         "slip": "tiltmeter.models.slip:load",
         "tcl": "tiltmeter.models.albef:load",
-        "testbed": "tiltmeter.testbed.models:load",
+        "testbed": "tiltmeter.testbed.loading:load",
     },
 )
 DEVICES = ("auto", "cpu", "cuda")

@@ -371,7 +371,7 @@ class PlantedAnswers:
     Examples
     --------
     >>> planted = PlantedAnswers(World.plant())
-    >>> planted.refusal[[0, 7]].tolist()
+    >>> planted.refusal[[0, 7]].round(6).tolist()
     [0.05, 0.2]
     """
 

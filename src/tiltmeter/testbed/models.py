@@ -7,7 +7,6 @@ bytes (n x 32 x 32 x 3), PIL images, or a tensor of pixels from 0 to 1 (n x 3 x 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -16,15 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.specs import Spec
+from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.models.network import Masked, Network
 from tiltmeter.models.weights import weights_hash
 from tiltmeter.results import content_hash
 from tiltmeter.testbed.language import SPECIAL, encode, vocabulary
 from tiltmeter.testbed.losses import Batch, losses
-from tiltmeter.testbed.networks import WEIGHTS, trained
 from tiltmeter.testbed.render import SIZE, Scenes, render
 from tiltmeter.testbed.world import World
 from tiltmeter.types import Array
@@ -127,44 +124,6 @@ MODELS: dict[str, type[Testbed]] = {
     "dual": DualTestbed, "fusion": FusionTestbed, "stream": Heads
 }  # fmt: skip
 WRITER = "writer"
-
-
-def load(spec: Spec) -> Any:
-    """Small models of the built-in world: dual, fusion, stream, writer; oracle, without a network.
-
-    Parameters
-    ----------
-    spec : Spec
-        `testbed:KIND`, with the option `twin` (`biased` or `fair`).
-
-    Returns
-    -------
-    Testbed or OracleAnswers
-        The model; its `world` is the one that it was trained on.
-
-    Raises
-    ------
-    UnknownNameError
-        The kind or the twin is unknown.
-    """
-    if spec.rest == "oracle":
-        from tiltmeter.testbed.answers import load as load_oracle
-
-        return load_oracle(spec)
-    spec.check_options("twin")
-    kind, twin = spec.rest or "fusion", spec.options.get("twin", "biased")
-    if kind not in (*MODELS, WRITER):
-        raise UnknownNameError("model of the testbed", kind, (*MODELS, WRITER))
-    if twin not in TWINS:
-        raise UnknownNameError("twin of a testbed model", twin, TWINS)
-    name = kind if twin == "biased" else f"{kind}-fair"
-    config = json.loads((WEIGHTS / f"{name}.json").read_text())["config"]
-    provenance = {"strength": config["strength"]}
-    if kind == WRITER:
-        from tiltmeter.testbed.writer import WriterTestbed, trained_writer
-
-        return WriterTestbed(trained_writer(name), f"testbed:{name}", provenance)
-    return MODELS[kind](trained(name), f"testbed:{name}", provenance)
 
 
 def _resize(image: Any) -> Array:

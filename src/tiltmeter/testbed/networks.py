@@ -8,6 +8,7 @@ n x 3 x 32 x 32, from 0 to 1.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,12 @@ class Stream(nn.Module):
 
 NETWORKS: dict[str, type[nn.Module]] = {"dual": Dual, "fusion": Fusion, "stream": Stream}
 WEIGHTS = Path(__file__).parent / "weights"
+
+
+def provenance_of(name: str) -> dict[str, Any]:
+    """What is recorded of a trained network: the strength of its world."""
+    config = json.loads((WEIGHTS / f"{name}.json").read_text())["config"]
+    return {"strength": config["strength"]}
 
 
 def trained(name: str) -> nn.Module:

@@ -14,13 +14,12 @@ from typing import Any
 
 from torch import Tensor
 
-from tiltmeter.io.specs import Spec
 from tiltmeter.models.hf.generative import Generative
 from tiltmeter.models.network import Network
 from tiltmeter.testbed.dialogue import IMAGE, LETTERS, UNKNOWN_WORD, words
 from tiltmeter.testbed.language import SPECIAL
-from tiltmeter.testbed.models import TWINS, WRITER, Testbed, load
-from tiltmeter.testbed.networks import WEIGHTS
+from tiltmeter.testbed.models import TWINS, WRITER, Testbed
+from tiltmeter.testbed.networks import WEIGHTS, provenance_of
 from tiltmeter.testbed.render import SIZE
 
 PATCH = 4
@@ -135,14 +134,20 @@ class WriterTestbed(Generative, Testbed):
         self.processor.save_pretrained(place)
 
 
+def load_writer(name: str) -> WriterTestbed:
+    """The trained writer, `writer` or `writer-fair`."""
+    return WriterTestbed(trained_writer(name), f"testbed:{name}", provenance_of(name))
+
+
 def main() -> None:
     """Write a twin as a LLaVA checkpoint."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--twin", choices=TWINS, default=TWINS[0])
     options = parser.parse_args()
-    model: Any = load(Spec.parse(f"testbed:{WRITER}?twin={options.twin}"))
-    model.save_pretrained(options.directory)
+    load_writer(WRITER if options.twin == TWINS[0] else f"{WRITER}-fair").save_pretrained(
+        options.directory
+    )
     print(f"Try it: tiltmeter audit hf:{options.directory} --images testbed: --probe silence")
 
 
