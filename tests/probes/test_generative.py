@@ -37,9 +37,9 @@ def audited(model: Any, probe: str, *, strength: float, images: int = 1400, **op
     return measured(model, data, probe, options={probe: options}, **QUICK)
 
 
-def measured(model: Any, data: Any, *probes: str, **keywords: Any) -> Run:
+def measured(model: Any, faces: Any, *probes: str, **keywords: Any) -> Run:
     """An audit of any model, whatever its type says."""
-    return audit(model, data, probes=list(probes), **keywords)
+    return audit(model, faces, probes=list(probes), **keywords)
 
 
 def findings(run: Run) -> list[str]:
