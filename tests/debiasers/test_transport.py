@@ -183,8 +183,9 @@ def test_labels_that_say_nothing_change_nothing() -> None:
 def test_a_group_that_no_row_has_is_left_out() -> None:
     x, groups = planted()
     named = Groups(groups.codes, (*groups.names, "nobody"), "kind")
-    assert np.array_equal(
-        Transport().fit(x, named).transform(x), Transport().fit(x, groups).transform(x)
+    # an empty column changes how the decomposition rounds, and nothing else
+    np.testing.assert_allclose(
+        Transport().fit(x, named).transform(x), Transport().fit(x, groups).transform(x), atol=1e-12
     )
 
 
