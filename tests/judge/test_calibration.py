@@ -238,7 +238,7 @@ def c_asc(small: Calibration) -> MetricSummary:
 def test_trust_follows_from_what_was_measured(c_asc: MetricSummary) -> None:
     associated, size, change = which_to_trust([c_asc])
     assert associated.not_trust == (("c_asc", "not measured on a trained model"),)
-    assert "is still 100" in size.not_trust[0][1]
+    assert "still 100" in size.not_trust[0][1]
     assert "when only the noise is halved" in change.not_trust[0][1]
     sound = replace(
         c_asc,

@@ -79,7 +79,7 @@ ORDER = Check(
     "its order is undefined",
 )
 SIZE = Check(
-    "with bias and noise both divided by 1000 the value is still {} of that at dose 1",
+    "with differences of scores made 1000 times smaller the value is still {} of that at dose 1",
     ".0%",
     lambda found: found.low_noise,
     lambda found: (found.low_noise or 0) <= LOW_NOISE_SHARE,

@@ -211,9 +211,9 @@ def _verdict_parts(summary: Row, grows: bool) -> list[str]:
         )
     if summary["low_noise"] is not None and summary["low_noise"] > LOW_NOISE_SHARE:
         parts.append(
-            "insensitive to scale: with all differences between scores made 1000 times smaller, "
-            f"the value hardly changes ({summary['low_noise']:.0%} of its value at dose 1), so a "
-            "tiny bias can look large"
+            "insensitive to scale: if all differences between scores at dose 1 are made 1000 times "
+            f"smaller, the value is still {summary['low_noise']:.0%} of what it was, so a tiny "
+            "bias can look large"
         )
     if summary["images_needed"] is not None:
         or_fewer = " or fewer" if summary["images_needed"] == summary["smallest_n"] else ""
