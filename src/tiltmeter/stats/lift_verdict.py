@@ -174,7 +174,7 @@ def neutral_weights(words: Sequence[Hashable], neutral: Sequence[Hashable]) -> F
     of_words, of_neutral = Counter(words), Counter(neutral)
     weights = np.array([of_words[kind] / of_neutral[kind] for kind in neutral])
     # rounded, so that words and neutral words of one caption have weights of exactly 1
-    return np.round(weights * weights.sum() / (weights**2).sum(), 12)
+    return np.asarray(np.round(weights * weights.sum() / (weights**2).sum(), 12))
 
 
 def neutral_spread(neutral: Floats) -> Floats:
