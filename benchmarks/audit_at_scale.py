@@ -49,6 +49,8 @@ STEPS = {
     "stats.kernels.weighted_top_counts": "top k resampled",
     "stats.kernels.relabelled_ndkl": "NDKL relabelled",
     "stats.kernels.weighted_ndkl": "NDKL resampled",
+    "stats.permuted_labels.PermutedLabels.top_counts": "top k relabelled",
+    "stats.permuted_labels.PermutedLabels.ndkl": "NDKL relabelled",
     "probes.ranking.rows.tabulate": "p, maxT, intervals, rows",
     "probes.ranking.rows.wording": "variance shares",
     "probes.ranking.probe.instances": "table of top images",

@@ -273,6 +273,51 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
             m2[q, codes[i]] += deviation * deviation
 
 
+def moments_of_draws(draws: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, centred sum of squares and number of defined draws, of units x draws x columns."""
+    units, _, columns = draws.shape
+    mean, m2, count = np.zeros((3, units, columns))
+    in_rows(lambda part: _draw_moments(draws[part], mean[part], m2[part], count[part]), units)
+    return mean, m2, count
+
+
+@jit
+def _draw_moments(draws: Floats, mean: Floats, m2: Floats, count: Floats) -> None:
+    for u in range(draws.shape[0]):
+        for r in range(draws.shape[1]):
+            for c in range(draws.shape[2]):
+                known = not np.isnan(draws[u, r, c])
+                mean[u, c] += draws[u, r, c] if known else 0.0
+                count[u, c] += known
+        for c in range(draws.shape[2]):
+            mean[u, c] = mean[u, c] / count[u, c] if count[u, c] else np.nan
+        for r in range(draws.shape[1]):
+            for c in range(draws.shape[2]):
+                deviation = draws[u, r, c] - mean[u, c]
+                m2[u, c] += deviation * deviation if not np.isnan(deviation) else 0.0
+
+
+def weighted_means(values: Floats, weights: Floats) -> Floats:
+    """Weighted means of what is defined over the third axis of four, NaN where nothing is."""
+    means = np.empty((values.shape[0], values.shape[1], values.shape[3]))
+    in_rows(lambda part: _weighted_means(values[:, part], weights, means[:, part]), len(means[0]))
+    return means
+
+
+@jit
+def _weighted_means(values: Floats, weights: Floats, means: Floats) -> None:
+    for u in range(values.shape[1]):
+        for r in range(values.shape[0]):
+            for c in range(values.shape[3]):
+                total, weight = 0.0, 0.0
+                for t in range(values.shape[2]):
+                    value = values[r, u, t, c]
+                    if not np.isnan(value):
+                        total += value * weights[t]
+                        weight += weights[t]
+                means[r, u, c] = total / weight if weight > 0 else np.nan
+
+
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`."""
     return np.asarray(relabelled_ndkl(order, codes[None], log_target)[0])

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,11 @@ class Run:
         if metric not in known:
             raise UnknownNameError("metric of the run", metric, known)
         return pa.Table.from_pylist(self.where(metric=metric, over_templates=True), RESULTS)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows as dictionaries, made once for all who read them: do not change them."""
+        return list(self.table.to_pylist())
 
     def where(self, *, over_templates: bool = False, **equal: Any) -> list[dict[str, Any]]:
         """Select rows.

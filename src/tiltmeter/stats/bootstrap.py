@@ -13,7 +13,6 @@ import numpy as np
 from tiltmeter.metrics.arrays import as_groups, matrix
 from tiltmeter.stats import defined
 from tiltmeter.stats.intervals import Z
-from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Groups, Ints
 
 LEVEL = 0.95
@@ -361,14 +360,11 @@ def bootstrap_mean_of_words(
     weight = np.where(missed, 1.0, weight)
     share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
     share = share * _multiplicity(word, len(draws), rng)
-    share = share.reshape(*share.shape, *[1] * (draws.ndim - 2))
-    mean = np.full((len(draws), *draws.shape[2:]), np.nan)
-    for rows in slices_of_draws(draws.shape, 0):
-        known = ~np.isnan(draws[rows])  # a mean is over what is defined
-        weight = (share[rows] * known).sum(axis=1)
-        sums = (share[rows] * np.where(known, draws[rows], 0.0)).sum(axis=1)
-        np.divide(sums, weight, out=mean[rows], where=weight > 0)
-    return mean
+    from tiltmeter.stats.kernels import shared_means
+
+    rest = draws.shape[2:]
+    four = draws.reshape(*draws.shape, *[1] * (4 - draws.ndim))
+    return shared_means(four, share).reshape(len(draws), *rest)
 
 
 def _multiplicity(codes: Ints, draws: int, rng: np.random.Generator) -> Floats:

@@ -13,6 +13,8 @@ from tiltmeter.types import Floats
 
 def mean(draws: Floats) -> Floats:
     """Mean over the first axis, without NaN."""
+    if draws.ndim > 1:
+        return _moments(draws)[0]
     means = np.nanmean if np.isnan(draws).any() else np.mean  # as for quantiles
     with _quiet():
         return np.asarray(means(draws, axis=0, dtype=np.float64))
@@ -20,9 +22,27 @@ def mean(draws: Floats) -> Floats:
 
 def std(draws: Floats) -> Floats:
     """Standard deviation (n - 1) over the first axis, without NaN."""
+    if draws.ndim > 1:
+        return mean_and_std(draws)[1]
     deviations = np.nanstd if np.isnan(draws).any() else np.std
     with _quiet():
         return np.asarray(deviations(draws, axis=0, ddof=1, dtype=np.float64))
+
+
+def mean_and_std(draws: Floats) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (n - 1) over the first axis, without NaN."""
+    average, squares, count = _moments(draws)
+    return average, np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
+
+
+def _moments(draws: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, sum of squared differences from it, and number of defined draws."""
+    from tiltmeter.metrics.numpy_kernels import moments_of_draws
+
+    shape = draws.shape[1:]
+    by_unit = draws.reshape(len(draws), shape[0], -1).swapaxes(0, 1)  # units x draws x columns
+    average, squares, count = moments_of_draws(by_unit)
+    return average.reshape(shape), squares.reshape(shape), count.reshape(shape)
 
 
 def quantile(draws: Floats, at: Sequence[float], method: str = "linear") -> Floats:

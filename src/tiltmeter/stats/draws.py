@@ -27,6 +27,8 @@ class BootstrapDraws:
         What is stored.
     of : callable, optional
         Computes the metric's columns from the last axis of `kept`; without it they are the metric.
+    complete : bool
+        Whether it is known that every draw is defined.
 
     Examples
     --------
@@ -38,6 +40,7 @@ class BootstrapDraws:
 
     kept: Floats
     of: Callable[[Floats], Floats] | None = None
+    complete: bool = False
 
     def __len__(self) -> int:
         return int(self.kept.shape[1])
@@ -69,14 +72,13 @@ class BootstrapDraws:
     def scaled(self, factor: float) -> BootstrapDraws:
         """The same draws times a factor."""
         of = self.of or (lambda kept: kept)
-        return BootstrapDraws(self.kept, lambda kept: of(kept) * factor)
+        return BootstrapDraws(self.kept, lambda kept: of(kept) * factor, self.complete)
 
     def select(self, prompts: Ints) -> BootstrapDraws:
         """The draws of some prompts; adjacent ones are not copied."""
         adjacent = bool((np.diff(prompts) == 1).all())
-        return BootstrapDraws(
-            self.kept[slice(prompts[0], prompts[-1] + 1) if adjacent else prompts], self.of
-        )
+        at = slice(prompts[0], prompts[-1] + 1) if adjacent else prompts
+        return BootstrapDraws(self.kept[at], self.of, self.complete)
 
     def at(self, prompts: Ints, rows: slice = slice(None)) -> Floats:
         """Draws x prompts x columns of some prompts; read-only."""

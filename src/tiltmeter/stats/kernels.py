@@ -16,8 +16,10 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
 from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_one
 from tiltmeter.metrics.ranking import log_shares
-from tiltmeter.stats import long_rankings
+from tiltmeter.stats import whole_ranking
 from tiltmeter.stats.null import slices_of_draws
+from tiltmeter.stats.permuted_labels import PermutedLabels
+from tiltmeter.stats.weighted_rankings import WeightLanes
 from tiltmeter.types import Floats, Ints
 
 _ITEMS, _COLUMNS = 1024, 64  # processed at one time: they fit the second-level cache
@@ -94,15 +96,22 @@ def c_asc_of_sums(sums: Floats, sizes: Ints, squares: Floats | None = None) -> F
 
     Without `squares` the standard deviation is 1, as it is for permuted labels of the same scores.
     """
-    n, sizes = sizes.sum(), sizes.astype(np.float32)
-    total = sums.sum(axis=-1, keepdims=True)
-    inside = np.where(sizes > 0, sizes, np.nan)
-    outside = np.where(n - sizes > 0, n - sizes, np.nan)
-    gap = sums / inside - (total - sums) / outside
+    gap, total, n = gaps_of_sums(sums, sizes), sums.sum(axis=-1), sizes.sum()
     if squares is None:
-        return np.asarray(gap)
-    variance = (squares - total[..., 0] ** 2 / n) / (n - 1)
+        return gap
+    variance = (squares - total**2 / n) / (n - 1)
     return np.asarray(gap / np.sqrt(variance)[..., None])
+
+
+def gaps_of_sums(sums: Floats, sizes: Ints, axis: int = -1) -> Floats:
+    """Mean of each group minus that of all others, from sums by group along an axis."""
+    n, sizes = sizes.sum(), sizes.astype(np.float32)
+    shape = [1] * sums.ndim
+    shape[axis] = -1
+    inside = np.where(sizes > 0, sizes, np.nan).reshape(shape)
+    outside = np.where(n - sizes > 0, n - sizes, np.nan).reshape(shape)
+    total = sums.sum(axis=axis, keepdims=True)
+    return np.asarray(sums / inside - (total - sums) / outside)
 
 
 def relabelled_top_counts(
@@ -140,6 +149,20 @@ def looked_up(table: Floats, counts: Ints) -> Floats:
     return values
 
 
+def largest_looked_up(table: Floats, counts: Ints) -> Floats:
+    """The largest over groups of a function of counts: ... x ... x 1; NaN where all are."""
+    values = np.empty((*counts.shape[:2], 1))
+    in_rows(lambda part: _largest(table, counts[part], values[part]), len(counts), step=32)
+    return values
+
+
+def sum_looked_up(table: Floats, counts: Ints) -> Floats:
+    """The sum over groups of a function of counts: ... x ... x 1."""
+    values = np.empty((*counts.shape[:2], 1))
+    in_rows(lambda part: _summed(table, counts[part], values[part]), len(counts), step=32)
+    return values
+
+
 @jit
 def _looked_up(table: Floats, counts: Ints, values: Floats) -> None:
     for r in range(counts.shape[0]):
@@ -148,8 +171,59 @@ def _looked_up(table: Floats, counts: Ints, values: Floats) -> None:
                 values[r, q, g] = table[counts[r, q, g], g]
 
 
-def weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, groups: int) -> Ints:
+@jit
+def _largest(table: Floats, counts: Ints, values: Floats) -> None:
+    for r in range(counts.shape[0]):
+        for q in range(counts.shape[1]):
+            largest = np.nan
+            for g in range(counts.shape[2]):
+                value = table[counts[r, q, g], g]
+                if not value <= largest and not np.isnan(value):
+                    largest = value
+            values[r, q, 0] = largest
+
+
+@jit
+def _summed(table: Floats, counts: Ints, values: Floats) -> None:
+    for r in range(counts.shape[0]):
+        for q in range(counts.shape[1]):
+            total = 0.0
+            for g in range(counts.shape[2]):
+                total += table[counts[r, q, g], g]
+            values[r, q, 0] = total
+
+
+def shared_means(draws: Floats, share: Floats) -> Floats:
+    """Means over prompts of what is defined, with shares by draw and prompt.
+
+    `draws` are draws x prompts x units x columns, `share` draws x prompts; NaN where nothing is.
+    """
+    count, _, units, columns = draws.shape
+    means = np.empty((count, units, columns))
+    in_rows(lambda part: _shared_means(draws[part], share[part], means[part]), count, step=16)
+    return means
+
+
+@jit
+def _shared_means(draws: Floats, share: Floats, means: Floats) -> None:
+    for u in range(draws.shape[2]):
+        for r in range(draws.shape[0]):
+            for c in range(draws.shape[3]):
+                total, weight = 0.0, 0.0
+                for p in range(draws.shape[1]):
+                    value = draws[r, p, u, c]
+                    if not np.isnan(value):
+                        total += value * share[r, p]
+                        weight += share[r, p]
+                means[r, u, c] = total / weight if weight > 0 else np.nan
+
+
+def weighted_top_counts(
+    order: Ints, codes: Ints, weights: Ints | WeightLanes, k: int, groups: int
+) -> Ints:
     """Weighted counts of each group down a ranking until the weights sum to k."""
+    if isinstance(weights, WeightLanes):
+        return weights.top_counts(order, codes, k, groups)
     counts = np.zeros((len(weights), len(order), groups), np.uint32)
     in_rows(
         lambda part: _weighted_top_counts(order, codes, weights[part], k, counts[part]),
@@ -177,21 +251,25 @@ def _weighted_top_counts(order: Ints, codes: Ints, weights: Ints, k: int, counts
 def relabelled_ndkl(order: Ints, codes: Ints, shares: Floats, of: Ints | None = None) -> Floats:
     """Whole-ranking NDKL of each row of `order`, for each row of `codes`: draws x queries."""
     to = _groups_of(of, len(shares)).astype(np.min_scalar_type(len(shares)))
-    if by_stretches(order, shares):
-        return long_rankings.relabelled_ndkl(order, codes, to, shares)
+    if by_stretches(order):
+        packed = PermutedLabels.pack(to[codes], len(shares), {"": np.arange(len(shares))})
+        return packed.ndkl(order, {"": shares}, len(codes))[""]
     log_target, parts = log_shares(shares), slices_of_draws(codes.shape, 0)
     return np.concatenate([loops.relabelled_ndkl(order, to[codes[at]], log_target) for at in parts])
 
 
-def by_stretches(order: Ints, shares: Floats) -> bool:
-    """Whether rankings are long enough for NDKL by stretches, and groups few enough for bytes."""
-    return order.shape[1] >= long_rankings.LONG and len(shares) < 2**8
+def by_stretches(order: Ints) -> bool:
+    """Whether rankings are long enough for NDKL by stretches."""
+    return bool(order.shape[1] >= whole_ranking.LONG)
 
 
-def weighted_ndkl(order: Ints, codes: Ints, weights: Ints, shares: Floats) -> Floats:
+def weighted_ndkl(order: Ints, codes: Ints, weights: Ints | WeightLanes, shares: Floats) -> Floats:
     """Whole-ranking NDKL where each item counts as often as its weight: draws x queries."""
-    if by_stretches(order, shares):
-        return long_rankings.weighted_ndkl(order, codes, weights, shares)
+    if by_stretches(order) and len(shares) < 2**8:  # groups fit a byte
+        lanes = weights if isinstance(weights, WeightLanes) else WeightLanes.pack(weights)
+        return lanes.ndkl(order, codes, shares)
+    if isinstance(weights, WeightLanes):
+        weights = weights.weights
     tables = (log_shares(shares), *loops.ndkl_tables(order.shape[1]))
     codes = codes.astype(np.min_scalar_type(len(shares)))
     out = np.empty((len(weights), len(order)))

@@ -99,7 +99,7 @@ def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
     centre, spread = np.empty(values.shape), np.empty(values.shape)
     for at in slices_of_draws(draws.shape, 1):
         points = np.concatenate([values[None, at], draws[:, at]])
-        centre[at], spread[at] = defined.mean(points), defined.std(points)
+        centre[at], spread[at] = defined.mean_and_std(points)
     spread = np.where(spread > 1e-12, spread, np.nan)
     sign = -1.0 if side == "less" else 1.0
 

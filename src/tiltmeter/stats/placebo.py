@@ -111,3 +111,28 @@ def verdict(p_fwer: float, p_placebo: float, signs: Floats | None = None) -> str
         return None  # no neutral words to compare with: nothing can be established
     agree = signs is None or len(np.unique(np.sign(signs))) == 1
     return ESTABLISHED if p_placebo <= LEVEL and agree else PERMUTATION_ONLY
+
+
+def verdicts(p_fwer: Floats, p_placebo: Floats) -> Floats:
+    """`verdict` of many associations.
+
+    Parameters
+    ----------
+    p_fwer, p_placebo : array
+        As for `verdict`.
+
+    Returns
+    -------
+    array of object
+        Verdicts; None where it cannot be decided.
+
+    Examples
+    --------
+    >>> verdicts(np.array([0.001, 0.2, np.nan]), np.array([0.4, np.nan, 0.1])).tolist()
+    ['beyond permutation only', 'not established', None]
+    """
+    beyond = np.where(p_placebo <= LEVEL, ESTABLISHED, PERMUTATION_ONLY).astype(object)
+    beyond[np.isnan(p_placebo)] = None
+    found = np.where(p_fwer > LEVEL, NOT_ESTABLISHED, beyond)
+    found[np.isnan(p_fwer)] = None
+    return found

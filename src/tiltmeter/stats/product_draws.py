@@ -2,7 +2,8 @@
 
 A score is the product of a text and an image. So the sum of a text's scores over a group is its
 product with the sum of the group's images, and only these sums have to be drawn: they do not
-depend on the texts, and are small. C-ASC is computed from them when it is read.
+depend on the texts, and are small. The same is true of gaps between groups, which are differences
+of such sums. C-ASC is computed from them when it is read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.stats.kernels import c_asc_of_sums
+from tiltmeter.stats.kernels import gaps_of_sums
 from tiltmeter.types import Floats, Ints
 
 
@@ -24,31 +25,43 @@ class CAscDraws:
     ----------
     texts : array of shape (prompts, features)
         Each divided by the standard deviation of its scores; NaN where all scores are the same.
-    sums : array of shape (draws, groups, features)
-        Sums of the images of each group, as differences from the mean of all images.
-    sizes : array of int of shape (groups,)
-        Sizes of the groups.
+    gaps : array of shape (draws, groups, features)
+        Mean image of each group minus that of all others; with `squares` one more row, the sum of
+        all images as differences from their mean.
+    images : int
+        Number of images.
     squares : array of shape (prompts, draws), optional
         Sums of squared standardised scores; without them they do not change, as in permutations.
 
     Examples
     --------
     >>> sums = np.array([[[4.0], [-4.0]]], np.float32)  # one draw, two groups, one feature
-    >>> draws = CAscDraws(np.array([[0.5]], np.float32), sums, np.array([2, 2]))
+    >>> draws = CAscDraws.of_sums(np.array([[0.5]], np.float32), sums, np.array([2, 2]))
     >>> draws.shape, draws[:1][:, :1].tolist()
     ((1, 1, 2), [[[2.0, -2.0]]])
     """
 
     texts: Floats
-    sums: Floats
-    sizes: Ints
+    gaps: Floats
+    images: int
     squares: Floats | None = None
 
     dtype = np.dtype(np.float32)
 
+    @classmethod
+    def of_sums(
+        cls, texts: Floats, sums: Floats, sizes: Ints, squares: Floats | None = None
+    ) -> CAscDraws:
+        """From sums of the images of each group, as differences from the mean of all images."""
+        gaps = gaps_of_sums(sums, sizes, axis=1)
+        if squares is not None:
+            gaps = np.concatenate([gaps, sums.sum(axis=1, keepdims=True)], axis=1)
+        return cls(texts, gaps, int(sizes.sum()), squares)
+
     @property
     def shape(self) -> tuple[int, int, int]:
-        return (len(self.texts), *self.sums.shape[:2])
+        draws, columns = self.gaps.shape[:2]
+        return (len(self.texts), draws, columns - (self.squares is not None))
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -59,7 +72,10 @@ class CAscDraws:
             squares = None if self.squares is None else self.squares[at]
             return replace(self, texts=self.texts[at], squares=squares)
         prompts, draws = at
-        texts, sums = self.texts[prompts], self.sums[draws]
-        products = (texts @ sums.reshape(-1, sums.shape[2]).T).reshape(-1, *sums.shape[:2])
-        squares = None if self.squares is None else self.squares[prompts][:, draws]
-        return c_asc_of_sums(products, self.sizes, squares).astype(self.dtype)
+        texts, gaps = self.texts[prompts], self.gaps[draws]
+        products = (texts @ gaps.reshape(-1, gaps.shape[2]).T).reshape(-1, *gaps.shape[:2])
+        if self.squares is not None:
+            squares, total = self.squares[prompts][:, draws], products[..., -1]
+            variance = (squares - total**2 / self.images) / (self.images - 1)
+            products = products[..., :-1] / np.sqrt(variance)[..., None]
+        return products.astype(self.dtype, copy=False)

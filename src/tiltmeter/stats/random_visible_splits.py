@@ -13,6 +13,9 @@ import numpy as np
 from tiltmeter.errors import InputError
 from tiltmeter.types import Floats, Ints
 
+#: Images that splits are made of, at most: more cost time, and add little.
+MOST_IMAGES = 4096
+
 
 def random_visible_splits(
     embeddings: Floats, cells: Ints, groups: int, splits: int, rng: np.random.Generator

@@ -78,8 +78,8 @@ def relabelled_top_counts(
     for rows in _chunks(len(codes), top.numel() * groups):
         member = _member(of[codes[rows][:, top].long()], groups)
         for each, k in zip(counts, ks, strict=True):
-            each.append(member[:, :, :k].sum(2).int().cpu().numpy())
-    return [np.concatenate(each) for each in counts]
+            each.append(_compact(member[:, :, :k].sum(2), k))
+    return [np.concatenate(each, axis=1).swapaxes(0, 1) for each in counts]
 
 
 def weighted_top_counts(order: Tensor, codes: Tensor, weights: Tensor, k: int, groups: int) -> Ints:
@@ -92,8 +92,14 @@ def weighted_top_counts(order: Tensor, codes: Tensor, weights: Tensor, k: int, g
             taken = _down_to(order, weights[rows], k)
         member = _member(codes[order[:, : taken.shape[2]]], groups)
         counts = torch.einsum("dqi,qig->dqg", taken.float(), member)
-        parts.append(counts.round().int().cpu().numpy())
-    return np.concatenate(parts)
+        parts.append(_compact(counts.round(), k))
+    return np.concatenate(parts, axis=1).swapaxes(0, 1)
+
+
+def _compact(counts: Tensor, k: int) -> Ints:
+    """Counts up to k, draws x queries x groups, as queries x draws x groups in few bytes."""
+    kind = torch.uint8 if k < 2**8 else torch.int16 if k < 2**15 else torch.int32
+    return np.asarray(counts.to(kind).transpose(0, 1).contiguous().cpu().numpy())
 
 
 def _down_to(order: Tensor, weights: Tensor, k: int) -> Tensor:

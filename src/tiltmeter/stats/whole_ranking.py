@@ -14,6 +14,7 @@ from tiltmeter.metrics.histogram import ndkl_of_stretches
 from tiltmeter.stats.null import MOST_DRAWN_FROM, slices_of_draws
 from tiltmeter.types import Floats, Ints
 
+LONG = 2048  # items of a ranking from which stretches are faster than single ranks
 SINGLE, GROWTH = 32, 1.06  # single ranks; each later end is this multiple of the one before
 
 

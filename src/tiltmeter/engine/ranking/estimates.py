@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,14 +117,16 @@ def estimates(
     whole ranking, or of the first `depth` items.
     """
     if not task.ranks:
+        values = part.values("c_asc")
+        complete = not np.isnan(values).any()
         yield MetricEstimate(
             "c_asc",
             groups,
-            part.values("c_asc"),
+            values,
             side="two",
             ideal=0.0,
-            null=_draws(part.draws("c_asc null")),
-            boot=_draws(part.draws("c_asc boot")),
+            null=_draws(part.draws("c_asc null"), complete=complete),
+            boot=_draws(part.draws("c_asc boot"), complete=complete),
             stretch=widen_for_small_groups(groups.counts),
             undefined="all images have the same score",
         )
@@ -158,14 +161,16 @@ def _top_k_estimates(
     random = draw_top_counts(groups.counts, k, NULL_DRAWS, rng) / k
     exact = top_count_null(groups.counts, k)
     low, high = _wilson(counts, boot, k)
-    # drawn counts are integers: look their skews up in a table
-    table = skew(np.repeat(np.arange(k + 1)[:, None] / k, len(q), axis=1))
+    # drawn counts are integers: look functions of them up in a table, counts x groups
+    each_share = np.repeat(np.arange(k + 1)[:, None] / k, len(q), axis=1)
+    table = skew(each_share)
+    largest_of = np.abs(table) if convention.skew == "absolute" else table
+    surprise = each_share * np.log(np.where(each_share > 0, each_share, 1.0))
+    surprise /= -np.log(len(q)) if len(q) > 1 else np.nan
+    complete = not np.isnan(table).any()
 
     def drawn_skew(counts: Ints) -> Floats:
         return kernels.looked_up(table, counts)
-
-    def shares(counts: Ints) -> Floats:
-        return np.asarray(counts / np.float64(k))
 
     yield MetricEstimate(
         "skew",
@@ -174,8 +179,8 @@ def _top_k_estimates(
         side="two",
         ideal=0.0,
         k=k,
-        null=_draws(null, drawn_skew),
-        boot=_draws(boot_of_words, drawn_skew),
+        null=_draws(null, drawn_skew, complete),
+        boot=_draws(boot_of_words, drawn_skew, complete),
         exact_null=NullBand(defined.mean(skew(random)), skew(exact.low / k), skew(exact.high / k)),
         exact_p=top_count_p(counts, groups.counts, k),
         exact_ci=None if boot is None else (skew(low), skew(high)),
@@ -185,19 +190,15 @@ def _top_k_estimates(
     entropy_of_prior = float(entropy_of_shares(groups.shares))
     # the smallest skew is at most 0, unless absent groups are left out or floored
     least = np.inf if convention.empty in ("nan", "floor") else 0.0
-    for name, combine, groupwise, drawn_groupwise, side, ideal, bounds in (
-        ("max_skew", largest, skew, drawn_skew, "greater", 0.0, (0.0, np.inf)),
-        ("min_skew", smallest, skew, drawn_skew, "less", 0.0, (-np.inf, least)),
-        ("normalized_entropy", entropy_of_shares, np.asarray, shares, "two", entropy_of_prior,
-         (0.0, 1.0)),
+    for name, combine, combined, side, ideal, bounds in (
+        ("max_skew", lambda p: largest(skew(p)), partial(kernels.largest_looked_up, largest_of),
+         "greater", 0.0, (0.0, np.inf)),
+        ("min_skew", lambda p: smallest(skew(p)),
+         lambda counts: -kernels.largest_looked_up(-table, counts), "less", 0.0, (-np.inf, least)),
+        ("normalized_entropy", entropy_of_shares, partial(kernels.sum_looked_up, surprise),
+         "two", entropy_of_prior, (0.0, 1.0)),
     ):  # fmt: skip
-        values, drawn = combine(groupwise(counts / k)), combine(groupwise(random))
-
-        def combined(
-            counts: Ints, combine: Any = combine, groupwise: Any = drawn_groupwise
-        ) -> Floats:
-            return np.asarray(combine(groupwise(counts)))[..., None]
-
+        values, drawn = combine(counts / k), combine(random)
         yield MetricEstimate(
             name,
             groups,
@@ -206,8 +207,8 @@ def _top_k_estimates(
             ideal=ideal,
             k=k,
             by_group=False,
-            null=_draws(null, combined),
-            boot=_draws(boot_of_words, combined),
+            null=_draws(null, combined, complete),
+            boot=_draws(boot_of_words, combined, complete),
             exact_null=null_band(drawn[:, None]),
             exact_p=p_from_shared_null(values, drawn, side)[:, None],
             regular=False,
@@ -247,8 +248,8 @@ def _ndkl_estimate(
         ideal=0.0,
         k=depth,
         by_group=False,
-        null=None if null is None else BootstrapDraws(null[..., None]),
-        boot=None if boot is None else BootstrapDraws(boot[..., None]),
+        null=None if null is None else BootstrapDraws(null[..., None], complete=True),
+        boot=None if boot is None else BootstrapDraws(boot[..., None], complete=True),
         exact_null=band,
         exact_p=p,
         regular=False,
@@ -261,9 +262,11 @@ def _ndkl_estimate(
 
 
 def _draws(
-    stored: Floats | None, transform: Callable[[Floats], Floats] | None = None
+    stored: Floats | None,
+    transform: Callable[[Floats], Floats] | None = None,
+    complete: bool = False,
 ) -> BootstrapDraws | None:
-    return None if stored is None else BootstrapDraws(stored, transform)
+    return None if stored is None else BootstrapDraws(stored, transform, complete)
 
 
 def _wilson(counts: Floats, boot: Ints | None, k: int) -> tuple[Floats, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,10 @@ from tiltmeter.metrics.ranking import log_shares, target_shares
 from tiltmeter.metrics.summary import Moments, TopItems, check_k
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
+from tiltmeter.stats.permuted_labels import PermutedLabels, pack_attributes
 from tiltmeter.stats.product_draws import CAscDraws
 from tiltmeter.stats.resampling import Resampling
+from tiltmeter.stats.weighted_rankings import WeightLanes
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
 #: Prompts per block, by device: only their scores and rankings are in memory.
@@ -51,6 +54,16 @@ class RankedSample:
     #: Bootstrap weights by attribute, bootstraps x images.
     weights: dict[str, Ints]
     shuffled: Ints  # the images in random order
+
+    @cached_property
+    def packed(self) -> list[PermutedLabels]:
+        """Permuted labels as bits, for the CPU."""
+        return pack_attributes(self.relabelled, self.group_of)
+
+    @cached_property
+    def lanes(self) -> dict[str, WeightLanes]:
+        """Bootstrap weights as `weights`, for rankings on the CPU."""
+        return {name: WeightLanes.pack(weights) for name, weights in self.weights.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +116,9 @@ def draw_sample(
     _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
     kinds = codes[first]  # group of each cell of the finest partition, by attribute
     labels = labels.astype(np.min_scalar_type(len(kinds)))
-    relabelled = np.empty((resampling.permutations, count), labels.dtype)
-    for draw in range(resampling.permutations):
-        relabelled[draw] = labels[rng.permutation(count)]
+    relabelled = np.tile(labels, (resampling.permutations, 1))
+    for draw in relabelled:
+        rng.shuffle(draw)
     weights = {
         name: bootstrap_weights_within_groups(g, resampling.bootstraps, rng)
         for name, g in groups.items()
@@ -234,7 +247,14 @@ class InMemoryRanking:
                 _add_c_asc(parts[task], scores, z, draws[task.attribute])
             del z
             if len(c_asc_tasks) < len(tasks):
-                tops.append(self._rank(parts, draws, at, scores, shuffled if drawing else None))
+                ranked = {t.attribute: part for t, part in parts.items() if t.ranks}
+                order = self._rank(ranked, draws, at, scores, shuffled if drawing else None)
+                if n_words and len(sample.relabelled):
+                    _add_permuted(ranked, at, order[:n_words], draws, sample)
+                top = order[:n_words, : max(convention.k)]
+                top_scores = backend.loops.take(scores[:n_words], top)
+                tops.append((np.array(to_numpy(top), np.int32), to_numpy(top_scores)))
+                del order
             del scores  # before the next block is allocated
         if drawing and c_asc_tasks:
             self._draw_c_asc({draws[task.attribute]: parts[task] for task in c_asc_tasks}, images)
@@ -267,13 +287,13 @@ class InMemoryRanking:
             spread = standard_deviation(Moments(sizes, part.values("mean"), part.values("m2")))
             scaled_texts = (texts / np.where(spread > 0, spread, np.nan)).astype(kind)
             if permuted:
-                part.drawn["c_asc null"] = CAscDraws(scaled_texts, permuted[at], sizes)
+                part.drawn["c_asc null"] = CAscDraws.of_sums(scaled_texts, permuted[at], sizes)
             if len(draws.weights):
                 sums = self.backend.kernels.weighted_sums(
                     features, draws.codes, draws.weights, draws.size
                 ).swapaxes(1, 2)
                 squares = part.values("squares")
-                part.drawn["c_asc boot"] = CAscDraws(scaled_texts, sums, sizes, squares)
+                part.drawn["c_asc boot"] = CAscDraws.of_sums(scaled_texts, sums, sizes, squares)
 
     def _rerank(
         self,
@@ -300,16 +320,15 @@ class InMemoryRanking:
 
     def _rank(
         self,
-        parts: dict[MetricTask, PromptBlocks],
+        parts: dict[str, PromptBlocks],
         draws: dict[str, _AttributeDraws],
         at: _Block,
         scores: Array,
         shuffled: Array | None,
-    ) -> tuple[Ints, Floats]:
-        """Add a block of prompts in the order of scores; its top images and their scores."""
+    ) -> Array:
+        """Add a block of prompts in the order of scores, with resamples; returns the order."""
         backend, convention = self.backend, at.convention
         order = backend.loops.rank(scores)
-        top = order[: at.n_words, : max(convention.k)]
         tied = to_numpy(backend.loops.tied_ranks(scores, order))
         random_ties = order
         if convention.ties == "expected" and tied.max() >= MANY_TIES and shuffled is not None:
@@ -318,13 +337,11 @@ class InMemoryRanking:
             if backend.device is None:
                 mixed = np.ascontiguousarray(mixed)
             random_ties = shuffled[backend.loops.rank(mixed)]
-        for task, part in parts.items():
-            if task.ranks:
-                part.add("tied", tied)
-                _add_counts(part, at, scores, order, random_ties, draws[task.attribute])
-                _add_ndkl(part, at, order, random_ties, draws[task.attribute])
-        top_scores = to_numpy(backend.loops.take(scores[: at.n_words], top))
-        return np.array(to_numpy(top), np.int32), top_scores
+        for name, part in parts.items():
+            part.add("tied", tied)
+            _add_counts(part, at, scores, order, random_ties, draws[name])
+            _add_ndkl(part, at, order, random_ties, draws[name])
+        return order
 
 
 def gaps_of(
@@ -362,11 +379,13 @@ class _AttributeDraws:
     labels: Array
     of: Array
     weights: Array
+    ranked_weights: Any  # the same as rankings need them
     by_cell: bool  # whether there are fewer labels than groups of all attributes
 
     @classmethod
     def of_sample(cls, sample: RankedSample, backend: Backend) -> dict[str, _AttributeDraws]:
         labels = backend.put(sample.relabelled)  # shared by all
+        weights = {name: backend.put(drawn) for name, drawn in sample.weights.items()}
         return {
             name: cls(
                 backend,
@@ -374,7 +393,8 @@ class _AttributeDraws:
                 backend.put(groups.codes),
                 labels,
                 backend.put(sample.group_of[name]),
-                backend.put(sample.weights[name]),
+                weights[name],
+                sample.lanes[name] if backend.device is None else weights[name],
                 len(sample.group_of[name]) <= sum(len(g.names) for g in sample.groups.values()),
             )
             for name, groups in sample.groups.items()
@@ -418,22 +438,15 @@ def _add_counts(
     random_ties: Array,
     draws: _AttributeDraws,
 ) -> None:
-    backend, ks = draws.backend, tuple(sorted(at.convention.k))
+    ks = sorted(at.convention.k)
     top_items = TopItems.of(scores, draws.groups, max(ks), order=order)
     for k in ks:
         part.add(f"top {k}", to_numpy(top_items.counts(k, at.convention.ties)))
         if len(draws.weights):
-            counts = backend.kernels.weighted_top_counts(
-                random_ties, draws.codes, draws.weights, k, draws.size
+            counts = draws.backend.kernels.weighted_top_counts(
+                random_ties, draws.codes, draws.ranked_weights, k, draws.size
             )
             part.draw(f"top {k} boot", at.start, counts, np.min_scalar_type(k), words=False)
-    top = order[: at.n_words, : max(ks)]
-    if len(draws.labels) and len(top):
-        null_counts = backend.kernels.relabelled_top_counts(
-            top, draws.labels, ks, draws.size, draws.of
-        )
-        for k, counts in zip(ks, null_counts, strict=True):
-            part.draw(f"top {k} null", at.start, counts, np.min_scalar_type(k), words=True)
 
 
 def _add_ndkl(
@@ -442,14 +455,44 @@ def _add_ndkl(
     backend, shares = draws.backend, target_shares(at.convention.target, draws.groups)
     values = backend.loops.ndkl(order, draws.codes, backend.put(log_shares(shares)))
     part.add("ndkl", to_numpy(values))
-    words, few = slice(at.n_words), slice(at.ndkl_draws)
-    if at.n_words and len(draws.labels):
-        null_values = backend.kernels.relabelled_ndkl(
-            order[words], draws.labels[few], shares, draws.of
-        )
-        part.draw("ndkl null", at.start, null_values, float, words=True)
     if at.n_words and len(draws.weights):
+        few = draws.ranked_weights
+        few = few.first(at.ndkl_draws) if backend.device is None else few[: at.ndkl_draws]
         resampled = backend.kernels.weighted_ndkl(
-            random_ties[words], draws.codes, draws.weights[few], shares
+            random_ties[: at.n_words], draws.codes, few, shares
         )
         part.draw("ndkl boot", at.start, resampled, float, words=True)
+
+
+def _add_permuted(
+    parts: dict[str, PromptBlocks],
+    at: _Block,
+    order: Array,
+    draws: dict[str, _AttributeDraws],
+    sample: RankedSample,
+) -> None:
+    """Add top-k counts and NDKL under permuted labels, of words."""
+    ks = tuple(sorted(at.convention.k))
+    top, few = order[:, : max(ks)], slice(at.ndkl_draws)
+    shares = {name: target_shares(at.convention.target, draws[name].groups) for name in parts}
+    counts: dict[str, Sequence[Ints]] = {}
+    ndkl: dict[str, Floats] = {}
+    if next(iter(draws.values())).backend.device is None:
+        for labels in sample.packed:
+            some = labels.of_attributes(parts)
+            counts |= some.top_counts(top, ks)
+            if kernels.by_stretches(order):
+                ndkl |= some.ndkl(order, shares, at.ndkl_draws)
+    for name, part in parts.items():
+        one = draws[name]
+        if name not in counts:
+            counts[name] = one.backend.kernels.relabelled_top_counts(
+                top, one.labels, ks, one.size, one.of
+            )
+        if name not in ndkl:
+            ndkl[name] = one.backend.kernels.relabelled_ndkl(
+                order, one.labels[few], shares[name], one.of
+            )
+        for k, drawn in zip(ks, counts[name], strict=True):
+            part.draw(f"top {k} null", at.start, drawn, np.min_scalar_type(k), words=True)
+        part.draw("ndkl null", at.start, ndkl[name], float, words=True)

@@ -76,6 +76,8 @@ def with_published(run: Run) -> Run:
     for one, at, _ in _found(run):
         if values[at] is None:
             values[at] = one.value
+    if values == run.table["published"].to_pylist():
+        return run
     column = run.table.schema.get_field_index("published")
     field = run.table.schema.field(column)
     table = run.table.set_column(column, field, pa.array(values, field.type))

@@ -25,7 +25,7 @@ def agreement(
     constants: dict[str, object],
 ) -> pa.Table:
     """Spearman's correlation of estimates and planted truth, over words and groups."""
-    words = [level for level in layout.levels if level[0].concept][-1]
+    words = layout.words
     if truth is None or len(words) < 3:
         return combined([])
     value, planted = means(estimate.values, words), means(truth, words)

@@ -13,9 +13,10 @@ from tiltmeter.probes.ranking.agreement import agreement
 from tiltmeter.probes.ranking.tabulate import AggregationLevels, tabulate
 from tiltmeter.probes.ranking.wording import wording
 from tiltmeter.results import INSTANCES
+from tiltmeter.results.schema import chosen
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import holm
-from tiltmeter.stats.placebo import verdict
+from tiltmeter.stats.placebo import verdicts
 from tiltmeter.types import Faces, Floats, Groups, Ints, Prompt
 
 Planted = Callable[[str, Sequence[Prompt], Groups], Floats | None]
@@ -86,7 +87,7 @@ def with_family(table: pa.Table) -> pa.Table:
             p_fwer = np.where(np.isfinite(adjusted), adjusted, p_fwer)
     columns = {
         "p_fwer": p_fwer,
-        "verdict": [verdict(*pair) for pair in zip(p_fwer, p_placebo, strict=True)],
+        "verdict": verdicts(p_fwer, p_placebo),
         "note": [
             "; ".join(filter(None, (note, "p_fwer by Holm" if new else None))) or None
             for new, note in zip(adjusted_by_holm, table["note"].to_pylist(), strict=True)
@@ -118,24 +119,19 @@ def instances(
     )
     groups = pa.MapArray.from_arrays(
         np.arange(0, codes.size + 1, len(attributes), dtype=np.int32),
-        _chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
-        _chosen([name for attribute in attributes for name in attribute.names], codes.T.ravel()),
+        chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
+        chosen([name for attribute in attributes for name in attribute.names], codes.T.ravel()),
     )
     columns = {
         "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
         "dataset": pa.repeat(pa.scalar(constants["dataset"], pa.string()), count),
         "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
-        "concept": _chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "template": _chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "id": _chosen(faces.ids, image_rows),
+        "concept": chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "template": chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "id": chosen(faces.ids, image_rows),
         "groups": groups,
         "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
         "score": pa.array(scores.ravel(), pa.float64()),
         "pick": pa.nulls(count, pa.string()),
     }
     return pa.Table.from_arrays([columns[field.name] for field in INSTANCES], schema=INSTANCES)
-
-
-def _chosen(names: Sequence[str], positions: Ints) -> pa.Array:
-    """Names at the given positions, without a Python string for each of millions."""
-    return pa.array(names, pa.string()).take(pa.array(positions))

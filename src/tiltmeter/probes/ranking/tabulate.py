@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.numpy_kernels import weighted_means
 from tiltmeter.results import combined, rows
+from tiltmeter.results.schema import chosen
 from tiltmeter.stats.bootstrap import (
     bootstrap_mean_of_words,
     interval,
@@ -31,7 +33,7 @@ from tiltmeter.stats.null import (
     p_from_shared_null,
     slices_of_draws,
 )
-from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdict
+from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdicts
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Ints, Prompt
 
@@ -161,8 +163,11 @@ def _batches(level: Level) -> tuple[list[tuple[Ints, Ints]], list[int]]:
     return list(zip(numbers_of, grids, strict=True)), others
 
 
-def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
-    """`means` of each draw."""
+def drawn_means(draws: BootstrapDraws, level: Level, of_words: Floats | None = None) -> Floats:
+    """`means` of each draw; of many words from those `of_words`, if all draws are defined."""
+    if of_words is not None:
+        parts = [of_words[:, np.unique(unit.words)].mean(axis=1) for unit in level]
+        return np.stack(parts, axis=1)
     if all(len(unit.prompts) == 1 for unit in level):
         return draws.at(np.concatenate([unit.prompts for unit in level]))
     count, _, columns = draws.shape
@@ -181,11 +186,10 @@ def drawn_means(draws: BootstrapDraws, level: Level) -> Floats:
 
 
 def _mean_of(part: Floats, unit: RowUnit) -> Floats:
-    defined = ~np.isnan(part)
-    weight = defined * unit.even[:, None]
-    total = weight.sum(axis=-2)
-    sums = (np.where(defined, part, 0) * weight).sum(axis=-2)
-    return np.where(total > 0, sums / np.where(total > 0, total, 1), np.nan)
+    """Mean over the prompts of a unit, which are the axis before the last."""
+    lead = part.shape[:-2]
+    four = part[(None,) * (4 - part.ndim)] if part.ndim < 4 else part
+    return weighted_means(four, unit.even).reshape(*lead, part.shape[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +202,11 @@ class AggregationLevels:
     shown: list[Kind]  # neutral words that get rows of their own
     #: Prompts of words that share their templates, words x templates.
     grids: dict[Kind, Ints]
+
+    @property
+    def words(self) -> Level:
+        """The level whose units are words."""
+        return [level for level in self.levels if level[0].concept][-1]
 
     @classmethod
     def of(cls, prompts: Sequence[Prompt]) -> AggregationLevels:
@@ -258,10 +267,12 @@ def tabulate(
     """
     if truth is None:
         truth = np.full(estimate.values.shape, np.nan)
-    tables = []
+    tables, null_of_words = [], _null_of_words(estimate, layout.words)
     for level, kinds in zip(layout.levels, layout.kind_of, strict=True):
         p_placebo = _against_placebos(estimate, level, kinds, layout.kinds)
-        tables.append(_level_rows(estimate, level, p_placebo, means(truth, level), rng, constants))
+        null = None if kinds and level is not layout.words else null_of_words
+        planted = means(truth, level)
+        tables.append(_level_rows(estimate, level, p_placebo, planted, rng, constants, null=null))
     for kind in layout.shown:
         if level := layout.kinds[kind]:
             values = means(estimate.values, level)
@@ -271,6 +282,14 @@ def tabulate(
                 _level_rows(estimate, level, p_placebo, planted, rng, constants, placebo=True)
             )
     return combined(tables)
+
+
+def _null_of_words(estimate: MetricEstimate, words: Level) -> Floats | None:
+    """Null draws of words in several templates, from which those of categories follow."""
+    null = estimate.null
+    if null is None or not null.complete or not _reaches(null, words):
+        return None
+    return None if any(len(unit.prompts) == 1 for unit in words) else drawn_means(null, words)
 
 
 def _against_placebos(
@@ -296,21 +315,24 @@ def _level_rows(
     constants: dict[str, object],
     *,
     placebo: bool = False,
+    null: Floats | None = None,
 ) -> pa.Table:
     values = means(estimate.values, level)  # units x columns
     units, n_columns = values.shape
     single = np.array([len(unit.prompts) == 1 for unit in level])
     first = np.array([unit.prompts[0] for unit in level])
-    null, p, p_fwer = _against_null(estimate, level, values, single, first, family=not placebo)
+    band, p, p_fwer = _against_null(
+        estimate, level, values, single, first, family=not placebo, of_words=null
+    )
     low, high, method = _intervals(estimate, level, values, single, first, rng)
-    verdicts = None
+    found = None
     if level[0].concept and not placebo:  # totals have no neutral words to compare with
-        verdicts = [verdict(*pair) for pair in zip(p_fwer.ravel(), p_placebo.ravel(), strict=True)]
+        found = verdicts(p_fwer.ravel(), p_placebo.ravel())
     counts = estimate.groups.counts
     names = estimate.groups.names
 
-    def each(per_unit: Sequence[object]) -> list[object]:
-        return [entry for entry in per_unit for _ in range(n_columns)]
+    def each(per_unit: Sequence[str | None]) -> pa.Array:
+        return chosen(per_unit, np.repeat(np.arange(units), n_columns))
 
     return rows(
         values.size,
@@ -323,15 +345,15 @@ def _level_rows(
         concept=each([unit.concept for unit in level]),
         category=each([unit.category for unit in level]),
         template=each([unit.template for unit in level]),
-        group=list(names) * units if estimate.by_group else None,
-        n_group=counts.tolist() * units if estimate.by_group else None,
+        group=chosen(names, np.tile(np.arange(n_columns), units)) if estimate.by_group else None,
+        n_group=np.tile(counts, units) if estimate.by_group else None,
         truth=truth.ravel(),
         n_undefined=np.stack(
             [np.isnan(estimate.values[unit.prompts]).sum(0) for unit in level]
         ).ravel(),
         **columns(
             values,
-            null=null,
+            null=band,
             p=p,
             side=estimate.side,
             family=None if placebo else "bh",
@@ -341,20 +363,18 @@ def _level_rows(
         ),
         p_fwer=p_fwer.ravel(),
         p_placebo=p_placebo.ravel(),
-        verdict=verdicts,
+        verdict=found,
         note=_notes(estimate, values, single, first),
     )
 
 
-def _notes(estimate: MetricEstimate, values: Floats, single: Ints, first: Ints) -> list[str | None]:
+def _notes(estimate: MetricEstimate, values: Floats, single: Ints, first: Ints) -> Floats:
     remarks = estimate.notes or [None] * len(estimate.values)
     of_means = None if estimate.alike is None else ALIKE
-    of_units = [remarks[row] if a else of_means for row, a in zip(first, single, strict=True)]
-    return [
-        estimate.undefined if np.isnan(value) else remark
-        for remark, row in zip(of_units, values, strict=True)
-        for value in row
-    ]
+    of_units = np.array(
+        [remarks[row] if a else of_means for row, a in zip(first, single, strict=True)], object
+    )
+    return np.where(np.isnan(values), estimate.undefined, of_units[:, None]).ravel()
 
 
 def _against_null(
@@ -365,6 +385,7 @@ def _against_null(
     first: Ints,
     *,
     family: bool,
+    of_words: Floats | None = None,
 ) -> tuple[NullBand, Floats, Floats]:
     """Null band, p and family-wise p of each unit and column."""
     empty = np.full(values.shape, np.nan)
@@ -374,7 +395,7 @@ def _against_null(
         if exact:  # only the family needs the draws, and streams them
             p_fwer = standardised_max_t(values, estimate.null.select(first), estimate.side)
         else:
-            draws = drawn_means(estimate.null, level)  # draws x units x columns
+            draws = drawn_means(estimate.null, level, of_words)  # draws x units x columns
             band = null_band(draws)
             p = p_from_null_draws(values, draws, estimate.side)
             if family:

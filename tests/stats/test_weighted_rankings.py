@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiltmeter.metrics import numpy_kernels
-from tiltmeter.stats import kernels, long_rankings
+from tiltmeter.stats import kernels, whole_ranking
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.types import Groups
 
@@ -31,7 +31,7 @@ def test_permuted_labels(
     fine += rng.integers(0, 2, fine.shape, np.uint8)
     of = np.repeat(np.arange(len(groups.names)), 2)
     by_stretches = kernels.relabelled_ndkl(order, fine, groups.shares, of)
-    monkeypatch.setattr(long_rankings, "LONG", 10**9)
+    monkeypatch.setattr(whole_ranking, "LONG", 10**9)
     exact = kernels.relabelled_ndkl(order, fine, groups.shares, of)
     error = (by_stretches - exact) / exact.std()
     assert 0 < np.sqrt((error**2).mean()) < 0.02
@@ -44,7 +44,7 @@ def test_bootstrap_resamples(
     order, groups = ranked
     weights = bootstrap_weights_within_groups(groups, 150, np.random.default_rng(2))
     by_stretches = kernels.weighted_ndkl(order, groups.codes, weights, groups.shares)
-    monkeypatch.setattr(long_rankings, "LONG", 10**9)
+    monkeypatch.setattr(whole_ranking, "LONG", 10**9)
     exact = kernels.weighted_ndkl(order, groups.codes, weights, groups.shares)
     spread = exact.std(axis=0)
     assert np.abs(by_stretches.std(axis=0) / spread - 1).max() < 0.01
