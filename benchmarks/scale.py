@@ -57,6 +57,15 @@ class Watched:
     place: Path
     name: str = "watched"
     gpus: float = 0.0
+    journal: None = None
+
+    @property
+    def size(self) -> int:
+        return self.engine.size
+
+    @property
+    def slots(self) -> int:
+        return self.engine.slots
 
     def run(self, make: Callable[[], Any], parts: Any) -> Iterator[Any]:
         return self.engine.run(Noting(make, self.place), parts)

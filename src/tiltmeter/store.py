@@ -42,6 +42,7 @@ SPACE_FILE, SHA256 = f"{ABOUT}.json", "sha256 of this record"  # key of the reco
 CHECKSUM, SEAL = b"vectors", b"file"
 BLANK = b"-" * 64
 SOURCES = "sources"
+UNREAD = b"unread"  # metadata key of the index of a source file
 
 _SOUND: set[tuple[object, ...]] = set()  # shards that this process has verified, with their state
 
@@ -220,25 +221,27 @@ class StoredEmbeddings:
         self.__dict__.pop("_rows", None)
         return shard
 
-    def source(self, key: str) -> pa.Table | None:
+    def source(self, key: str) -> tuple[pa.Table, dict[str, Any]] | None:
         """The images of a source file that was embedded as a whole; None if it was not.
 
-        Columns: `id`, `item`, `shard` and `row` of the embedding, `source_row`, and labels.
-        Raises `DamagedError` if the table was changed.
+        Columns: `id`, `item`, `shard` and `row` of the embedding, `source_row`, and labels; and
+        what could not be read of the file. Raises `DamagedError` if the table was changed.
         """
         path = self._source(key)
         if not path.is_file():
             return None
         data = _content(path)
         try:
-            return _unseal(data)[0]
+            table, metadata = _unseal(data)
+            # an index of an early version does not say what could not be read: it is made again
+            return (table, json.loads(metadata[UNREAD])) if UNREAD in metadata else None
         except Exception as error:  # pyarrow may raise anything on damaged bytes
             raise DamagedError(path, f"cannot be read ({_first_line(error)})") from error
 
-    def add_source(self, key: str, table: pa.Table) -> None:
+    def add_source(self, key: str, table: pa.Table, unread: Mapping[str, Any]) -> None:
         """Save what `source` gives; the embeddings are there already."""
         self._source(key).parent.mkdir(exist_ok=True)
-        data = _seal(table, {})
+        data = _seal(table, {UNREAD: json.dumps(unread).encode()})
         write_atomically(self._source(key), lambda path: path.write_bytes(data))
 
     def _source(self, key: str) -> Path:

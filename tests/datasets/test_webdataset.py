@@ -71,6 +71,13 @@ def test_a_shard_that_is_cut_off_is_named_and_the_rest_is_read(tmp_path: Path) -
         assert found.images[at].size == (16, 16)
     with refused("incomplete", "malformed"):
         tm.load_data(f"webdataset:{tmp_path}?strict=yes")
+    # an image whose labels were to follow is not complete
+    shard(cut, 6, 0)
+    _, first, size = tm.load_data(f"webdataset:{cut}").images.rows[3]
+    cut.write_bytes(cut.read_bytes()[: first + size + 512])
+    found = tm.load_data(f"webdataset:{tmp_path}")
+    assert len(found) == 3 + 6
+    assert found.groups["gender"].counts.sum() == 9
 
 
 def test_what_img2dataset_writes_is_read_whole(tmp_path: Path) -> None:

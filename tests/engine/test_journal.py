@@ -45,6 +45,7 @@ def test_after_the_loss_of_the_driver_finished_parts_are_not_done_again(
     assert len(done) == 2
     kept = sorted((store / "unfinished").glob("*/*.part"))
     assert len(kept) == 2
+    (kept[0].parent / ".2.part.0f.part").write_bytes(b"of a worker killed while it wrote")
     again: list[range] = []
 
     def seen(self: Any, part: range) -> Any:

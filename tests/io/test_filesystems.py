@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -20,8 +21,12 @@ from tests.engine.test_embedding import Colours, album
 from tests.refusing import refused
 from tiltmeter.cli.app import app
 from tiltmeter.corpus import audit_captions
-from tiltmeter.engine.embedding.embed_images import embed
+from tiltmeter.datasets import list_shards
+from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
+from tiltmeter.engine.embedding.shards import embed_shards
+from tiltmeter.engine.engines import PartsEngine
+from tiltmeter.engine.indexing import rows_as_faces
 from tiltmeter.errors import InputError
 from tiltmeter.io import filesystems as sources
 from tiltmeter.store import Store
@@ -69,7 +74,8 @@ def url(request: pytest.FixtureRequest, bucket: Path) -> str:
 
 def test_shards(bucket: Path, url: str) -> None:
     here = tm.load_data(f"webdataset:{bucket}/shards")
-    for spec in (f"{url}/shards", f"{url}/shards/", f"{url}/shards/0*.tar"):
+    names = ("", "/", "/0*.tar", "/{00000..00001}.tar")
+    for spec in (f"{url}/shards{name}" for name in names):
         there = tm.load_data(f"webdataset:{spec}")
         assert there.ids == here.ids
         assert there.groups["gender"].counts.tolist() == here.groups["gender"].counts.tolist()
@@ -77,6 +83,28 @@ def test_shards(bucket: Path, url: str) -> None:
     assert there.provenance["found"]["malformed"]["first"] == [f"{url}/shards/00001.tar"]
     hashes = [there.images.hash(at) for at in range(len(there))]
     assert hashes == [here.images.hash(at) for at in range(len(here))]
+
+
+def test_a_range_of_shards_on_a_web_server(bucket: Path, tmp_path: Path) -> None:
+    """It lists no directories; a shard that it does not have is named."""
+    pytest.importorskip("aiohttp")
+    url = f"{os.environ['AWS_ENDPOINT_URL']}/bucket/shards"
+    here = tm.load_data(f"webdataset:{bucket}/shards")
+    found = list_shards(f"webdataset:{url}/{{00000..00002}}.tar")
+    assert found is not None
+    done = embed_shards(Colours(), found, Store(tmp_path), Workers(PartsEngine(), Colours),
+                        LoaderConfig(batch=4))  # fmt: skip
+    assert rows_as_faces(done.faces, np.arange(len(here)), PartsEngine()).ids == here.ids
+    missed = done.faces.provenance["shards_not_read"]["first"]
+    assert [name.split(": ")[0] for name in missed] == [f"{url}/00002.tar", f"{url}/00001.tar"]
+    local = embed(Colours(), here.images, here.ids, config=LoaderConfig(batch=4, workers=0))
+    np.testing.assert_array_equal(done.faces.table.vectors(0, len(here)), local.vectors)
+
+
+@pytest.mark.parametrize("name", ["{00000..00001}", "{00001..00000}.tar"])
+def test_a_range_without_files_is_an_error(bucket: Path, name: str) -> None:
+    with refused("not-found", name):
+        tm.load_data(f"webdataset:{bucket}/shards/{name}")
 
 
 def test_captions(bucket: Path, url: str) -> None:

@@ -160,25 +160,34 @@ def _index(
     """The images of a shard, their fields, and whether it could be read to its end."""
     images: dict[str, Place] = {}
     fields: Fields = {}
+    complete = False
     try:
         with open_shard(shard) as file:
-            size = file.size()
-            with tarfile.open(fileobj=file, mode="r:") as tar:
-                for member in tar:
-                    if not member.isfile():
-                        continue
-                    if member.offset_data + member.size > size:
-                        return images, fields, False
-                    key, _, ending = member.name.partition(".")
-                    if f".{ending.lower()}" in SUFFIXES:
-                        images[key] = (shard, member.offset_data, member.size)
-                    elif ending == "json":
-                        fields[key] = _fields(tar, member)
+            whole = _list_members(shard, file, images, fields)
             # tarfile takes half a header for the end; a complete archive ends with zeros
-            end = bytes(file.read_at(END, max(size - END, 0)))
+            end = bytes(file.read_at(END, max(file.size() - END, 0)))
+            complete = whole and end == bytes(END)
     except (tarfile.TarError, OSError, InputError):
-        return images, fields, False
-    return images, fields, end == bytes(END)
+        pass
+    if not complete and fields and (last := next(reversed(images), None)) not in fields:
+        images.pop(str(last), None)  # its labels were to follow
+    return images, fields, complete
+
+
+def _list_members(shard: str, file: Any, images: dict[str, Place], fields: Fields) -> bool:
+    """Add the members of a tar file to its images and fields; whether all are complete."""
+    with tarfile.open(fileobj=file, mode="r:") as tar:
+        for member in tar:
+            if not member.isfile():
+                continue
+            if member.offset_data + member.size > file.size():
+                return False
+            key, _, ending = member.name.partition(".")
+            if f".{ending.lower()}" in SUFFIXES:
+                images[key] = (shard, member.offset_data, member.size)
+            elif ending == "json":
+                fields[key] = _fields(tar, member)
+    return True
 
 
 def _metadata(shard: str) -> tuple[str, Fields | None]:

@@ -24,7 +24,7 @@ from tiltmeter.debiasers.group_prompts import group_texts
 from tiltmeter.debiasers.pipeline import Pipeline
 from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.engine.engines import Engine
-from tiltmeter.engine.named import engine_of
+from tiltmeter.engine.named import engine_with_store
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import SUFFIXES, GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
@@ -94,7 +94,7 @@ def debias(
     replace
         Whether `out` may be replaced.
     store
-        Directory of cached embeddings.
+        Directory of cached embeddings; with an engine also of finished parts of a fit.
     device
         Where the model runs.
     engine
@@ -124,7 +124,7 @@ def debias(
     'testbed:dual+leace'
     """
     writes = _is_first_process()
-    where = engine_of(engine)
+    where = engine_with_store(engine, store)
     spec = model if isinstance(model, str) else getattr(model, "provenance", {}).get("spec")
     if out is not None and Path(out).exists() and not replace:
         raise InputError(f"{out} exists already: use another --out, or --force")

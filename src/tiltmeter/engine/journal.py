@@ -71,7 +71,8 @@ class Journal:
         parts: Sequence[Any],
     ) -> Iterator[Any]:
         """Results in the order of the parts: from the journal, or computed and kept in it."""
-        there = {int(file.stem) for file in self.folder.glob("*.part")}
+        # a worker that was killed while it wrote leaves a file with another name
+        there = {int(file.stem) for file in self.folder.glob("*.part") if file.stem.isdigit()}
         finished = {at for at in there if not isinstance(self.read(at), FailedPart)}
         missing = [(at, part) for at, part in enumerate(parts) if at not in finished]
         computed = run(_Kept(self, task), missing)

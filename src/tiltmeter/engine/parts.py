@@ -215,13 +215,14 @@ def run_parts(
     started = time.monotonic()
     for done, result in enumerate(results, 1):
         yield result
-        taken = max(time.monotonic() - started, 1e-9)
-        left = taken / done * (len(parts) - done)
-        progress(
-            f"{what}, {done:,} of {len(parts):,} {unit}, {done / taken:,.3g} {unit}/s, "
-            f"{duration(left)} left",
-            done / len(parts),
-        )
+        told = what
+        if done < len(parts):
+            taken = max(time.monotonic() - started, 1e-9)
+            told += (
+                f", {done:,} of {len(parts):,} {unit}, {done / taken:,.3g} {unit}/s, "
+                f"{duration(taken / done * (len(parts) - done))} left"
+            )
+        progress(told, done / len(parts))
 
 
 def duration(seconds: float) -> str:

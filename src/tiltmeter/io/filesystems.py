@@ -9,6 +9,7 @@ import fnmatch
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +34,7 @@ from tiltmeter.io.image_files import (
 #: Of an image: the file, the offset of its bytes, and their number; -1: the whole file.
 Place = tuple[str, int, int]
 READERS = 16  # files read at a time: for remote files the latency is longer than the transfer
+RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 T = TypeVar("T")
 
 
@@ -108,7 +110,8 @@ def list_files(place: str, endings: str | tuple[str, ...], *, deep: bool = False
     Parameters
     ----------
     place
-        A directory, a pattern, or a file; a path or a URL.
+        A directory, a pattern, or a file; a path or a URL. A range of names, such as
+        `shards/{00000..00099}.tar`, is not looked up: web servers list no directories.
     endings
         What their names must end with, in lower case.
     deep
@@ -119,6 +122,8 @@ def list_files(place: str, endings: str | tuple[str, ...], *, deep: bool = False
     list
         The files, as URLs if the place is one.
     """
+    if RANGE.search(place):
+        return _names_in_range(place, endings)
     system, path = filesystem(place)
     url, mark, settings = _split_url(place) if is_url(place) else ("", "", "")
     head = url[: len(url) - len(path)] if url.endswith(path) else ""
@@ -140,9 +145,19 @@ def list_files(place: str, endings: str | tuple[str, ...], *, deep: bool = False
         and (not pattern or fnmatch.fnmatch(file.path, path))
     ]
     if not matches:
-        kinds = endings if isinstance(endings, str) else ", ".join(endings)
-        raise InputError(f"{place} has no {kinds} file", code="not-found", value=place)
+        raise _no_file(place, endings)
     return [head + name + mark + settings for name in sorted(matches)]
+
+
+def _names_in_range(place: str, endings: str | tuple[str, ...]) -> list[str]:
+    """The names that a range stands for; numbers have as many digits as its first."""
+    found = RANGE.search(place)
+    assert found is not None
+    first, last = found.groups()
+    if not str(path_of(place)).lower().endswith(endings) or int(first) > int(last):
+        raise _no_file(place, endings)
+    numbers = (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+    return [place[: found.start()] + number + place[found.end() :] for number in numbers]
 
 
 def map_places(function: Callable[[str], T], places: Sequence[str]) -> Iterator[T]:
@@ -307,6 +322,11 @@ def places_under(root: str, names: Sequence[str]) -> list[Place]:
             raise outside_root(name, root)
     url, mark, settings = _split_url(root)
     return [(f"{url}/{name}{mark}{settings}", 0, -1) for name in names]
+
+
+def _no_file(place: str, endings: str | tuple[str, ...]) -> InputError:
+    kinds = endings if isinstance(endings, str) else ", ".join(endings)
+    return InputError(f"{place} has no {kinds} file", code="not-found", value=place)
 
 
 def _unreachable(place: str, why: str) -> InputError:

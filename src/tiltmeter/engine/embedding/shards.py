@@ -56,10 +56,10 @@ class EmbeddedShards:
     def open(self, name: str, columns: Columns) -> ShardRows:
         """Open the index of one source file."""
         space = StoredEmbeddings(self.space)
-        table = space.source(name)
-        if table is None:
+        index = space.source(name)
+        if index is None:
             raise InputError(f"{self.space} has no index of {name}: run tiltmeter embed first")
-        return _rows(space, table, columns)
+        return _rows(space, index[0], columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +113,12 @@ class EmbedShardTask:
             space = StoredEmbeddings(self.space)
             key = content_hash([file_state(file) for file in self.reader.files(name)])[:24]
             try:
-                table = self._finished(space, name, key)
+                finished = self._finished(space, name, key)
             except DamagedError as error:
                 warn_of_damage(f"{error.path} {error.reason}")
-                table = None
-            if table is not None:
-                return summarise(
-                    _rows(space, table, self.columns), self.columns, stored=key, state=key
-                )
+                finished = None
+            if finished is not None:
+                return finished
             if not model:
                 model.append(self.load())
                 if decoder_of(model[0], self.config) == "nvjpeg":
@@ -129,11 +127,12 @@ class EmbedShardTask:
 
         return work
 
-    def _finished(self, space: StoredEmbeddings, name: str, key: str) -> pa.Table | None:
-        """The index of a shard whose embeddings are there, with all label columns."""
-        table = space.source(key)
-        if table is None:
+    def _finished(self, space: StoredEmbeddings, name: str, key: str) -> ShardSummary | None:
+        """The summary of a shard whose embeddings are there, with all label columns."""
+        index = space.source(key)
+        if index is None:
             return None
+        table, unread = index
         for shard in table["shard"].unique().to_pylist():
             try:
                 space.array(shard)
@@ -145,8 +144,8 @@ class EmbedShardTask:
         if lacking:  # labels that nobody asked for when it was embedded
             source = open_shard(self.reader, name, self.columns)
             table = _with_labels(table, source, table["source_row"].to_numpy())
-            space.add_source(key, table)
-        return table
+            space.add_source(key, table, unread)
+        return self._summary(space, table, unread, key)
 
     def _embed(self, model: Any, space: StoredEmbeddings, name: str, key: str) -> ShardSummary:
         source = open_shard(self.reader, name, self.columns)
@@ -171,11 +170,23 @@ class EmbedShardTask:
             "source_row": rows,
         })  # fmt: skip
         table = _with_labels(table, source, rows)
-        space.add_source(key, table)
+        # in the index, since a shard may be finished by one worker and summarised by another
+        unread = {
+            "incomplete": source.incomplete,
+            "unreadable": list(unreadable.values())[:SHOWN],
+            "n_unreadable": len(unreadable),
+        }
+        space.add_source(key, table, unread)
+        return self._summary(space, table, unread, key)._replace(new=len(places))
+
+    def _summary(
+        self, space: StoredEmbeddings, table: pa.Table, unread: dict[str, Any], key: str
+    ) -> ShardSummary:
+        rows = replace(_rows(space, table, self.columns), incomplete=unread["incomplete"])
         return summarise(
-            _rows(space, table, self.columns), self.columns, stored=key, state=key, new=len(places),
-            unreadable=tuple(unreadable.values())[:SHOWN], n_unreadable=len(unreadable),
-        )._replace(incomplete=source.incomplete)  # fmt: skip
+            rows, self.columns, stored=key, state=key, n_unreadable=unread["n_unreadable"],
+            unreadable=tuple(unread["unreadable"]),
+        )  # fmt: skip
 
 
 def _with_labels(table: pa.Table, source: ShardRows, rows: Ints) -> pa.Table:
