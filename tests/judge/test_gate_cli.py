@@ -93,7 +93,7 @@ def test_json(places: tuple[str, str]) -> None:
     questions = told["questions"]
     assert list(questions) == [
         "association", "retrieval", "harms", "utility", "stereotypes", "propagation",
-        "refusals"]  # fmt: skip
+        "refusals", "pronouns", "descriptions"]  # fmt: skip
     assert questions["association"]["verdict"] == questions["retrieval"]["verdict"] == "worse"
     assert questions["utility"]["verdict"] is None
     assert "not measured" in questions["utility"]["untested"]

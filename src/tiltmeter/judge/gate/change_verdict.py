@@ -20,24 +20,32 @@ from tiltmeter.stats.multiplicity import holm
 from tiltmeter.types import Floats
 
 Row = dict[str, Any]
-QUESTIONS = ASSOCIATION, RETRIEVAL, HARMS, UTILITY, STEREOTYPES, PROPAGATION, REFUSALS = (
-    "association", "retrieval", "harms", "utility", "stereotypes", "propagation", "refusals"
+QUESTIONS = (
+    ASSOCIATION, RETRIEVAL, HARMS, UTILITY, STEREOTYPES, PROPAGATION, REFUSALS, PRONOUNS,
+    DESCRIPTIONS,
+) = (
+    "association", "retrieval", "harms", "utility", "stereotypes", "propagation", "refusals",
+    "pronouns", "descriptions",
 )  # fmt: skip
 ENTROPY = "entropy"  # tested with a budget of its own: it decides nothing
 #: Asked only of runs that have their probe.
-ON_REQUEST = {STEREOTYPES: "stereotype", PROPAGATION: "propagation", REFUSALS: "silence"}
+ON_REQUEST = {
+    STEREOTYPES: "stereotype", PROPAGATION: "propagation", REFUSALS: "silence",
+    PRONOUNS: "pronoun", DESCRIPTIONS: "description",
+}  # fmt: skip
 WORSE, BETTER, NO_WORSE, CANNOT_TELL = "worse", "better", "no worse", "cannot tell"
 VERDICTS = (WORSE, BETTER, NO_WORSE, CANNOT_TELL)
 LEVEL = 0.05
 #: A change smaller than this share does not matter: see `tolerance`.
 MARGIN = 0.10
 ONE_SIDED = 1.6448536269514722  # 95th percentile of the normal distribution
-#: What the share is of: lift of 1.25x, MaxSkew of .5 (by default 1.05x as many of a group in the
-#: top k do not matter), rates and normalised entropies of ten points; ten points of vlbs excess (in
-#: per cent), a tenth of the scale of valence or of a share.
+#: What the share is of: lift (and a default pronoun) of 1.25x, MaxSkew of .5 (by default 1.05x as
+#: many of a group in the top k do not matter), rates and normalised entropies of ten points; ten
+#: points of vlbs excess (in per cent), a tenth of the scale of valence or of a share.
 SMALLEST = {
     ASSOCIATION: RULE.smallest, RETRIEVAL: 0.5, HARMS: 0.1, UTILITY: 0.1, ENTROPY: 0.1,
-    STEREOTYPES: 10.0, PROPAGATION: 0.1, REFUSALS: 0.1,
+    STEREOTYPES: 10.0, PROPAGATION: 0.1, REFUSALS: 0.1, PRONOUNS: RULE.smallest,
+    DESCRIPTIONS: 0.1,
 }  # fmt: skip
 #: What answers each question, by probe and metric.
 MEASURES = {
@@ -52,6 +60,8 @@ MEASURES = {
     ("propagation", "extrinsic_difference"): PROPAGATION,
     ("propagation", "extrinsic_lean"): PROPAGATION,
     ("silence", "gaps"): REFUSALS,
+    ("pronoun", "pronoun_default"): PRONOUNS,
+    ("description", "gaps"): DESCRIPTIONS,
 }
 #: Of several groups' results, those that are bias: differences of the valence of what is retrieved
 #: for groups (1-a, 1-b), and what pleasant queries retrieve more of a group (2-a, 2-b).

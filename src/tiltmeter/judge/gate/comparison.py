@@ -73,7 +73,8 @@ class Comparison:
         Every result that both runs have, with its change.
     tests : pyarrow.Table
         What answers the questions, with verdicts: association and retrieval by attribute and
-        intersection, harms, utility, stereotypes, propagation and refusals.
+        intersection, harms, utility, stereotypes, propagation, refusals, pronouns and
+        descriptions.
     words : pyarrow.Table
         Lift (on one scale) and MaxSkew of every word, before and after; they decide nothing.
     entropy : pyarrow.Table
@@ -163,15 +164,15 @@ def compare(
     store: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compare two runs: every shared result, and up to seven questions with one budget for errors.
+    """Compare two runs: every shared result, and up to nine questions with one budget for errors.
 
     Association (lift of words and of neutral words, between groups and in counterfactual pairs),
     retrieval (MaxSkew), harms (gaps) and utility (accuracy, recall); of runs with these probes,
-    stereotypes (vlbs excess), propagation (differences between groups in what is retrieved) and
-    refusals (gaps of their rates). The
-    chance that any test says worse by chance is at most 5%, over all questions together. If both
-    runs kept their embeddings, images are paired; otherwise the runs' own intervals are compared,
-    which has less power.
+    stereotypes (vlbs excess), propagation (differences between groups in what is retrieved),
+    refusals (gaps of their rates), pronouns (the default) and descriptions (gaps of mentioned
+    categories). The chance that any test says worse by chance is at most 5%, over all questions
+    together. If both runs kept their embeddings, images are paired; otherwise the runs' own
+    intervals are compared, which has less power.
 
     Parameters
     ----------

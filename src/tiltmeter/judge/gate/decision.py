@@ -65,7 +65,7 @@ def gate(
         The run to compare with, its directory, or a comparison already made. None: limits only.
     fail_on : str
         `worse`, a question (`association`, `retrieval`, `harms`, `utility`, `stereotypes`,
-        `propagation`) or `never`.
+        `propagation`, `refusals`, `pronouns`, `descriptions`) or `never`.
         `worse` fails for any question, the name of a question for that one; `never` leaves the
         decision to the limits.
     max : sequence of str or Limit
@@ -147,7 +147,8 @@ def metric_label(row: Row) -> str:
     words = "neutral words" if row["category"] == PLACEBO else "words"
     names = {
         "max_skew": "MaxSkew",
-        "gaps": "gap of harm",
+        "gaps": "gap of harm" if row["probe"] == "harms" else "gap",
+        "pronoun_default": f"default {row['concept']}",
         "vlbs_excess": "vlbs excess",
         "extrinsic_difference": "difference in valence",
         "extrinsic_lean": "pleasant minus unpleasant",

@@ -13,7 +13,9 @@ import numpy as np
 
 from tiltmeter.judge.gate.change_verdict import (
     BIAS,
+    DESCRIPTIONS,
     HARMS,
+    PRONOUNS,
     PROPAGATION,
     REFUSALS,
     STEREOTYPES,
@@ -40,8 +42,11 @@ def interval_tests(
             for row in judged(rows, question)
             if row["ci_low"] is not None
             and row["value"] is not None
-            # a mean over other words is not comparable
-            and first_words.get(_over(row)) == second_words.get(_over(row))
+            # a mean over other words is not comparable; a category has all of its words
+            and (
+                question == DESCRIPTIONS
+                or first_words.get(_over(row)) == second_words.get(_over(row))
+            )
         }
         for rows in (before, after)
     )
@@ -58,7 +63,7 @@ def interval_tests(
 
 
 def judged(rows: list[Row], question: str) -> list[Row]:
-    """Rows to test: means over all words, overall utility, harm by category."""
+    """Rows to test: means over all words, overall utility, harms and mentions by category."""
     selected = [row for row in rows if question_of(row) == question and row["factor"] is None]
     if question == HARMS:
         return [row for row in selected
@@ -68,6 +73,11 @@ def judged(rows: list[Row], question: str) -> list[Row]:
                 if not row["category"] and "image" not in row["experiment"]]  # fmt: skip
     if question == REFUSALS:
         return [row for row in selected if row["target"] == "refused"]
+    if question == PRONOUNS:
+        return [row for row in selected if row["experiment"] == "pronoun"]
+    if question == DESCRIPTIONS:
+        return [row for row in selected if row["experiment"] == "mentioned"
+                and row["target"] == row["category"]]  # fmt: skip
     if question == PROPAGATION:
         return [row for row in selected
                 if row["experiment"].partition(" ")[0] in BIAS[row["metric"]]]  # fmt: skip

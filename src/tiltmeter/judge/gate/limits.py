@@ -104,9 +104,7 @@ class Limit:
     def _rows(self, run: Run) -> list[Row]:
         """The rows that the limit applies to; at least one."""
         table: list[Row] = [
-            row
-            for row in run.table.to_pylist()
-            if row["factor"] is None and row["category"] != PLACEBO
+            row for row in run.rows if row["factor"] is None and row["category"] != PLACEBO
         ]
         if self.metric not in (known := {row["metric"] for row in table}):
             raise UnknownNameError(f"metric in the limit '{self}':", self.metric, known)

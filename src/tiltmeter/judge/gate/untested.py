@@ -6,7 +6,9 @@ from typing import Any
 
 from tiltmeter.judge.gate.change_verdict import (
     ASSOCIATION,
+    DESCRIPTIONS,
     HARMS,
+    PRONOUNS,
     PROPAGATION,
     REFUSALS,
     RETRIEVAL,
@@ -26,6 +28,8 @@ MEASURED_BY = {
     STEREOTYPES: "--probe stereotype --data triplets=SPEC",
     PROPAGATION: "--probe propagation --data valence=SPEC --data lexicon=SPEC",
     REFUSALS: "--probe silence",
+    PRONOUNS: "--probe pronoun",
+    DESCRIPTIONS: "--probe description",
 }
 
 
@@ -45,6 +49,8 @@ def untested_reason(question: str, table: list[dict[str, Any]], unpaired: str | 
         return (
             f"all {len(rows):,} results are undefined in one of the runs ({'; '.join(notes[:3])})"
         )
+    if question == HARMS and not any(row["before"] or row["after"] for row in defined):
+        return "in each run all groups have the same rate"
     if question == RETRIEVAL and unpaired is None:
         return (
             "no attribute has two groups of at least 2 images each among the images of both runs. "
