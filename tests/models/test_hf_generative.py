@@ -133,6 +133,30 @@ def test_likelihoods_of_a_slow_loop(model: Any) -> None:
         assert found == pytest.approx(expected, abs=NEAR)
 
 
+def test_prompts_about_the_same_images_share_what_was_read(model: Any) -> None:
+    """The cached beginning changes nothing, and is not used for other images or other weights."""
+    images, prompts = tiny.pictures()[:2], [PROMPT, "is this the red ball ?", "a nurse ?", PROMPT]
+    fresh = []
+    for prompt in prompts:
+        model._prefixes.clear()
+        fresh.append(model.continuations(images, prompt, TEXTS).logprobs)
+    model._prefixes.clear()
+    shared = [model.continuations(images, prompt, TEXTS).logprobs for prompt in prompts]
+    assert np.allclose(shared, fresh, atol=NEAR)
+    read_apart = {"paligemma", "gemma3", "mllama"}  # what follows an image changes how it is read
+    cached = any(prefix.cache is not None for prefix in model._prefixes)
+    assert cached == (model.network.config.model_type not in read_apart)
+    swapped = model.continuations(images[::-1], PROMPT, TEXTS).logprobs
+    assert np.allclose(swapped, fresh[0][::-1], atol=NEAR)
+    model.continuations(images[::-1], PROMPT, TEXTS)
+    with torch.no_grad():  # the weights change while the beginning is cached
+        weights = next(iter(model.network.get_input_embeddings().parameters()))
+        weights.mul_(1.5)
+        trained = model.continuations(images[::-1], PROMPT, TEXTS).logprobs
+        weights.div_(1.5)
+    assert not np.allclose(trained, swapped, atol=NEAR)
+
+
 def test_half_precision(model: Any) -> None:
     """Pixels follow the weights; what is found stays near, and the precision is recorded."""
     images = tiny.pictures()[:2]

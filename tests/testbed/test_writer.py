@@ -75,10 +75,10 @@ def test_as_a_checkpoint_of_transformers(tmp_path: Path) -> None:
     )
     native = model.continuations(images, question, texts).logprobs
     saved = tm.load_model(f"hf:{tmp_path}")
-    assert (
-        saved.continuations(scenes, question, texts).logprobs
-        == saved.continuations(images, question, texts).logprobs
-    ).all()
+    of_scenes = saved.continuations(scenes, question, texts).logprobs
+    assert saved.continuations(images, question, texts).logprobs == pytest.approx(
+        of_scenes, abs=1e-5
+    )
     assert saved.continuations(images, question, texts).logprobs == pytest.approx(native, abs=1e-4)
     assert saved.write(images, question, limit=20) == model.write(images, question, limit=20)
     plain = transformers.AutoModelForImageTextToText.from_pretrained(tmp_path)

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from tiltmeter.auditing.builtin import ALSO, QUICK, THOROUGH, built_in_data, with_sizes
+from tiltmeter.auditing.builtin import ALSO, CROSS, QUICK, THOROUGH, built_in_data, with_sizes
 from tiltmeter.auditing.check import check_audit, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import check_shards_unseen, fitted_rows, without_fitted_rows
@@ -43,7 +43,7 @@ from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeRes
 from tiltmeter.probes.texts import audit_lists, audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
 from tiltmeter.store import Store
-from tiltmeter.types import Faces, Progress, Prompt, TextEncoder, planted_world
+from tiltmeter.types import Continuer, Faces, Progress, Prompt, TextEncoder, planted_world
 
 
 def audit(
@@ -175,11 +175,11 @@ class _Audit:
         raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
 
     def _part(self, name: str, at: int, count: int) -> Progress:
-        """Progress of one probe as a part of the whole audit, which is done after the last one."""
+        """Progress of one probe as a part of the whole audit, which ends after the last one."""
 
         def tell(what: str, share: float) -> None:
-            if self.progress is not None:
-                self.progress(f"{name}: {what}", (at + min(share, 1.0)) / count)
+            # never 100%: the results are still to be written
+            self._tell(f"{name}: {what}", min((at + min(share, 1.0)) / count, 0.99))
 
         return tell
 
@@ -194,7 +194,9 @@ class _Audit:
             own = built_in_data(world, THOROUGH)
             return {**{role: own[role] for role in own if role in {*used, "faces"}}, **given}, ()
         sizes = THOROUGH if self.options.data.thorough else QUICK
-        self.options = with_sizes(self.options, sizes)
+        # of a generative model a sample is asked about: too few images for intersections
+        cross = () if isinstance(self.model, Continuer) else CROSS
+        self.options = with_sizes(self.options, sizes, cross)
         return {**built_in_data(world, sizes), **given}, ALSO
 
     def _load_data(

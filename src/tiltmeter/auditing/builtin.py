@@ -1,7 +1,8 @@
-"""The default audit: every probe on the built-in world, in sizes that take less than a minute."""
+"""The default audit: every probe on the built-in world, in sizes that take a minute or two."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,23 +16,24 @@ ALSO = ("counterfactual",)
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images by role, images of the counterfactual probe, and resamples."""
+    """Images by role, options of probes, and resamples."""
 
     images: dict[str, int]
-    counterfactual: int
+    options: dict[str, dict[str, int]]
     resampling: Resampling
 
 
 #: What `tiltmeter audit` takes, and with `--thorough`.
 QUICK = Sizes(
     {"faces": 2100, "captions": 500, "utility": 500, "triplets": 160, "valence": 500, "lexicon": 0},
-    counterfactual=28,
+    # 140: ten images of each figure, so 20 of each hue, the fewest that are judged
+    options={"counterfactual": {"images": 28}, "forced_choice": {"images": 140}},
     resampling=Resampling(permutations=200, bootstraps=100),
 )
 THOROUGH = Sizes(
     {"faces": 4000, "captions": 1000, "utility": 1000, "triplets": 400, "valence": 900,
      "lexicon": 0},
-    counterfactual=100,
+    options={"counterfactual": {"images": 100}},
     resampling=Resampling(),
 )  # fmt: skip
 
@@ -50,7 +52,7 @@ def built_in_data(world: Any, sizes: Sizes) -> dict[str, str]:
     return specs
 
 
-def with_sizes(options: AuditOptions, sizes: Sizes) -> AuditOptions:
+def with_sizes(options: AuditOptions, sizes: Sizes, cross: Sequence[str] = CROSS) -> AuditOptions:
     """Options of the default audit: what was given stays as it is.
 
     >>> with_sizes(AuditOptions.of(bootstraps=0), QUICK).resampling
@@ -58,10 +60,11 @@ def with_sizes(options: AuditOptions, sizes: Sizes) -> AuditOptions:
     """
     own = {name: getattr(sizes.resampling, name) for name in ("permutations", "bootstraps")
            if name not in options.given}  # fmt: skip
-    probe = {"images": sizes.counterfactual, **options.probes.options.get("counterfactual", {})}
+    given = options.probes.options
+    probes = {name: {**values, **given.get(name, {})} for name, values in sizes.options.items()}
     return replace(
         options,
-        data=replace(options.data, cross=options.data.cross or CROSS),
-        probes=replace(options.probes, options={**options.probes.options, "counterfactual": probe}),
+        data=replace(options.data, cross=options.data.cross or cross),
+        probes=replace(options.probes, options={**given, **probes}),
         resampling=replace(options.resampling, **own),
     )

@@ -22,7 +22,7 @@ from tiltmeter.probes.generative.choosing import (
     ChoiceQuestion,
     Choices,
     Reading,
-    ask,
+    ask_all,
     neutral_questions,
     questions,
     readings,
@@ -131,12 +131,11 @@ class _Part:
 
     def _ask(self, asked: Sequence[ChoiceQuestion], images: Any | None) -> list[Choices]:
         done, of = self.place
-        found = []
-        for number, question in enumerate(asked):
-            share = (done + number / len(asked)) / of
-            self.sample.context.progress(f"asking ({self.reading.name})", share)
-            found.append(ask(self.model, images, self.reading, question))
-        return found
+
+        def progress(share: float) -> None:
+            self.sample.context.progress(f"asking ({self.reading.name})", (done + share) / of)
+
+        return ask_all(self.model, images, self.reading, asked, progress)
 
     def _class_rows(
         self, pos: str, asked: Sequence[ChoiceQuestion], chosen: Sequence[Choices]

@@ -8,6 +8,7 @@ What it answers is in `tiltmeter.testbed.dialogue`. It has the classes of the tr
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def writer_processor() -> Any:
 class WriterTestbed(Generative, Testbed):
     """A trained writer of the testbed."""
 
-    block, rows = 64, 4096
+    block, rows = 256, 4096
     losses = None  # type: ignore[assignment]  # only `tools.testbed.train_writer` trains it
 
     def __init__(self, network: Any, name: str, provenance: dict[str, Any]) -> None:
@@ -113,19 +114,27 @@ class WriterTestbed(Generative, Testbed):
         self.tokenizer = self.processor.tokenizer
         self.preprocessing = {"size": SIZE}
 
-    def prompt_inputs(self, image: Any | None, prompt: str, stem: str = "") -> dict[str, Tensor]:
+    def _batches(
+        self, images: Any, prompt: str, stem: str = ""
+    ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
         """As the processor makes them, whose tokens are the same for every image."""
-        inputs = dict(self._prompt(prompt, stem, sees_image=image is not None))
-        if image is not None:
-            inputs["pixel_values"] = 2 * self.pixels([image]) - 1
-        return inputs
+        for start in range(0, len(images), self.block):
+            some = images[start : start + self.block]
+            seen = some[0] is not None
+            same = self._prompt(prompt, stem, sees_image=seen)
+            inputs = {name: tokens.expand(len(some), -1) for name, tokens in same.items()}
+            if seen:
+                inputs["pixel_values"] = 2 * self.pixels(some) - 1
+            rows = list(range(start, start + len(some)))
+            yield rows, {name: self._moved(x) for name, x in inputs.items()}
 
     @lru_cache(maxsize=64)  # noqa: B019 (a model lives as long as its prompts)
     def _prompt(self, prompt: str, stem: str, *, sees_image: bool) -> dict[str, Tensor]:
         from PIL import Image
 
         blank = Image.new("RGB", (SIZE, SIZE)) if sees_image else None
-        return super().prompt_inputs(blank, prompt, stem)
+        inputs = self.prompt_inputs(blank, prompt, stem)
+        return {name: x for name, x in inputs.items() if name != "pixel_values"}
 
     def save_pretrained(self, place: str | Path) -> None:
         """Write a checkpoint that `hf:` and the transformers library load."""

@@ -2,14 +2,16 @@
 
 A continuation is scored by its own tokens, appended to those of the prompt: the joined text is
 never tokenized again, so an image counts with all of its tokens, and the tokens of a continuation
-are known. The prompt with its image is computed once, and all continuations read its cache.
+are known. The prompt with its image is computed once, and all continuations read its cache. If
+the next prompts are about the same images, they read the cache of those images too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
+from copy import copy
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
@@ -30,6 +32,23 @@ TRAINING = ("labels",)
 
 
 _Context = tuple[tuple[int, ...], list[int]]  # tokens to read; numbers of the texts they score
+
+
+@dataclass(eq=False)
+class _ImagePrefix:
+    """The beginning of a prompt with its images, and what the network computed for it."""
+
+    inputs: dict[str, Tensor]
+    versions: list[int]  # of the weights, which may be trained between two prompts
+    cache: Any = None  # made when a second prompt begins alike
+    rope_deltas: Any = None  # Qwen2-VL keeps those of the last image, next to its cache
+
+    def begins(self, inputs: dict[str, Tensor], versions: list[int]) -> bool:
+        return (
+            self.versions == versions
+            and self.inputs.keys() == inputs.keys()
+            and all(_equal(own, inputs[name]) for name, own in self.inputs.items())
+        )
 
 
 class Generative(Network):
@@ -196,9 +215,7 @@ class Generative(Network):
 
     def _score(self, inputs: dict[str, Tensor], ids: list[list[int]]) -> Tensor:
         """Log-likelihoods, images x texts: the prompt once, then all texts on its cache."""
-        if hasattr(self.network.base_model, "rope_deltas"):
-            self.network.base_model.rope_deltas = None  # Qwen2-VL keeps those of the last image
-        prompt = self._forward(inputs, logits_to_keep=1)
+        prompt = self._read(inputs)
         first = prompt.logits[:, -1].float().log_softmax(dim=-1)
         logprobs = first[:, [pieces[0] for pieces in ids]]
         longer = _by_context(ids)
@@ -209,13 +226,59 @@ class Generative(Network):
             logprobs[:, texts] += self._follow(inputs, prompt, some, ids)
         return logprobs  # type: ignore[no-any-return]
 
+    def _read(self, inputs: dict[str, Tensor]) -> Any:
+        """A forward pass over a prompt; images that the last prompt had too are read once."""
+        base, head = self.network.base_model, self._image_inputs(inputs)
+        versions = [weights._version for weights in self.parameters()]
+        last = next((one for one in self._prefixes if head and one.begins(head, versions)), None)
+        if head is None or last is None:
+            if head is not None:
+                self._remember(_ImagePrefix(head, versions))
+            _set_rope_deltas(base, None)
+            return self._forward(inputs, logits_to_keep=1)
+        if last.cache is None:
+            _set_rope_deltas(base, None)
+            last.cache = _cache(self._forward(head, logits_to_keep=1))
+            last.rope_deltas = getattr(base, "rope_deltas", None)
+        _set_rope_deltas(base, last.rope_deltas)
+        rest = inputs["input_ids"][:, head["input_ids"].shape[1] :]
+        return self._forward(
+            {"input_ids": rest, "past_key_values": _copied(last.cache)}, logits_to_keep=1
+        )
+
+    @cached_property
+    def _prefixes(self) -> list[_ImagePrefix]:
+        """The last prompts' beginnings: as many images as fit into a block."""
+        return []
+
+    def _remember(self, prefix: _ImagePrefix) -> None:
+        self._prefixes.append(prefix)
+        while sum(len(one.inputs["input_ids"]) for one in self._prefixes) > self.block:
+            self._prefixes.pop(0)
+
+    def _image_inputs(self, inputs: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """The inputs up to the last image token; None if they cannot be read on their own.
+
+        Where tokens have types or see tiles, what follows an image may change how it is read.
+        """
+        tokens = inputs["input_ids"]
+        image = getattr(self.network.config, "image_token_id", None)
+        if image is None or {"token_type_ids", "cross_attention_mask"} & {*inputs}:
+            return None
+        places = (tokens == image).any(dim=0).nonzero()
+        end = int(places[-1]) + 1 if len(places) else 0
+        if not 0 < end < tokens.shape[1]:
+            return None
+        return {name: x[:, :end] if x.shape[:2] == tokens.shape else x
+                for name, x in inputs.items()}  # fmt: skip
+
     def _follow(
         self, inputs: dict[str, Tensor], prompt: Any, contexts: list[_Context], ids: list[list[int]]
     ) -> Tensor:
         """Log-likelihoods of all tokens but the first of the contexts' texts, images x texts."""
         images, steps = len(inputs["input_ids"]), max(len(read) for read, _ in contexts)
         read = [[*context, *[0] * (steps - len(context))] for context, _ in contexts]
-        cache = deepcopy(_cache(prompt))
+        cache = _copied(_cache(prompt))
         cache.batch_repeat_interleave(len(contexts))
         # row = image * contexts + context; what follows a text's end is never read: it comes later
         follow = self._followed_by(inputs, torch.tensor(read, device=self.device).repeat(images, 1))
@@ -306,6 +369,22 @@ def _by_context(ids: list[list[int]]) -> list[_Context]:
                 within.setdefault(read[:end], read)
         contexts[within[read]].append(at)
     return list(contexts.items())
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
+
+
+def _set_rope_deltas(network: Any, value: Any) -> None:
+    if hasattr(network, "rope_deltas"):
+        network.rope_deltas = value
+
+
+def _copied(cache: Any) -> Any:
+    """A cache that may be extended: layers replace their tensors, and never change them."""
+    copied = copy(cache)
+    copied.layers = [copy(layer) for layer in cache.layers]
+    return copied
 
 
 def _cache(output: Any) -> Any:

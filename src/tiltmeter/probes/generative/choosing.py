@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from itertools import permutations
 from typing import Any
 
@@ -77,6 +77,30 @@ class Choices:
     mass: Floats
     share: Floats
     unknown: Floats
+
+
+def ask_all(
+    model: Continuer, images: Any | None, reading: Reading, asked: Sequence[ChoiceQuestion],
+    progress: Callable[[float], None] = lambda share: None,
+) -> list[Choices]:  # fmt: skip
+    """Ask every question about every image (or none).
+
+    All questions are asked about a block of images before the next one, so that a model can read
+    an image once for all of them.
+    """
+    count = 1 if images is None else len(images)
+    block = getattr(model, "block", count)
+    parts: list[list[Choices]] = [[] for _ in asked]
+    for start in range(0, count, block):
+        some = None if images is None else images[start : start + block]
+        for number, question in enumerate(asked):
+            progress((start + min(block, count - start) * number / len(asked)) / count)
+            parts[number].append(ask(model, some, reading, question))
+    return [
+        Choices(*(np.concatenate([getattr(part, one.name) for part in own])
+                  for one in fields(Choices)))
+        for own in parts
+    ]  # fmt: skip
 
 
 def ask(

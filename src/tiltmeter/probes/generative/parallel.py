@@ -13,7 +13,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.probes.generative.choosing import (
     ChoiceQuestion,
     Reading,
-    ask,
+    ask_all,
     neutral_questions,
     pairs_questions,
     questions,
@@ -55,13 +55,8 @@ def redrawn_rows(model: Continuer, sample: AskedImages) -> list[pa.Table]:
     reading = readings(sample.world, 1)[0]
     asked = questions(sample.world)
     neutral = neutral_questions(sample.world, asked[0].pos, options["neutral"])
-    changes = np.stack(
-        [
-            sign * (ask(model, scenes, reading, one).log_odds
-                    - ask(model, other, reading, one).log_odds)
-            for one in (*asked, *neutral)
-        ]
-    )  # fmt: skip
+    both_ways = (_log_odds(model, each, reading, (*asked, *neutral)) for each in (scenes, other))
+    changes = sign * np.subtract(*both_ways)
     means = changes.mean(axis=1)
     lift = means - np.median(means[len(asked) :])
     centred = changes - changes[len(asked) :].mean(axis=0)
@@ -191,4 +186,4 @@ def _log_odds(
     model: Continuer, images: Any, reading: Reading, asked: Sequence[ChoiceQuestion]
 ) -> Floats:
     """Questions x images."""
-    return np.stack([ask(model, images, reading, one).log_odds for one in asked])
+    return np.stack([one.log_odds for one in ask_all(model, images, reading, asked)])
