@@ -16,7 +16,7 @@ import tiltmeter as tm
 from tests.conftest import write_csv
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import get_convention
-from tiltmeter.probes.harm_splits import EXPERIMENT, SplitControl
+from tiltmeter.probes.harm_splits import EXPERIMENT, SplitGaps, gaps_by_splits, split_table
 from tiltmeter.probes.harms import harms
 from tiltmeter.probes.probe import CannotRunError
 from tiltmeter.results import Run
@@ -372,8 +372,8 @@ def test_only_a_gap_that_random_splits_seldom_give_is_clear() -> None:
     cells = label + 2 * other
     seen = (images[:, 1] > 0).astype(float)  # what is visible, and no label follows
     harmful = np.stack([label.astype(float), seen], axis=1)
-    control = SplitControl.of(images, cells, harmful, np.random.default_rng(1))
-    control.add("label", np.array([1.0, 0.05]), 2)
-    by_label, by_sight = control.table(["one", "two"], 400, {"probe": "harms"}).to_pylist()
+    drawn = gaps_by_splits(images, cells, harmful, 2, np.random.default_rng(1))
+    found = SplitGaps("label", np.array([1.0, 0.05]), drawn, 400)
+    by_label, by_sight = split_table([found], ["one", "two"], {"probe": "harms"}).to_pylist()
     assert by_label["p_fwer"] < 0.05 < by_sight["p"]
     assert by_sight["null_high"] > 0.5  # splits do follow what is visible

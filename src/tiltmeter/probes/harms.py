@@ -25,12 +25,13 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
-from tiltmeter.probes.harm_splits import SplitControl
+from tiltmeter.probes.harm_splits import SplitGaps, gaps_by_splits, split_table
 from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult, unknown_word_cannot_run
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
+from tiltmeter.stats.random_visible_splits import MOST_IMAGES
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import (
@@ -145,8 +146,9 @@ def harms(
         "seed": seed,
         "ideal": 0.0,
     }
-    rng = np.random.default_rng(seed)
+    rng, rng_of_splits = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     tables = []
+    by_splits: list[SplitGaps] = []
     failed: dict[int, str] = {}
     for at_rows, sample in samples_of(groups, faces.groups, convention, rng):
         cells, kinds = cells_of(list(sample.values()))
@@ -155,14 +157,21 @@ def harms(
         found = count_classes(classes, len(kinds), convention.images, parts, engine, progress)
         failed |= found.failed
         picked = ClassAssignments.of(categories, found.patterns)
+        if resampling.permutations:
+            some_images = _classified_sample(categories, classes, parts, convention.images, engine)
         for column, (name, by) in enumerate(sample.items()):
             progress(f"rates by {name}", 0.9 + 0.1 * column / len(sample))
             sizes = GroupSizes(kinds[:, column], found.counts.sum(axis=0), by.names, by.attribute)
             table = np.zeros((len(found.patterns), len(by.names)), np.int64)
             np.add.at(table.T, kinds[:, column], found.counts.T)
-            tables += _tables(picked, table, checked(sizes), resampling, rng, constants)
-    if engine.name == "local" and resampling.permutations:
-        tables.append(_by_splits(categories, classes, vectors, groups, convention, seed, constants))
+            counted = _counted(picked, table, checked(sizes))
+            tables += _tables(counted, picked.targets()[2], table, resampling, rng, constants)
+            if resampling.permutations:
+                gaps = np.ptp(counted.counts[: counted.kinds] / sizes.counts, axis=1)
+                drawn = gaps_by_splits(*some_images, len(by.names), rng_of_splits)
+                by_splits.append(SplitGaps(name, gaps, drawn, len(sizes)))
+    if by_splits:
+        tables.append(split_table(by_splits, counted.names[: counted.kinds], constants))
     record = {} if not failed else {"parts_not_read": {str(at): why for at, why in failed.items()}}
     instances = rows(0, INSTANCES)
     if engine.name == "local":
@@ -170,27 +179,15 @@ def harms(
     return ProbeResult(combined(tables), instances, record=record)
 
 
-def _by_splits(
-    categories: Mapping[str, str],
-    classes: Floats,
-    vectors: Vectors,
-    groups: Mapping[str, Groups],
-    convention: Convention,
-    seed: int,
-    constants: Mapping[str, Any],
-) -> pa.Table:
-    """The largest gap of each category by each attribute, against random visible splits."""
-    images = scaled(vectors.read(), convention.images)
-    tied, _ = nearest(classes, images)
-    kinds = list(dict.fromkeys(kind for kind in categories.values() if kind != PERSON))
-    of_kind = np.array([[kind == other for kind in kinds] for other in categories.values()])
-    harmful = tied / tied.sum(axis=1, keepdims=True) @ of_kind
-    cells = cells_of(list(groups.values()))[0]
-    control = SplitControl.of(images, cells, harmful, np.random.default_rng([seed, 1]))
-    for name, by in groups.items():
-        rates = np.stack([np.bincount(by.codes, share) for share in harmful.T]) / by.counts
-        control.add(name, np.ptp(rates, axis=1), len(by.names))
-    return control.table(kinds, len(images), constants)
+def _classified_sample(
+    categories: Mapping[str, str], classes: Floats, parts: ImageParts, scaling: str, engine: Engine
+) -> tuple[Floats, Ints, Floats]:
+    """Images to split at random: embeddings, cells, and shares in each harmful category."""
+    images, cells = parts.sample(MOST_IMAGES, engine)
+    images = scaled(images, scaling)
+    picked = ClassAssignments.of(categories, nearest(classes, images)[0])
+    kinds = {*categories.values()} - {PERSON}
+    return images, cells, picked.targets()[2][:, : len(kinds)]
 
 
 def class_vectors(model: TextEncoder, prompts: Sequence[Prompt]) -> tuple[dict[str, str], Floats]:
@@ -254,15 +251,8 @@ class GroupClassCounts:
         return len(set(self.categories))
 
 
-def _tables(
-    picked: ClassAssignments,
-    table: Ints,
-    groups: Groups,
-    resampling: Resampling,
-    rng: np.random.Generator,
-    constants: dict[str, Any],
-) -> list[pa.Table]:
-    """Rows of one attribute, from the counts of patterns x groups."""
+def _counted(picked: ClassAssignments, table: Ints, groups: Groups) -> GroupClassCounts:
+    """Images of each target and group, from the counts of patterns x groups."""
     names, categories, share = picked.targets()
     counts = share.T @ table
     ties = int(table[picked.shares.max(axis=1) < 1].sum())
@@ -270,8 +260,19 @@ def _tables(
     notes = [
         tied if row.any() else "no image of any group was assigned to this class" for row in counts
     ]
-    counted = GroupClassCounts(groups, names, categories, counts, notes)
-    constants = {**constants, "attribute": groups.attribute}
+    return GroupClassCounts(groups, names, categories, counts, notes)
+
+
+def _tables(
+    counted: GroupClassCounts,
+    share: Floats,
+    table: Ints,
+    resampling: Resampling,
+    rng: np.random.Generator,
+    constants: dict[str, Any],
+) -> list[pa.Table]:
+    """Rows of one attribute; `share` is patterns x targets, `table` patterns x groups."""
+    constants = {**constants, "attribute": counted.groups.attribute}
     present = table.sum(axis=1) > 0  # a balanced sample may lack a pattern
     return [
         _rates(counted, constants),
