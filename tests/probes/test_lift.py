@@ -100,6 +100,13 @@ def test_half_the_temperature_is_half_the_lift() -> None:
     assert cool[0]["value"] == pytest.approx(own[0]["value"] / 2, abs=1e-4)
 
 
+def test_neutral_words_that_are_given_are_the_ones_used(tmp_path: Path) -> None:
+    own = tmp_path / "own.csv"
+    own.write_text("word,pos\n" + "".join(f"thing{n},noun\n" for n in range(300)))
+    prompts = lift_prompts(audit_prompts(object(), "sobit", placebo=str(own)), object())
+    assert {p.concept for p in prompts if p.role == "placebo"} == {f"thing{n}" for n in range(300)}
+
+
 def test_nouns_are_judged_by_neutral_words_about_people() -> None:
     class Encoder:
         def encode_texts(self, texts: list[str]) -> np.ndarray:
@@ -159,4 +166,4 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "clear        Words, by shape: " in done.stdout
-    assert "Largest associations by shape" in (tmp_path / "run/report.html").read_text()
+    assert "Largest lifts by shape" in (tmp_path / "run/report.html").read_text()

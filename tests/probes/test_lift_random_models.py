@@ -27,10 +27,13 @@ MISJUDGED = (2, 11, 22, 69, 88)
 
 
 def squares(seed: int, n: int = 60) -> Faces:
-    """Squares of random colours, by whether they are warm or cold."""
-    colours = np.random.default_rng(seed).integers(0, 256, (n, 3)).astype(np.uint8)
+    """Squares of random colours, by whether they are warm or cold: at least 20 of each."""
+    rng, warm = np.random.default_rng(seed), np.zeros(n, dtype=bool)
+    while min(warm.sum(), n - warm.sum()) < 20:
+        colours = rng.integers(0, 256, (n, 3)).astype(np.uint8)
+        warm = colours[:, 0] > colours[:, 2]
     images = np.broadcast_to(colours[:, None, None], (n, 32, 32, 3)).copy()
-    tone = np.where(colours[:, 0] > colours[:, 2], "warm", "cold")
+    tone = np.where(warm, "warm", "cold")
     ids = tuple(map(str, range(n)))
     return Faces(ids, {"tone": Groups.from_labels(tone.tolist(), attribute="tone")}, images=images)
 

@@ -893,7 +893,7 @@ def test_trained_models_and_their_fair_twins(kind: str) -> None:
             },
             probes=["propagation"],
         )
-    assert all(row["p"] < 0.01 and row["value"] > 0 for row in bias(runs[1]).values())
+    assert all(row["ci_low"] > 0 for row in bias(runs[1]).values())
     fair = bias(runs[0])
     assert sum(row["ci_low"] <= 0 <= row["ci_high"] for row in fair.values()) >= 7
     assert max(row["value"] or 0 for row in runs[0].where(metric="rho")) > 0.6

@@ -19,10 +19,8 @@ from tiltmeter.probes.embeddings import text_embeddings
 from tiltmeter.probes.lift.scored import CONTRASTIVE, ImageSample, ScoredClass
 from tiltmeter.probes.lift.words import prompt_classes
 from tiltmeter.probes.ranking.stored import vector_column
+from tiltmeter.stats.random_visible_splits import MOST_IMAGES
 from tiltmeter.types import Floats, Ints, Progress, Prompt, TextEncoder
-
-#: Images that random splits and resamples are made of: an evenly spaced sample of all.
-SAMPLE = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +64,7 @@ def score_embeddings(
     texts = np.concatenate([one.vectors for one in known])
     parts = ImageParts.of(images, cells, engine)
     scores, failed = score_moments(texts, count, scaling, parts, engine, progress)
-    some, sampled = parts.sample(SAMPLE, engine)
+    some, sampled = parts.sample(MOST_IMAGES, engine)  # for splits and resamples
     features = np.asarray(scaled(some, scaling), np.float32)
     note = f"{len(failed)} unreadable parts are left out" if failed else None
     done, start = [], 0

@@ -66,6 +66,7 @@ from tiltmeter.types import (
 )
 
 NO_SCALE = Scale(None, "none")
+PAIR_IMAGES = 140  # fewest in all where every image is read with every text
 TEXTS = "lift_texts"  # the table of a run with the texts that were scored
 
 
@@ -81,7 +82,8 @@ class LiftOptions:
     splits : int
         Random visible splits of the images that a class of words is compared with.
     masked_images, matched_images : int
-        Most images of each cell (every combination of labels) for these protocols.
+        Most images of each cell (every combination of labels) for these protocols. 0 takes as many
+        as the groups of every attribute need to be judged, and 140 in all.
     captions : str
         Captions of masked words, separated by ``|``, in place of the templates.
     targets : str
@@ -93,7 +95,7 @@ class LiftOptions:
     scores: str = ""
     splits: int = 200
     masked_images: int = 50
-    matched_images: int = 10
+    matched_images: int = 0
     captions: str = ""
     targets: str = "activities"
     question: str = "Describe this image."
@@ -177,15 +179,14 @@ def lift_table(
         read = caption_groups(model, prompts, targets, captions)
         at = rows_per_cell(cells, options.masked_images)
         scored += score_masked(model, faces, cells, at, read)
+    pair_rows = rows_per_cell(cells, options.matched_images or _pairs_per_cell(kinds, attributes))
     if MATCHING in protocols:
-        at = rows_per_cell(cells, options.matched_images)
         with unknown_word_cannot_run():
             score = matching_logits(model, progress)
-            scored += score_pairs(MATCHING, score, model, prompts, faces, cells, at)
+            scored += score_pairs(MATCHING, score, model, prompts, faces, cells, pair_rows)
     if ANSWERS in protocols:
-        at = rows_per_cell(cells, options.matched_images)
         score = answer_logprobs(model, options.question, progress)
-        scored += score_pairs(ANSWERS, score, model, prompts, faces, cells, at)
+        scored += score_pairs(ANSWERS, score, model, prompts, faces, cells, pair_rows)
     if not any(one.scores for one in scored):
         raise CannotRunError("needs neutral words of the same part of speech as its words")
     constants = {
@@ -211,6 +212,14 @@ def lift_table(
         tables.append(visibility_rows(model, seen.features, sampled, scale.value, constants))
     record = {"logit_scale": scale.record()} if CONTRASTIVE in protocols else {}
     return ProbeResult(combined(tables), rows(0, INSTANCES), kept, model=record)
+
+
+def _pairs_per_cell(kinds: Ints, attributes: Sequence[str]) -> int:
+    """Images of each cell where every image is read with every text: enough to judge by."""
+    single = [at for at, name in enumerate(attributes) if "*" not in name]
+    cells_of_groups = [np.bincount(kinds[:, at]) for at in single or range(len(attributes))]
+    fewest = min(int(counts[counts > 0].min()) for counts in cells_of_groups)
+    return max(-(-RULE.group_images // fewest), PAIR_IMAGES // len(kinds))
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,9 +46,9 @@ def prompt_classes(prompts: Sequence[Prompt], model: object) -> dict[str, Prompt
 def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
     """Prompts of an audit with the neutral words that lift is judged by.
 
-    Nouns get neutral words about people, activities neutral activities. A model of a planted world
-    knows only that world's own neutral words, and gets all of them; one that is known by a table of
-    texts has those of the table.
+    Nouns get neutral words about people, activities neutral activities, unless the audit was given
+    neutral words of its own. A model of a planted world knows only that world's own neutral words,
+    and gets all of them; one that is known by a table of texts has those of the table.
     """
     if getattr(model, "prompts", None) is not None:
         return list(prompts)
@@ -59,8 +59,14 @@ def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
     kept = list(prompts)
     for pos, name in NEUTRAL.items():
         words = [p for p in prompts if p.role == "word" and p.pos == pos]
-        if words and name in stimuli.STIMULI:
+        given = {p.concept for p in prompts if p.role == "placebo" and p.pos == pos}
+        if words and given <= _shipped(pos):
             templates = list(dict.fromkeys(prompt.template for prompt in words))
             listed = stimuli.prompts(stimuli.load(name).words, templates=templates, role="placebo")
             kept = [p for p in kept if not (p.role == "placebo" and p.pos == pos)] + listed
     return kept
+
+
+def _shipped(pos: str) -> set[str]:
+    """Neutral words of a part of speech that an audit has if it is given none."""
+    return {word.text for word in stimuli.load(PLACEBOS[pos]).words} if pos in PLACEBOS else set()
