@@ -63,3 +63,11 @@ def test_plain_lines_come_every_30_seconds(
         "embedding, 60 of 100 images, 40 s left (60%)",
         "embedding, 90 of 100 images, 10 s left (90%)",
     ]
+
+
+def test_parts_say_their_own_time_left(clock: Clock) -> None:
+    left = TimeLeft()
+    left("lift: starting", 0.0)
+    clock.now = 100.0
+    said = "lift: scoring images, 3 of 9 parts, 1 parts/s, 6 s left"
+    assert left(said, 0.4) == said

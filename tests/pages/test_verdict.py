@@ -55,7 +55,9 @@ def test_a_gap_that_random_splits_give_as_well_is_weak() -> None:
 def test_harms_within_chance_are_no_finding() -> None:
     [answer] = answers(Run(harms([0.2, 0.1, 0.3], [500] * 3, p=0.4)))
     assert answer.verdict == "none found"
-    assert "No group differs beyond chance; highest 30.0%, 10-19" in text.plain(answer.found)
+    assert "No group differs beyond chance; highest rate: “ape” for 30.0% of 10-19" in text.plain(
+        answer.found
+    )
 
 
 def test_found_and_expected_stand_side_by_side() -> None:
@@ -106,15 +108,15 @@ def test_masked_words_are_one_answer_for_image_text_and_both() -> None:
     [answer] = answers(Run(combined(tables)))
     assert (answer.question, answer.verdict) == ("Masked words, by gender", "clear")
     assert text.plain(answer.found) == (
-        "1 and 0 of 2 words are associated; typical size 2.00x with image swapped and 1.01x with "
-        "text swapped. “nurse” is 2.00x as likely with Female as with the other group."
+        "With image swapped 1 of 2 words are associated (typical size 2.00x); with text swapped 0 "
+        "(1.01x). “nurse” is 2.00x as likely with Female as with the other group."
     )
     assert answer.chance == "groups swapped at random within pairs: up to 1.11x and 1.11x"
     assert text.plain(sentence(Run(combined(tables)))) == "Clearly biased by gender (masked words)."
     both = Run(combined([*tables, lifted("gender", ["Female", "Male"])]))
     assert text.plain(sentence(both)) == "Clearly biased by gender."  # said once
     fair = Run(combined(pairs("image", 0.01, "none found")))
-    assert "None of 2 words are associated" in text.plain(next(iter(answers(fair))).found)
+    assert "swapped 0 of 2 words are associated" in text.plain(next(iter(answers(fair))).found)
 
 
 def test_next_steps_are_commands_for_this_run() -> None:
@@ -130,6 +132,20 @@ def test_next_steps_are_commands_for_this_run() -> None:
     fair = Run(lifted("gender", ["Female", "Male"], verdict="none found",
                       of=["no larger", "no larger"]), META)  # fmt: skip
     assert not any("debias" in command for step in next_steps(fair) for command in step.commands)
+
+
+def test_the_next_audit_has_the_options_of_this_one_and_a_clear_harm_comes_first() -> None:
+    given = {"faces": "fairface:ff", "cross": ["race*gender"], "k": [10], "words": "a,b",
+             "data": {"captions": "coco:my file"}}  # fmt: skip
+    table = combined([harms([0.8, 0.1, 0.3], [500] * 3), lifted("gender", ["Female", "Male"])])
+    run = Run(table, {**META, "arguments": {"given": given}})
+    debias, audit, compare = next_steps(run)[0].commands
+    assert "--attribute age " in debias
+    assert audit == (
+        "tiltmeter audit fair --images fairface:ff --unseen fair --cross 'race*gender' "
+        "--k 10 --words a,b --data 'captions=coco:my file' --out after"
+    )
+    assert compare == "tiltmeter compare runs/one after"
 
 
 def test_the_terminal_gets_at_most_40_lines() -> None:

@@ -113,7 +113,7 @@ def test_the_built_in_world(tmp_path: Path) -> None:
     notes = [note for section in page.sections for note in section.notes]
     biased = [note for note in notes if note.startswith("testbed:fusion: ")]
     fair = [note for note in notes if note.startswith("testbed:fusion-fair: ")]
-    assert any("faces of round are more pleasant" in note for note in biased)
-    assert any("Pleasant words retrieve more faces of round" in note for note in biased)
+    assert any("images of round are more pleasant" in note for note in biased)
+    assert any("Pleasant words retrieve more images of round" in note for note in biased)
     assert fair
     assert all("no difference between groups" in note for note in fair)

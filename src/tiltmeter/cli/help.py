@@ -16,6 +16,12 @@ PANELS = DATA, WORDS, PROBES, METHOD, GATE, STATISTICS, COST, COMPUTE, OUTPUT = 
 class Command(TyperCommand):
     """A command whose help shows no Python types, and all panels in order."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # lines of a docstring are longer than a terminal: only empty lines are breaks
+        paragraphs = (self.help or "").split("\n\n")
+        self.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+
     def get_params(self, ctx: Any) -> list[Any]:
         params = _without_types(super().get_params(ctx))
         for param in params:

@@ -71,7 +71,8 @@ class TimeLeft:
         if name != self.what or share < self.first:
             self.what, self.start, self.first = name, time.monotonic(), share
         taken, done = time.monotonic() - self.start, share - self.first
-        if done <= (UNLIKE if unlike else 0.0) or taken < SOONEST or share >= 1:
+        too_soon = done <= (UNLIKE if unlike else 0.0) or taken < SOONEST
+        if too_soon or share >= 1 or what.endswith(" left"):  # parts say their own time left
             return what
         left = _seconds(taken / done * (1 - share))
         return f"{what}, about {left} left" if unlike else f"{what}, {left} left"

@@ -18,6 +18,7 @@ LEADS = {
     "no gap.",
     UTILITY: "What the models are good for: more is better.",
 }
+DRAWN = "In the plots, a mark is the value of a model, a line its 95% interval."
 RANKS = (
     "A model is placed before another only if their 95% intervals do not overlap: ranks 1 to 3 "
     "mean that the model may be first, second or third. Models with the same ranks are tied."
@@ -32,7 +33,7 @@ def board_sections(board: Leaderboard) -> list[Section]:
         if measures:
             sections.append(
                 Section(question, title, LEADS[question], [], [_plot(one) for one in measures],
-                        [board_table(board, question)], [LEADS[question]])
+                        [board_table(board, question)], [f"{LEADS[question]} {DRAWN}"])
             )  # fmt: skip
     return sections
 
@@ -76,7 +77,8 @@ def grid(board: Leaderboard) -> Table:
 
 def record(board: Leaderboard) -> Table:
     """What the runs share, and which were left out."""
-    rows = [{"what": name, "is": value} for name, value in board.basis.items()]
+    rows = [{"what": name, "is": f"{value:,}" if isinstance(value, int) else value}
+            for name, value in board.basis.items()]  # fmt: skip
     rows += [{"what": f"left out: {name}", "is": why} for name, why in board.refused.items()]
     return Table("table-record", "What the runs have in common", [Column("what", "what"),
                  Column("value", "is", "long")], rows)  # fmt: skip
@@ -126,8 +128,7 @@ def _plot(measure: Measure) -> Plot:
     return charts.line_plot(
         text.slug("leaderboard", measure.question, measure.name),
         f"{TITLES[measure.question]}: {measure.name}",
-        "Mark: the model’s value. Line: 95% interval. Models whose lines overlap are not placed "
-        "one before the other.",
+        "",  # the section says what is drawn
         known,
         labels,
         axis,

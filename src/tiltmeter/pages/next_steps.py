@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltmeter.pages import text
-from tiltmeter.pages.sections.harms import harm_gaps
+from tiltmeter.pages.sections.harms import HarmGap, harm_gaps
 from tiltmeter.pages.verdict import AttributeWords, attribute_words, most_biased
 from tiltmeter.results import Run
 from tiltmeter.stats.lift_verdict import CANNOT_TELL
@@ -25,6 +25,11 @@ class Step:
     commands: tuple[str, ...]
 
 
+#: Options of an audit that a plan repeats, and that a comparable audit repeats.
+PLAN_OPTIONS = {"attributes": "--attribute", "cross": "--cross", "k": "--k",
+                "convention": "--convention"}  # fmt: skip
+AUDIT_OPTIONS = {**PLAN_OPTIONS, "words": "--words", "placebo": "--placebo", "probes": "--probe",
+                 "data": "--data"}  # fmt: skip
 #: Probes that only a generative model has.
 WRITTEN = ("silence", "forced_choice", "pronoun", "description")
 
@@ -34,10 +39,10 @@ def next_steps(run: Run) -> list[Step]:
     if "model" not in run.meta or "panel" in run.meta or run.meta.get("job") == "captions":
         return []
     place = shlex.quote(str(run.meta.get("environment", {}).get("place", "RUN")))
-    rows = run.table.to_pylist()
+    rows = run.rows
     words = attribute_words(rows)
     return [
-        *_correct(run, words, [gap.attribute for gap in harm_gaps(rows)], place),
+        *_correct(run, [*_to_correct(words, harm_gaps(rows))], place),
         *_more_images(run, words),
         Step("See who comes up first for a word", (f"tiltmeter explore {place}",)),
         Step("Keep it from getting worse: compare with the next audit",
@@ -46,16 +51,25 @@ def next_steps(run: Run) -> list[Step]:
     ]  # fmt: skip
 
 
-def _correct(run: Run, words: list[AttributeWords], harms: list[str], place: str) -> Iterator[Step]:
-    """Correct by the attribute that is most biased; an intersection stands for its parts."""
+def _to_correct(words: list[AttributeWords], gaps: list[HarmGap]) -> Iterator[str]:
+    """Attributes by what was found: clear harms, words, weak harms; no intersections."""
+    gaps = sorted(gaps, key=lambda gap: -gap.value)
+    found = [
+        *(gap.attribute for gap in gaps if gap.clear),
+        *(one.attribute for one in most_biased(words)),
+        *(gap.attribute for gap in gaps),
+    ]
+    return (name for name in found if "*" not in name)
+
+
+def _correct(run: Run, attributes: list[str], place: str) -> Iterator[Step]:
+    """Correct by the first of the attributes, and audit and compare with the same options."""
     model, images = (_argument(run, name) for name in ("spec", "faces"))
-    named = [one.attribute for one in most_biased(words)]
-    single = [name for name in (*named, *harms) if "*" not in name]
-    if not single or model is None or "debiaser" in run.meta["model"]:
+    if not attributes or model is None or "debiaser" in run.meta["model"]:
         return
-    if any(row["probe"] in WRITTEN for row in run.table.to_pylist()):
+    if any(row["probe"] in WRITTEN for row in run.rows):
         return  # no debiaser changes what a generative model writes
-    attribute, method = shlex.quote(single[0]), DEBIASER
+    attribute, method = shlex.quote(attributes[0]), DEBIASER
     if "lift" in run.table["probe"].to_pylist() and not run.where(metric="logit_scale"):
         method = MASKED_DEBIASER  # no embeddings to correct
     data, unseen = "", ""
@@ -65,10 +79,10 @@ def _correct(run: Run, words: list[AttributeWords], harms: list[str], place: str
     else:
         half = ""
     yield Step(
-        f"Correct by {text.short(single[0], 60)}, and check what it costs",
+        f"Correct by {text.short(attributes[0], 60)}, and check what it costs",
         (f"tiltmeter debias {method} {shlex.quote(model)}{data} --attribute {attribute}{half} "
          "--out fair",
-         f"tiltmeter audit fair{data}{unseen} --out after",
+         f"tiltmeter audit fair{data}{unseen}{_options(run, AUDIT_OPTIONS)} --out after",
          f"tiltmeter compare {place} after"),
     )  # fmt: skip
 
@@ -85,8 +99,21 @@ def _more_images(run: Run, words: list[AttributeWords]) -> Iterator[Step]:
             yield Step(
                 f"Decide by {text.short(attribute, 60)}: {text.count(row['value'])} images per "
                 "group would do for half of the open words",
-                (f"tiltmeter plan{spec}",),
+                (f"tiltmeter plan{spec}{_options(run, PLAN_OPTIONS)}",),
             )
+
+
+def _options(run: Run, flags: dict[str, str]) -> str:
+    """Options that the audit was given, as one types them."""
+    given = (run.meta.get("arguments") or {}).get("given", {})
+    said = ""
+    for name, flag in flags.items():
+        values = given.get(name) or []
+        if isinstance(values, dict):
+            values = [f"{role}={spec}" for role, spec in values.items()]
+        for value in [values] if isinstance(values, str) else values:
+            said += f" {flag} {shlex.quote(str(value))}"
+    return said
 
 
 def _argument(run: Run, name: str) -> Any:

@@ -20,13 +20,13 @@ NOTHING = 1e-9  # planted nats that are none
 
 def planted_table(run: Run) -> Table | None:
     """One line for each probe of a run on the built-in world; None elsewhere."""
-    rows = run.table.to_pylist()
+    rows = run.rows
     if all(row["truth"] is None for row in rows):
         return None
     lines = [line for make in LINES for line in itertools.islice(make(rows), 1)]
     columns = [
         Column("probe", "probe"),
-        *(Column(name, name, "long") for name in ("what", "measured", "planted")),
+        *(Column(name, name, "long") for name in ("measured", "planted", "what")),
     ]
     return Table("planted", CAPTION, columns, lines)
 

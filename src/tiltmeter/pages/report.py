@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +52,11 @@ class Page:
 
 def page_of(run: Run, *, before: Run | None = None) -> Page:
     """Makes the sections of a run; `before` is the same audit before a correction."""
+    return _page_of(run, before, json.dumps(run.meta, default=str))
+
+
+@lru_cache(maxsize=1)  # an audit writes its report, and says in the terminal what is in it
+def _page_of(run: Run, before: Run | None, meta: str) -> Page:
     run = with_published(run)
     sections = [change(before, run)] if before is not None else []
     present = dict.fromkeys(run.table["probe"].drop_null().to_pylist())
@@ -89,7 +96,7 @@ def _folded(section: Section) -> Section:
 def _leading(run: Run, sections: list[Section]) -> Plot | None:
     """The words of the attribute with the clearest verdict."""
     figures = {figure.name: figure for section in sections for figure in section.figures}
-    for one in most_biased(attribute_words(run.table.to_pylist())):
+    for one in most_biased(attribute_words(run.rows)):
         if figure := figures.get(f"figure-{text.slug('lift', one.attribute, one.model)}"):
             return figure
     return None

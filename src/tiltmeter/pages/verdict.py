@@ -128,7 +128,7 @@ def most_biased(words: Iterable[AttributeWords]) -> list[AttributeWords]:
 
 def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     """Harms first, then words by attribute, then what other probes found significant."""
-    rows = run.table.to_pylist()
+    rows = run.rows
     found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
     found += [word_answer(one, "Forced choice", "questions") for one in choices(rows)]
     return [*found, *pair_answers(rows), *_other_answers(sections), *_utility_answers(rows)]
@@ -136,7 +136,7 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
 
 def sentence(run: Run) -> Markup:
     """What a reader who reads nothing else should know."""
-    rows = run.table.to_pylist()
+    rows = run.rows
     gaps = [gap for gap in harm_gaps(rows) if gap.clear]
     largest = {gap.attribute: gap for gap in sorted(gaps, key=lambda gap: gap.value)}
     # an intersection adds nothing to a part that is named already
@@ -179,7 +179,7 @@ SENTENCES = {
     CLEAR: "<strong>Clearly biased by {}.</strong>",
     WEAK: "By {} words stand out, but no more than other visible differences between these images "
     "would make them.",
-    CANNOT_TELL: "By {} this audit cannot tell.",
+    CANNOT_TELL: "Whether words are biased by {}, this audit cannot tell.",
     NONE_FOUND: "No bias found by {}.",
     NOT_JUDGED: "Words were not judged by {}.",
 }
@@ -212,17 +212,21 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
             found += Markup("; {}").format(Markup("; ").join(map(_gap, more)))
         first = next((gap for gap in mine if gap.clear), first)
         chance = f"permuted labels: no gap above {text.percent(first.gap['null_high'])}"
+        highest = first.gap["null_high"]
         if first.splits is not None:
+            highest = max(highest, first.splits["null_high"])
             chance += f"; random splits of the images: {text.percent(first.splits['null_high'])}"
         yield Answer(f"Harmful classes, by {text.short(attribute, 60)}",
                      CLEAR if first.clear else WEAK, found, chance,
-                     Markup("{}; by chance {}").format(_gap(first), chance))  # fmt: skip
+                     Markup("{}; by chance a gap up to {}").format(
+                         _gap(first), text.percent(highest)))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     for rates in rest[:1]:
         names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rest])
         highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None for row in rows)
-        what = Markup("No group differs beyond chance; highest {}, {}").format(
+        what = Markup("No group differs beyond chance; highest rate: {} for {} of {}").format(
+            text.shown(f"“{text.clean(highest['category'])}”", 60),
             text.percent(highest["value"]), _group(highest))  # fmt: skip
         if not highest["value"]:
             what = Markup("None of {} images got a harmful class").format(text.count(rates[0]["n"]))
@@ -282,9 +286,10 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
         limits = _few_neutral_words(words.judged)
-        brief = Markup("; ").join(
-            [*limits, f"{few} of {total} {what} are no larger than 1.25x", chance]
-        )
+        ruled_out = f"{few} of {total} {what} are no larger than 1.25x"
+        if shown:
+            ruled_out = f"none of {total} {what} is associated, {few} are no larger than 1.25x"
+        brief = Markup("; ").join([*limits, ruled_out, chance])
         chance = "; ".join([chance, *limits])
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)

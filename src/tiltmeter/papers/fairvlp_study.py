@@ -206,6 +206,7 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
     vanilla = next((one for one in results if one.name == VANILLA), None)
     found: list[dict[str, Any]] = []
     for one in results:
+        compared = None if one is vanilla else vanilla
         for row in one.rows:
             found.append({
                 "method": one.name, "table": 4, "measure": f"B@{row['metric'][9:]}",
@@ -220,8 +221,8 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
                 row = {"method": one.name, "table": 4, "measure": f"B@{kind}",
                        "words": f"all, {source}",
                        "value": 100 * float(np.nanmean(own)), "n": n}  # fmt: skip
-                if vanilla is not None:
-                    base = (vanilla.by_target if source == "redrawn" else vanilla.attacked)[kind]
+                if compared is not None:
+                    base = (compared.by_target if source == "redrawn" else compared.attacked)[kind]
                     row |= _ratio(own, base, draws)
                 found.append(row)
         found.append({"method": one.name, "table": 4, "measure": "flipped by attack",
@@ -233,9 +234,9 @@ def study_rows(results: Sequence[MethodResult], *, draws: int = 2000) -> list[di
                  for way, table in one.recall.items() for at, k in enumerate(K)}  # fmt: skip
         for (measure_name, number), own in hits.items():
             same: Floats | None = None
-            if vanilla is not None:
+            if compared is not None:
                 way, _, k = measure_name.partition(", R@")
-                same = vanilla.masked if number == 4 else vanilla.recall[way][:, K.index(int(k))]
+                same = compared.masked if number == 4 else compared.recall[way][:, K.index(int(k))]
             found.append({"method": one.name, "table": number, "measure": measure_name,
                          "words": "", **_share(own, same, draws)})  # fmt: skip
     return found

@@ -221,6 +221,7 @@ def _measure(paper: Paper, name: str, model: str, context: Context, measured: _M
             return
         for part, run in runs.items():
             run.save(context.folder / (part or "run"), replace=True)
+        context.folder.mkdir(parents=True, exist_ok=True)  # a model that needs no run
         (context.folder / "finished").write_text(f"{time.perf_counter() - began:.0f}\n")
     if isinstance(measurement, Audit):
         context.audits[repr(measurement), model] = runs[""]

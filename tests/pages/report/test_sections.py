@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
+from tests.pages.report.making import lifted
 from tests.random_clip import random_clip
 from tiltmeter.judge.panel import panel
 from tiltmeter.pages.html import page, page_of
@@ -26,7 +27,7 @@ from tiltmeter.pages.plots import scatter as clouds
 from tiltmeter.pages.plots.drawing import ON_GROUPS, PALETTE, inline
 from tiltmeter.pages.sections import change as change_section
 from tiltmeter.pages.selection import beats
-from tiltmeter.results import INSTANCES, Run, rows
+from tiltmeter.results import INSTANCES, Run, combined, rows
 
 FEW = {"k": [20], "permutations": 99, "bootstraps": 40}
 
@@ -167,7 +168,7 @@ def propagation_row(experiment: str, metric: str, value: float) -> pa.Table:
 @pytest.mark.parametrize(
     ("experiment", "metric", "says", "unit"),
     [
-        ("1-a", "extrinsic_difference", "words retrieved for faces of", "mean valence of"),
+        ("1-a", "extrinsic_difference", "words retrieved for images of", "mean valence of"),
         ("1-b", "extrinsic_difference", "images retrieved for phrases that", "mean valence of"),
         ("2-a (rest)", "extrinsic_lean", "Pleasant images retrieve more", "share of the group in"),
         ("2-b", "extrinsic_lean", "Pleasant words retrieve more", "share of the group in"),
@@ -426,3 +427,16 @@ def test_utility_and_chance(tmp_path: Path) -> None:
     assert "Tick: by chance" in found.figures[0].caption
     assert draw(utility).count("<svg") == 2
     assert "captions, 24 items" in page.html(found)
+
+
+@pytest.mark.parametrize(("verdict", "folded"), [("clear", False), ("none found", True)])
+def test_ranks_are_shown_first_only_where_words_are_associated(verdict: str, folded: bool) -> None:
+    """A fair model fills the top with one group too: a chart of that is no first thing to see."""
+    same = {"probe": "ranking", "model": "m", "dataset": "d", "attribute": "shape", "n": 200,
+            "category": "Trait", "concept": "kind"}  # fmt: skip
+    shares = rows(2, **same, metric="composition", group=["round", "square"], value=[1.0, 0.0],
+                  n_group=100, k=100, ideal=0.5, null_low=0.4, null_high=0.6)  # fmt: skip
+    words = lifted("shape", ["round", "square"], verdict=verdict)
+    made = section(Run(combined([shares, words])), "ranking")
+    assert [one.folded for one in made.figures] == [folded]
+    assert any("however small" in note for note in made.notes) is folded

@@ -111,13 +111,14 @@ def pair_words(rows: Iterable[Row], size: Row) -> list[Row]:
 def pairs_found(rows: Iterable[Row], sizes: list[Row]) -> Markup:
     """The sizes of image, text and both in one sentence, and the word with the largest lift."""
     words = [pair_words(rows, size) for size in sizes]
-    counts = [sum(row["verdict"] == ASSOCIATED for row in mine) for mine in words]
-    sure = text.listed([str(one) for one in counts]) if any(counts) else "None"
-    parts = text.listed([f"{text.ratio(size['value'])} with {size['part']} swapped"
-                         for size in sizes])  # fmt: skip
-    found = Markup("{} of {} words are associated; typical size {}.").format(
-        sure, max(map(len, words)), parts
-    )
+    parts: list[str] = []
+    for size, mine in zip(sizes, words, strict=True):
+        sure, typical = sum(row["verdict"] == ASSOCIATED for row in mine), text.ratio(size["value"])
+        counted = f"{sure} ({typical})"
+        if not parts:
+            counted = f"{sure} of {len(mine)} words are associated (typical size {typical})"
+        parts.append(f"with {size['part']} swapped {counted}")
+    found = Markup("{}.").format(text.capitalized("; ".join(parts)))
     largest = [row for mine in words for row in mine]
     return found + Markup(" {}.").format(_largest(largest)) if largest else found
 
@@ -179,7 +180,7 @@ def flips(rows: list[Row]) -> list[str]:
     return [
         f"{text.short(row['experiment'])}: of {row['n']:,} images recognised correctly, "
         f"{row['value']:.0%} are recognised as the other group after the change "
-        f"(95% interval {text.span(row['ci_low'], row['ci_high'], 2)})."
+        f"(95% interval {text.percent_span(row['ci_low'], row['ci_high'])})."
         for row in rows
         if row["metric"] == "flip_rate" and row["value"] is not None
     ]

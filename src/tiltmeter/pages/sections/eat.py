@@ -32,7 +32,7 @@ def section(run: Run, probe: str) -> Section:
             mine[:MOST],
             [_name(row) for row in mine[:MOST]],
             "effect d",
-            says="Effects: ", digits=2, signed=True, most=52,
+            says="Effects: ", digits=2, signed=True, most=70,
         )
         for experiment, mine in by(drawn, "experiment").items()
     ]  # fmt: skip

@@ -34,10 +34,10 @@ def section(run: Run, probe: str) -> Section:
         name = text.short(attribute)
         rates = [row for row in whole_categories(rows) if row["metric"] == "group_rates"]
         gaps_beyond = harm_gaps(rows)
-        found = {gap.category for gap in gaps_beyond}
+        clear = {gap.category for gap in gaps_beyond if gap.clear}
         if any(row["value"] for row in rates):
             figures += [
-                replace(_rates(attribute, kind, mine), folded=kind not in found)
+                replace(_rates(attribute, kind, mine), folded=kind not in clear)
                 for kind, mine in by(rates, "category").items()
             ]
             findings += [_finding(gap) for gap in gaps_beyond]

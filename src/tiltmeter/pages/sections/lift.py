@@ -78,8 +78,9 @@ def _warnings(scales: Sequence[Row], worth: Sequence[Row]) -> list[str]:
               if row["value"] is not None and abs(row["value"] - 1) > TOLERANCE]  # fmt: skip
     if beyond:
         said.append(
-            f"One nat of score is worth other than one nat of evidence in these images: "
-            f"{text.listed(beyond)}. Lift is that much too large or small for them."
+            "Scores are not calibrated on these images: a difference of one nat between the texts "
+            f"of groups is worth {text.listed(beyond)} as evidence of the group (1: "
+            "calibrated). Read lift as a ratio of scores, not of likelihoods."
         )
     return said
 
@@ -136,9 +137,9 @@ def _words(found: AttributeWords) -> Plot:
     neutral = text.listed(list(dict.fromkeys(one.reference for one in kinds)))
     return charts.line_plot(
         text.slug("lift", found.attribute, found.model),
-        f"Largest associations by {found.name}",
-        f"Mark: how many {axis}. Line: 95% interval, images only. Grey band: 95% of "
-        f"{neutral}.{planted}",
+        f"Largest lifts by {found.name}",
+        f"Mark: how many {axis}. Line: 95% interval, images only. Grey band: 95% of {neutral}; "
+        f"by chance, one word in 20 is outside.{planted}",
         shown,
         labels,
         axis,

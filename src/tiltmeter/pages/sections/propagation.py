@@ -28,13 +28,13 @@ LEAD = (
 )
 #: Sentences on the valence of what is retrieved.
 DIFFERENCE = {
-    "1-a": "The words retrieved for faces of {a} are {less} pleasant than those for {b}.",
+    "1-a": "The words retrieved for images of {a} are {less} pleasant than those for {b}.",
     "1-b": "The images retrieved for phrases that name {a} are {less} pleasant than those for {b}.",
 }
 #: Of pleasant queries minus that of unpleasant ones.
 LEAN = {
     "2-a": "Pleasant images retrieve {fewer} phrases that name {a} than unpleasant images do.",
-    "2-b": "Pleasant words retrieve {fewer} faces of {a} than unpleasant words do.",
+    "2-b": "Pleasant words retrieve {fewer} images of {a} than unpleasant words do.",
 }
 POINTS = 300  # of each scatter; evenly spaced among the queries
 FINDINGS = 6

@@ -12,6 +12,7 @@ from tiltmeter.pages.plots import charts, scatter
 from tiltmeter.pages.selection import beats, by, strongest
 from tiltmeter.papers import sobit
 from tiltmeter.results import Run
+from tiltmeter.stats.lift_verdict import CLEAR, WEAK
 
 SHOWN = 14  # words in a plot
 HEAT_WORDS = 8
@@ -25,6 +26,10 @@ LEAD = (
     "they tell the order of words, not the size of a bias. P-values are against permuted labels, "
     "adjusted for all words and groups, and against neutral words. Which words are associated with "
     "a group is judged by their lift."
+)
+NO_LIFT = (
+    "No word is associated with a group by its lift. Ranks order differences however small they "
+    "are, so a model without bias may fill the top with one group too: these figures are folded."
 )
 
 
@@ -45,10 +50,16 @@ def section(run: Run, probe: str) -> Section:
         figures += _heat(run, attribute) if "*" in attribute else _composition(run, attribute)
     figures += _planted(run)
     # one question of its own: who comes first; the rest is about C-ASC, and asked for
-    leading = next((one.name for one in figures if one.name.startswith("top-")), None)
-    figures = [replace(one, folded=leading is not None and one.name != leading) for one in figures]
+    tops = [one.name for one in figures if one.name.startswith("top-")]
+    notes, judged = _notes(run), run.where(metric="lift_size")
+    biased = [row for row in judged if row["verdict"] in (CLEAR, WEAK)]
+    found = {text.slug("top", row["attribute"]) for row in biased}
+    leading = [name for name in tops if name in found or not judged][:1]
+    if tops and not leading:
+        notes = [NO_LIFT, *notes]
+    figures = [replace(one, folded=bool(tops) and one.name not in leading) for one in figures]
     figures.sort(key=lambda one: one.folded)
-    return Section(probe, "Rankings and C-ASC", LEAD, [], figures, tables, _notes(run))
+    return Section(probe, "Rankings and C-ASC", LEAD, [], figures, tables, notes)
 
 
 def _strongest(attribute: str, rows: list[Row]) -> Plot:

@@ -52,7 +52,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 def run(run: Run) -> None:
     """The tables of an audit."""
-    lifts = (part for one in lift_classes(run.table.to_pylist()) for part in probes.lifts(one))
+    lifts = (part for one in lift_classes(run.rows) for part in probes.lifts(one))
     show(*_head(run.meta), *lifts, *_words(run), *probes.parts(run),
          *map(describe, published_rows(run)))  # fmt: skip
     for name, reason in run.meta["not_run"].items():
@@ -71,7 +71,7 @@ def panel(run: Run) -> None:
                    replace(col.INTERVAL, digits=0)))  # fmt: skip
     spread = [
         {**row, "over": row["experiment"].removeprefix("spread over ")}
-        for row in run.table.to_pylist()
+        for row in run.rows
         if (row["experiment"] or "").startswith("spread over ") and row["group"] is None
     ]
     if spread:

@@ -24,7 +24,7 @@ P_HOLM = replace(col.P_ADJUSTED, head="p Holm")
 
 def parts(run: Run) -> Iterator[Part]:
     """Tables of every probe of a run but `lift` and `ranking`."""
-    rows = run.table.to_pylist()
+    rows = run.rows
     if useful := [row for row in rows if row["metric"] in ("accuracy", "recall")
                   and row["target"] is None]:  # fmt: skip
         yield table("utility", useful, col.METRIC, ("experiment", "direction"), ("dataset", "data"),
