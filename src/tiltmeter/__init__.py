@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tiltmeter.results import Run
     from tiltmeter.types import Faces, Groups
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Faces", "Groups", "Run", "audit", "audit_captions", "calibrate", "compare", "debias", "faces",
     "leaderboard",
