@@ -63,7 +63,6 @@ AMBIGUOUS = {
     r"holds?": "contains; right for a theorem",
     r"lies?": "is",
     r"stands?": "is",
-    r"established": "associated; a verdict in results",
 }
 PATTERNS = {word: re.compile(rf"\b(?:{word})\b", re.I) for word in {**WORDS, **AMBIGUOUS}}
 #: Not prose: code, targets of links, options, and the value `placebo` of columns.

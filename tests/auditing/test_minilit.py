@@ -148,6 +148,6 @@ def test_verdicts(run: Run) -> None:
     """Beautiful stands out from neutral adjectives, nurse does not from neutral nouns."""
     rows = run.where(metric="c_asc", attribute="gender", group="Female")
     verdict = {row["concept"]: row["verdict"] for row in rows if row["category"] != "placebo"}
-    assert verdict["beautiful"] == "established"
-    assert verdict["nurse"] == verdict["strong"] == "beyond permutation only"
-    assert {verdict[w] for w in ("engineer", "terrorist", "smart")} == {"not established"}
+    assert verdict["beautiful"] == "beyond neutral words"
+    assert verdict["nurse"] == verdict["strong"] == "not beyond neutral words"
+    assert {verdict[w] for w in ("engineer", "terrorist", "smart")} == {"within chance"}

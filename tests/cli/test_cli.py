@@ -50,7 +50,7 @@ def test_json_is_json(embeddings: Path, tmp_path: Path) -> None:
         "audit", f"embeddings:{embeddings}", "--json", "--out", tmp_path / "run", *FEW
     )
     found = json.loads(done.stdout)
-    assert found["established"][0]["concept"] == "thing 0"
+    assert found["c_asc_beyond_neutral_words"][0]["concept"] == "thing 0"
     assert found["out"] == str(tmp_path / "run")
     assert done.stderr == ""
 
@@ -371,10 +371,10 @@ def test_the_example_in_the_makefile_runs(tmp_path: Path) -> None:
     done = tiltmeter(
         "audit", f"embeddings:{tmp_path / 'planted'}", "--json", "--out", tmp_path / "run", *FEW
     )
-    found = json.loads(done.stdout)["established"]
-    established = {row["concept"] for row in found if row["metric"] == "c_asc"}
-    assert {"anvil", "feather", "harvest", "tide", "quarry"} <= established
-    assert not established & {"market", "bridge", "signal"}
+    found = json.loads(done.stdout)["c_asc_beyond_neutral_words"]
+    beyond = {row["concept"] for row in found if row["metric"] == "c_asc"}
+    assert {"anvil", "feather", "harvest", "tide", "quarry"} <= beyond
+    assert not beyond & {"market", "bridge", "signal"}
 
 
 # --- unusual input that must work, or be named ---------------------------------------------------

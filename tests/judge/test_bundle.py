@@ -342,7 +342,7 @@ WORD = {"metric": "c_asc", "concept": "thing 0", "attribute": "gender", "group":
 FORGED = {
     "a C-ASC": ("value", 0.01, WORD),
     "its p among placebos": ("p_placebo", 0.9, WORD),
-    "its verdict": ("verdict", "not established", WORD),
+    "its verdict": ("verdict", "within chance", WORD),
     "its corrected p": ("p_bh", 0.7, WORD),
     "the size of a group": ("n_group", 7, WORD),
     "an exact p": ("p", 0.5, {**WORD, "metric": "skew", "k": 20}),

@@ -65,7 +65,7 @@ def test_signs_must_agree_for_a_verdict_over_all(whole: Run) -> None:
     ):
         rows = run.where(experiment="share of models that lean up", group="b")
         assert len(rows) == WORDS
-        assert all((row["verdict"] == "established") == agrees for row in rows)
+        assert all((row["verdict"] == "beyond neutral words") == agrees for row in rows)
         assert all((row["value"] in (0, 1)) == agrees for row in rows)
 
 

@@ -88,7 +88,7 @@ def test_lift_leads_and_only_it_says_associated() -> None:
     word = rows(2, probe="ranking", metric="c_asc", model="m", dataset="d", attribute="gender",
                 group=GENDER, concept="nurse", value=[2.2, -2.2], ideal=0.0, ci_low=[2.0, -2.4],
                 ci_high=[2.4, -2.0], null_low=-0.1, null_high=0.1, p=0.002, p_fwer=0.002,
-                p_placebo=0.007, verdict="established", n=100, n_group=50)  # fmt: skip
+                p_placebo=0.007, verdict="beyond neutral words", n=100, n_group=50)  # fmt: skip
     skew = rows(1, probe="ranking", metric="max_skew", model="m", dataset="d", attribute="gender",
                 k=100, value=[1.0], ideal=0.0, null_mean=0.1, null_low=0.0, null_high=0.2,
                 ci_low=0.8, ci_high=1.2, p=0.001, p_fwer=0.001, n=100)  # fmt: skip

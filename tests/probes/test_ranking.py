@@ -61,22 +61,22 @@ def test_values_are_those_of_the_metrics(run: Run, arrays) -> None:
                 )
 
 
-def test_the_planted_word_is_established_and_the_others_are_not(run: Run) -> None:
+def test_the_planted_word_is_beyond_neutral_words_and_the_others_are_not(run: Run) -> None:
     rows = run.where(metric="c_asc", attribute="gender", group="woman")
     found = {row["concept"]: row for row in rows if row["category"] != "placebo"}
     planted = found["thing 0"]
-    assert planted["verdict"] == "established"
+    assert planted["verdict"] == "beyond neutral words"
     assert planted["value"] > 0.8
     assert planted["ci_low"] > 0.5
     assert planted["p_fwer"] == planted["p"] == pytest.approx(2 / 200)
     assert planted["p_placebo"] == pytest.approx(2 / 46)
-    assert all(found[f"thing {i}"]["verdict"] != "established" for i in range(1, 6))
+    assert all(found[f"thing {i}"]["verdict"] != "beyond neutral words" for i in range(1, 6))
     for metric in ("max_skew", "ndkl"):
         rows = run.where(metric=metric, attribute="gender", concept="thing 0")
-        assert {row["verdict"] for row in rows} == {"established"}
+        assert {row["verdict"] for row in rows} == {"beyond neutral words"}
     # the planted word leans by gender: by age it does not
     by_age = run.where(metric="c_asc", attribute="age", concept="thing 0")
-    assert {row["verdict"] for row in by_age} <= {"not established", "beyond permutation only"}
+    assert {row["verdict"] for row in by_age} <= {"within chance", "not beyond neutral words"}
 
 
 def test_every_number_comes_with_its_noise(run: Run) -> None:
@@ -140,7 +140,7 @@ def test_untilted_data_establish_nothing(tmp_path: Path) -> None:
     flat = brought_embeddings(tmp_path / "flat", lean=0.0)
     run = tm.audit(f"embeddings:{flat}", probes=["ranking"], **SMALL)
     rows = [row for row in run.table.to_pylist() if row["concept"] and row["category"] != "placebo"]
-    assert {row["verdict"] for row in rows} == {"not established"}
+    assert {row["verdict"] for row in rows} == {"within chance"}
 
 
 @pytest.mark.parametrize("name", CONVENTIONS)

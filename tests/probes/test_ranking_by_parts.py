@@ -118,13 +118,13 @@ def test_words_are_judged_as_a_family(brought: str) -> None:
     assert all(row["note"].endswith("p_fwer by Holm") for row in words)
     assert all(row["p_fwer"] is None for row in rows if row not in words)
     leans = run.where(metric="ndkl", attribute="gender", k=None, concept="thing 0")
-    assert [row["verdict"] for row in leans] == ["established"]
+    assert [row["verdict"] for row in leans] == ["beyond neutral words"]
     # the word that leans is found, whatever else is tested; those that do not are not
     gender = run.where(metric="c_asc", attribute="gender", group="man")
     found = {row["concept"]: row["verdict"] for row in gender if row["category"] != "placebo"}
-    assert found.pop("thing 0") == "established"
+    assert found.pop("thing 0") == "beyond neutral words"
     assert found.pop(None, None) is None
-    assert set(found.values()) == {"not established"}
+    assert set(found.values()) == {"within chance"}
 
 
 def test_intervals_of_c_asc_cover() -> None:

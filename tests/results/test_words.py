@@ -19,7 +19,7 @@ def run() -> Run:
     concept, category, template = zip(*PLACES, strict=True)
     columns = {"concept": list(concept), "category": list(category), "template": list(template)}
     fixed = {"probe": "ranking", "metric": "c_asc", "attribute": "gender", "model": "m"}
-    group = {"group": "woman", "value": 0.1, "verdict": "established"}
+    group = {"group": "woman", "value": 0.1, "verdict": "beyond neutral words"}
     return Run(rows(len(PLACES), **fixed, **group, **columns))
 
 
@@ -34,5 +34,5 @@ def test_single_templates_stand_aside_only_where_there_is_a_mean(run: Run) -> No
 
 def test_a_word_of_two_categories_is_summed_up_in_both(run: Run) -> None:
     """It has several templates in one of them, and one in the other."""
-    found = audit.summary(run)["established"]
+    found = audit.summary(run)["c_asc_beyond_neutral_words"]
     assert sorted(row["category"] for row in found) == ["Crime", "Insult", "Work"]

@@ -19,9 +19,9 @@ from tiltmeter.stats.multiplicity import (
 )
 from tiltmeter.stats.paired import paired_test, tost
 from tiltmeter.stats.placebo import (
-    ESTABLISHED,
-    NOT_ESTABLISHED,
-    PERMUTATION_ONLY,
+    BEYOND,
+    NOT_BEYOND,
+    WITHIN_CHANCE,
     leave_one_out,
     p_placebo,
     verdict,
@@ -91,11 +91,11 @@ def test_leave_one_out_leaves_the_word_itself_out() -> None:
 @pytest.mark.parametrize(
     ("p_fwer", "p_pl", "signs", "expected"),
     [
-        (0.01, 0.01, None, ESTABLISHED),
-        (0.01, 0.01, [1, 1, 1], ESTABLISHED),
-        (0.01, 0.01, [1, 1, -1], PERMUTATION_ONLY),
-        (0.01, 0.2, None, PERMUTATION_ONLY),
-        (0.2, 0.01, None, NOT_ESTABLISHED),
+        (0.01, 0.01, None, BEYOND),
+        (0.01, 0.01, [1, 1, 1], BEYOND),
+        (0.01, 0.01, [1, 1, -1], NOT_BEYOND),
+        (0.01, 0.2, None, NOT_BEYOND),
+        (0.2, 0.01, None, WITHIN_CHANCE),
         (0.01, np.nan, None, None),
         (np.nan, 0.01, None, None),
     ],

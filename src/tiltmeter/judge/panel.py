@@ -17,7 +17,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.judge.across_models import rows_across_models
 from tiltmeter.metrics.convention import same_convention
 from tiltmeter.results import Run, combined, over_templates, rows
-from tiltmeter.stats.placebo import ESTABLISHED, NOT_ESTABLISHED
+from tiltmeter.stats.placebo import BEYOND, NOT_BEYOND
 from tiltmeter.types import Floats
 
 DRAWS = 500  # bootstrap resamples of words, for the intervals of ranks
@@ -192,9 +192,9 @@ def _signs(word_rows: list[Row], constants: dict[str, Any]) -> list[pa.Table]:
         for association_rows in shared.values()
     ]
     verdicts = [
-        ESTABLISHED
-        if share in (0.0, 1.0) and all(row["verdict"] == ESTABLISHED for row in association_rows)
-        else NOT_ESTABLISHED
+        BEYOND
+        if share in (0.0, 1.0) and all(row["verdict"] == BEYOND for row in association_rows)
+        else NOT_BEYOND
         for share, association_rows in zip(up, shared.values(), strict=True)
     ]
     columns = {name: [key[column] for key in shared] for column, name in enumerate(names)}

@@ -11,9 +11,9 @@ import numpy as np
 
 from tiltmeter.types import Floats
 
-ESTABLISHED = "established"
-PERMUTATION_ONLY = "beyond permutation only"
-NOT_ESTABLISHED = "not established"
+BEYOND = "beyond neutral words"
+NOT_BEYOND = "not beyond neutral words"
+WITHIN_CHANCE = "within chance"
 LEVEL = 0.05
 #: With fewer neutral words the smallest possible p_placebo, 2 / (R + 1), is above the level.
 FEWEST_PLACEBOS = 39
@@ -95,22 +95,22 @@ def verdict(p_fwer: float, p_placebo: float, signs: Floats | None = None) -> str
     Returns
     -------
     str or None
-        `established` (beyond permutations and neutral words), `beyond permutation only`,
-        `not established`, or None where it cannot be decided.
+        `beyond neutral words` (beyond permutations and neutral words), `not beyond neutral words`,
+        `within chance`, or None where it cannot be decided.
 
     Examples
     --------
     >>> verdict(0.001, 0.4)
-    'beyond permutation only'
+    'not beyond neutral words'
     """
     if np.isnan(p_fwer):
         return None
     if p_fwer > LEVEL:
-        return NOT_ESTABLISHED
+        return WITHIN_CHANCE
     if np.isnan(p_placebo):
-        return None  # no neutral words to compare with: nothing can be established
+        return None  # no neutral words to compare with: nothing can be beyond them
     agree = signs is None or len(np.unique(np.sign(signs))) == 1
-    return ESTABLISHED if p_placebo <= LEVEL and agree else PERMUTATION_ONLY
+    return BEYOND if p_placebo <= LEVEL and agree else NOT_BEYOND
 
 
 def verdicts(p_fwer: Floats, p_placebo: Floats) -> Floats:
@@ -129,10 +129,10 @@ def verdicts(p_fwer: Floats, p_placebo: Floats) -> Floats:
     Examples
     --------
     >>> verdicts(np.array([0.001, 0.2, np.nan]), np.array([0.4, np.nan, 0.1])).tolist()
-    ['beyond permutation only', 'not established', None]
+    ['not beyond neutral words', 'within chance', None]
     """
-    beyond = np.where(p_placebo <= LEVEL, ESTABLISHED, PERMUTATION_ONLY).astype(object)
+    beyond = np.where(p_placebo <= LEVEL, BEYOND, NOT_BEYOND).astype(object)
     beyond[np.isnan(p_placebo)] = None
-    found = np.where(p_fwer > LEVEL, NOT_ESTABLISHED, beyond)
+    found = np.where(p_fwer > LEVEL, WITHIN_CHANCE, beyond)
     found[np.isnan(p_fwer)] = None
     return found

@@ -22,7 +22,7 @@ from tiltmeter.probes.forced_choice import METRICS
 from tiltmeter.probes.pronoun import OTHER_SEEN
 from tiltmeter.results import PLACEBO, Run
 from tiltmeter.stats.lift_verdict import RULE
-from tiltmeter.stats.placebo import ESTABLISHED
+from tiltmeter.stats.placebo import BEYOND
 
 SHOWN = 12  # lines of a plot
 EXAMPLES = 8  # answers shown
@@ -122,7 +122,7 @@ def description(run: Run, probe: str) -> Section:
     rows = run.where(probe=probe)
     return Section(
         probe, "Free descriptions", DESCRIPTION,
-        list(gap_findings(rows, lambda row: row["verdict"] == ESTABLISHED)), [],
+        list(gap_findings(rows, lambda row: row["verdict"] == BEYOND)), [],
         [*_gap_tables("description", rows),
          Table("descriptions", "Some descriptions, as written", ANSWER,
                _examples(run, probe, lambda row: bool(row["concept"])), folded=True)],

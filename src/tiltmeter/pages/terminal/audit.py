@@ -19,7 +19,7 @@ from tiltmeter.papers import sobit
 from tiltmeter.papers.published import describe, published_rows
 from tiltmeter.results import Run, over_templates
 from tiltmeter.stats.lift_verdict import ASSOCIATED
-from tiltmeter.stats.placebo import ESTABLISHED
+from tiltmeter.stats.placebo import BEYOND
 
 #: Measures of several models together.
 TOGETHER = {"rho_mean": "mean rho", "size_trend": "with size", "vlbs_change": "vlbs",
@@ -46,7 +46,9 @@ def summary(run: Run) -> dict[str, Any]:
         "associated": [present(row) for row in run.where(metric="lift", verdict=ASSOCIATED)],
         "verdicts": dict(Counter(row["verdict"] for row in associations if row["verdict"])),
         "overall": [present(row) for row in _overall(run)],
-        "established": [present(row) for row in associations if row["verdict"] == ESTABLISHED],
+        "c_asc_beyond_neutral_words": [
+            present(row) for row in associations if row["verdict"] == BEYOND
+        ],
     }
 
 
