@@ -10,7 +10,7 @@ judged by neutral words of the same class in the same templates. Definition:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,11 @@ from tiltmeter.probes.lift.scored import (
     MASKED,
     MATCHING,
     PROTOCOLS,
+    ImageSample,
     ScoredClass,
     rows_per_cell,
 )
-from tiltmeter.probes.lift.splits import mean_features, split_sizes
+from tiltmeter.probes.lift.splits import ImageDraws
 from tiltmeter.probes.lift.visibility import visibility_rows
 from tiltmeter.probes.lift.words import lift_prompts
 from tiltmeter.probes.probe import (
@@ -232,6 +233,8 @@ class ClassJudge:
     world: Any
     splits: int
     resampling: Resampling
+    #: By features of the sample, which the judged classes keep, and attribute.
+    drawn: dict[tuple[int, str], ImageDraws] = field(default_factory=dict)
 
     def rows(self, scored: ScoredClass, *, in_nats: bool) -> pa.Table:
         """Rows of one class."""
@@ -256,15 +259,21 @@ class ClassJudge:
         code_of = np.full(len(by.names), -1)
         code_of[enough] = np.arange(len(enough))
         judged = Attribute(name, [by.names[code] for code in enough], code_of[self.kinds[:, at]])
-        rng = np.random.default_rng(self.resampling.seed)
         try:
             if not in_nats:
                 return spread_rows(scored, judged, context)
-            means = mean_features(scored.sample, len(enough), self.splits, rng)
-            by_chance = split_sizes(scored, means)
-            return class_rows(scored, judged, by_chance, context, rng)
+            return class_rows(scored, judged, self._draws(scored.sample, judged), context)
         except InputError as error:  # scores that show nothing
             return undefined_row(scored, name, str(error), context)
+
+    def _draws(self, sample: ImageSample, by: Attribute) -> ImageDraws:
+        key = (id(sample.features), by.name)
+        if key not in self.drawn:
+            self.drawn[key] = ImageDraws.of(
+                sample, by.code_of_cell[sample.cells], len(by.names), self.splits,
+                self.resampling.bootstraps, self.resampling.seed,
+            )  # fmt: skip
+        return self.drawn[key]
 
 
 def chosen_protocols(model: Any, faces: Faces, engine: Engine, wanted: str) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from tiltmeter.metrics.group_lift import (
     lift_standard_error,
 )
 from tiltmeter.probes.lift.scored import ScoredClass
+from tiltmeter.probes.lift.splits import ImageDraws, split_sizes
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.bias_size_interval import bias_size_interval
 from tiltmeter.stats.lift_verdict import (
@@ -81,9 +83,8 @@ def undefined_row(
 
 
 def class_rows(
-    scored: ScoredClass, by: Attribute, splits: Floats, context: RowContext,
-    rng: np.random.Generator,
-) -> pa.Table:  # fmt: skip
+    scored: ScoredClass, by: Attribute, draws: ImageDraws, context: RowContext
+) -> pa.Table:
     """All rows of one class of words by one attribute, whose groups have enough images."""
     count, scores = len(scored.words), by.scores(scored)
     lifts, images = _lifts(scored, scores), np.asarray(scores.moments.count).astype(int)
@@ -91,8 +92,10 @@ def class_rows(
         lifts.value, lifts.error, lifts.neutral, images, weights=scored.weights
     )
     means = np.asarray(scores.moments.mean)
-    noise = resampled_gaps(scored, by, images, context.bootstraps, rng)
+    noise = resampled_gaps(scored, images, draws)
+    rng = deepcopy(draws.rng)  # every class has the same further draws
     interval = bias_size_interval(gaps(means[:count]), gaps(means[count:]), noise, rng)
+    splits = split_sizes(scored, draws.split_means)
     few = scored.neutral_count < RULE.neutral_words
     too_few = f"{scored.neutral_count} {TOO_FEW}" if few else None
     note = _joined(context.constants.get("note"), scored.note, too_few)
@@ -281,24 +284,19 @@ def _truth(
     return np.asarray(pmi - (pmi.sum(1, keepdims=True) - pmi) / (len(order) - 1)).ravel()
 
 
-def resampled_gaps(
-    scored: ScoredClass, by: Attribute, images: Ints, draws: int, rng: np.random.Generator
-) -> Floats:
+def resampled_gaps(scored: ScoredClass, images: Ints, draws: ImageDraws) -> Floats:
     """Changes of the gaps between groups when images are resampled, draws x words x groups.
 
     Resamples are of the sample, and their changes are scaled to all images of a group.
     """
     sample = scored.sample
     assert sample is not None
-    codes = by.code_of_cell[sample.cells]
-    changed = []
-    for group, count in enumerate(images):
-        features = sample.features[codes == group]
-        if not len(features):  # a group that is too rare for the sample: no interval
-            return np.empty((0, len(scored.words) + len(scored.neutral), len(images)))
-        weights = rng.multinomial(len(features), np.full(len(features), 1 / len(features)), draws)
-        moved = weights @ (features - features.mean(axis=0)) / len(features)
-        changed.append(sample.scores(moved).T * math.sqrt(len(features) / count))
+    if draws.resampled is None:  # a group that is too rare for the sample: no interval
+        return np.empty((0, len(scored.words) + len(scored.neutral), len(images)))
+    changed = [
+        sample.scores(moved).T * math.sqrt(n / count)
+        for (moved, n), count in zip(draws.resampled, images, strict=True)
+    ]
     return np.asarray(gaps(np.stack(changed, axis=-1)))
 
 
