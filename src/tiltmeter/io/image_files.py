@@ -191,7 +191,7 @@ def outside_root(name: str, root: object) -> InputError:
     """The error for a file that is not under its root directory."""
     return InputError(
         f"{name!r} leads out of {root}: image paths must be relative to their root directory, "
-        "without `..`",
+        "without `..`. For a table, write them relative to a directory and name it: ?root=DIR",
         code="unsafe-path",
         value=name,
     )
