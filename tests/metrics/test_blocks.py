@@ -153,3 +153,14 @@ def test_retrieval_reads_mapped_files_and_refuses_what_does_not_fit(tmp_path) ->
         retrieval.top_k(np.ones((1, 3)), items, 3)
     with pytest.raises(InputError, match="k is 51, but there are 50 items"):
         retrieval.top_k(np.ones((1, 4)), items, 51)
+
+
+def test_rankings_are_a_stable_sort_of_any_scores() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(4, 5000)).astype(np.float32)
+    scores[0, ::7], scores[1, ::3], scores[1, 1::3] = scores[0, 0], 0.0, -0.0
+    scores[2, 5:9] = np.inf, -np.inf, 3e38, 1e-45
+    scores[3] = rng.integers(-2, 3, 5000)
+    expected = np.argsort(-scores, axis=1, kind="stable")
+    assert (numpy_kernels.rank(scores) == expected).all()
+    assert (numpy_kernels.rank(np.asfortranarray(scores)) == expected).all()

@@ -83,16 +83,51 @@ def rank_rows(scores: Floats) -> Ints:
 
 
 def _rank_float32(scores: Floats) -> Ints:
-    """One sort of 64-bit keys, score above and position below: twice as fast as a stable argsort.
+    order = np.empty(scores.shape, np.int32)
+    _radix_rank(scores, order)
+    return order
 
-    The bits of a float, with the sign bit flipped (or all bits, for negatives), sort like it.
+
+@jit
+def _radix_rank(scores: Floats, order: Ints) -> None:
+    """Radix sort of score and position in one number: many times as fast as a stable argsort.
+
+    The bits of a float, with the sign bit flipped (or all bits, for negatives), sort like it. They
+    are sorted by the last eleven of them first; what is equal keeps its order.
     """
-    bits = (np.float32(0) - scores).view(np.uint32)  # 0 - x, not -x, which would give -0
-    bits = bits ^ np.where(bits >> 31, np.uint32(0xFFFFFFFF), np.uint32(0x80000000))
-    keys = bits.astype(np.uint64) << np.uint64(32)
-    keys |= np.arange(scores.shape[1], dtype=np.uint64)
-    keys.sort(axis=1)
-    return (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
+    items = scores.shape[1]
+    keys, sorted_keys = np.empty(items, np.uint64), np.empty(items, np.uint64)
+    starts = np.empty((3, 2048), np.uint32)  # of each value of eleven bits among the sorted
+    first, second, third = starts
+    low, one, digit = np.uint64(0xFFFFFFFF), np.uint32(1), np.uint64(2047)
+    for q in range(scores.shape[0]):
+        bits = (np.float32(0) - scores[q]).view(np.uint32)  # 0 - x, not -x, which would give -0
+        starts[:] = 0
+        for i in range(items):
+            flip = np.uint32(0xFFFFFFFF) if bits[i] >> np.uint32(31) else np.uint32(0x80000000)
+            key = np.uint64(bits[i] ^ flip)
+            keys[i] = key << np.uint64(32) | np.uint64(i)
+            first[key & digit] += one
+            second[key >> np.uint64(11) & digit] += one
+            third[key >> np.uint64(22)] += one
+        for counts in (first, second, third):
+            below = np.uint32(0)
+            for d in range(2048):
+                count = counts[d]
+                counts[d] = below
+                below += count
+        for i in range(items):
+            d = keys[i] >> np.uint64(32) & digit
+            sorted_keys[first[d]] = keys[i]
+            first[d] += one
+        for i in range(items):
+            d = sorted_keys[i] >> np.uint64(43) & digit
+            keys[second[d]] = sorted_keys[i]
+            second[d] += one
+        for i in range(items):
+            d = keys[i] >> np.uint64(54)
+            order[q, third[d]] = np.int32(keys[i] & low)
+            third[d] += one
 
 
 def select(scores: Floats, k: int) -> Ints:
