@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numba
@@ -43,11 +43,21 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
         for part in left:
             work(part)
 
-    with ThreadPoolExecutor(cores() - 1) as pool:
-        others = [pool.submit(work_off) for _ in range(cores() - 1)]
-        work_off()
-        for other in others:
+    # threads are kept: starting some for each of thousands of calls takes longer than many of them
+    others = [_threads().submit(work_off) for _ in range(min(cores(), len(slices)) - 1)]
+    work_off()
+    for other in others:
+        if not other.cancel():  # one that has not started has nothing left to do
             other.result()
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(os.cpu_count() or 1, 2))
+
+
+if hasattr(os, "register_at_fork"):  # threads do not exist in a forked process
+    os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 def cores() -> int:
