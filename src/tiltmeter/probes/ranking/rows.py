@@ -58,6 +58,7 @@ def estimate_rows(
     constants: dict[str, object],
 ) -> list[pa.Table]:
     """Rows of one estimate: values on every level, shares of variance, agreement with the truth."""
+    estimate = estimate.computed()
     truth = None if planted is None else planted(estimate.metric, prompts, estimate.groups)
     table = tabulate(estimate, layout, truth=truth, rng=rng, constants=constants)
     return [
