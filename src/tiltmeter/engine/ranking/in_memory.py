@@ -38,6 +38,7 @@ BLOCK, BLOCK_OF_TENSORS = 64, 512
 #: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 FEW_IMAGES = 2**12  # sums of fewer image embeddings are in double precision
+COLUMNS = 128  # of image embeddings that are summed together on the CPU
 GAP_RESAMPLES = 200  # bootstrap resamples, at most, for gaps between groups
 
 
@@ -276,12 +277,11 @@ class InMemoryRanking:
         texts, features = self.texts, images
         if len(texts) < texts.shape[1]:
             features, texts = images @ self.backend.put(texts).T, np.eye(len(texts))
-        features = features - features.mean(0)  # the same for all groups: only rounding changes
         # permutations of few images may equal the sample, and rounding must not hide it
         kind = np.float64 if len(features) < FEW_IMAGES else np.float32
-        features = self.backend.cast(features, kind)
+        centred = _Centred(features, features.mean(0), self.backend, kind)
         attributes = list(parts)
-        permuted = _permuted_sums(features, attributes) if len(attributes[0].labels) else []
+        permuted = _permuted_sums(centred, attributes) if len(attributes[0].labels) else []
         for at, draws in enumerate(attributes):
             part, sizes = parts[draws], draws.groups.counts
             spread = standard_deviation(Moments(sizes, part.values("mean"), part.values("m2")))
@@ -289,9 +289,7 @@ class InMemoryRanking:
             if permuted:
                 part.drawn["c_asc null"] = CAscDraws.of_sums(scaled_texts, permuted[at], sizes)
             if len(draws.weights):
-                sums = self.backend.kernels.weighted_sums(
-                    features, draws.codes, draws.weights, draws.size
-                ).swapaxes(1, 2)
+                sums = centred.sums("weighted_sums", draws.codes, draws.weights, draws.size)
                 squares = part.values("squares")
                 part.drawn["c_asc boot"] = CAscDraws.of_sums(scaled_texts, sums, sizes, squares)
 
@@ -414,13 +412,33 @@ def _add_c_asc(part: PromptBlocks, scores: Array, z: Array | None, draws: _Attri
         part.add("squares", draws.backend.kernels.weighted_squares(z, draws.weights).T)
 
 
-def _permuted_sums(features: Array, attributes: Sequence[_AttributeDraws]) -> list[Floats]:
+class _Centred(NamedTuple):
+    """Features minus their mean, which is the same for all groups: only rounding changes."""
+
+    features: Array  # images x columns
+    mean: Array
+    backend: Backend
+    kind: Any
+
+    def sums(self, kernel: str, *given: Any) -> Floats:
+        """Sums by a kernel, draws x groups x columns; of a few columns at a time on the CPU."""
+        columns = self.features.shape[1]
+        step = COLUMNS if self.backend.device is None else columns
+        found = []
+        for start in range(0, columns, step):
+            at = slice(start, start + step)
+            some = self.backend.cast(self.features[:, at] - self.mean[at], self.kind)
+            found.append(getattr(self.backend.kernels, kernel)(some, *given).swapaxes(1, 2))
+        return np.concatenate(found, axis=2)
+
+
+def _permuted_sums(centred: _Centred, attributes: Sequence[_AttributeDraws]) -> list[Floats]:
     """Sums of features by permuted groups, draws x groups x features, of each attribute."""
-    sums_of, labels = attributes[0].backend.kernels.relabelled_sums, attributes[0].labels
+    labels = attributes[0].labels
     if not attributes[0].by_cell:
-        return [sums_of(features, labels, draws.size, draws.of).swapaxes(1, 2)
+        return [centred.sums("relabelled_sums", labels, draws.size, draws.of)
                 for draws in attributes]  # fmt: skip
-    of_cells = sums_of(features, labels, len(attributes[0].of)).swapaxes(1, 2)
+    of_cells = centred.sums("relabelled_sums", labels, len(attributes[0].of))
     found = []
     for draws in attributes:
         sums = np.zeros((len(of_cells), draws.size, of_cells.shape[2]), of_cells.dtype)
