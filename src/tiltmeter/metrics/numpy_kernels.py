@@ -19,6 +19,7 @@ from tiltmeter.types import Floats, Ints
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROWS = 8  # per task: few enough to balance threads, enough to outweigh the call
+LITTLE = 2**16  # numbers: other threads would not have started before these are processed
 STRIDE = 32  # scores compared together
 COLUMNS = 64  # columns of values summed together
 _limit: int | None = None  # cores that loops may use; None: all that this process may
@@ -49,6 +50,11 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
     for other in others:
         if not other.cancel():  # one that has not started has nothing left to do
             other.result()
+
+
+def light(rows: int, numbers: int) -> int:
+    """Rows per task where tasks need no memory: a few tasks per core, or one for few numbers."""
+    return max(1, rows if numbers < LITTLE else -(-rows // (4 * cores())))
 
 
 @lru_cache(maxsize=1)
@@ -322,7 +328,11 @@ def moments_of_draws(draws: Floats) -> tuple[Floats, Floats, Floats]:
     """Mean, centred sum of squares and number of defined draws, of units x draws x columns."""
     units, _, columns = draws.shape
     mean, m2, count = np.zeros((3, units, columns))
-    in_rows(lambda part: _draw_moments(draws[part], mean[part], m2[part], count[part]), units)
+    in_rows(
+        lambda part: _draw_moments(draws[part], mean[part], m2[part], count[part]),
+        units,
+        light(units, draws.size),
+    )
     return mean, m2, count
 
 
@@ -345,7 +355,12 @@ def _draw_moments(draws: Floats, mean: Floats, m2: Floats, count: Floats) -> Non
 def weighted_means(values: Floats, weights: Floats) -> Floats:
     """Weighted means of what is defined over the third axis of four, NaN where nothing is."""
     means = np.empty((values.shape[0], values.shape[1], values.shape[3]))
-    in_rows(lambda part: _weighted_means(values[:, part], weights, means[:, part]), len(means[0]))
+    units = values.shape[1]
+    in_rows(
+        lambda part: _weighted_means(values[:, part], weights, means[:, part]),
+        units,
+        light(units, values.size),
+    )
     return means
 
 

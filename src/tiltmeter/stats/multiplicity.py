@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.metrics.numpy_kernels import in_rows, jit
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, light
 from tiltmeter.stats import defined
 from tiltmeter.stats.null import TOLERANCE, slices_of_draws, tie_tolerance
 from tiltmeter.types import Floats, Ints
@@ -70,7 +70,7 @@ def _step_down(
             with adding:
                 np.add(reached, some, out=reached)
 
-        in_rows(work, len(read))
+        in_rows(work, len(read), light(len(read), read.size))
     adjusted = (reached + 1) / (len(draws) + 1)
     p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return p
