@@ -10,7 +10,8 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.agreement import agreement
-from tiltmeter.probes.ranking.tabulate import AggregationLevels, tabulate
+from tiltmeter.probes.ranking.levels import AggregationLevels
+from tiltmeter.probes.ranking.tabulate import tabulate
 from tiltmeter.probes.ranking.wording import wording
 from tiltmeter.results import INSTANCES
 from tiltmeter.results.schema import chosen
