@@ -164,3 +164,15 @@ def test_rankings_are_a_stable_sort_of_any_scores() -> None:
     expected = np.argsort(-scores, axis=1, kind="stable")
     assert (numpy_kernels.rank(scores) == expected).all()
     assert (numpy_kernels.rank(np.asfortranarray(scores)) == expected).all()
+
+
+def test_ties_in_another_order() -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.integers(-2, 3, (9, 60)).astype(np.float32)
+    scores[0], scores[1] = 0.0, rng.normal(size=60)
+    items = rng.permutation(60).astype(np.int32)
+    expected = items[np.argsort(-scores[:, items], axis=1, kind="stable")]
+    found = numpy_kernels.reorder_ties(scores, numpy_kernels.rank(scores), items)
+    np.testing.assert_array_equal(found, expected)
+    tensors = [torch.as_tensor(x) for x in (scores, numpy_kernels.rank(scores), items)]
+    np.testing.assert_array_equal(kernels(tensors[0]).reorder_ties(*tensors), expected)

@@ -227,6 +227,27 @@ def _tied_ranks(scores: Floats, order: Ints, share: Floats) -> None:
         share[q] = tied / items
 
 
+def reorder_ties(scores: Floats, order: Ints, items: Ints) -> Ints:
+    """`order` with equal scores in the order of `items`."""
+    place, reordered = np.argsort(items), order.copy()
+    in_rows(lambda part: _reorder_ties(scores[part], place, reordered[part]), len(order))
+    return reordered
+
+
+@jit
+def _reorder_ties(scores: Floats, place: Ints, order: Ints) -> None:
+    items = order.shape[1]
+    for q in range(order.shape[0]):
+        start, before = 0, scores[q, order[q, 0]]
+        for i in range(1, items + 1):
+            score = scores[q, order[q, i]] if i < items else before
+            if i == items or score != before:
+                if i - start > 1:
+                    tied = order[q, start:i].copy()
+                    order[q, start:i] = tied[np.argsort(place[tied])]
+                start, before = i, score
+
+
 def mean_ranks(x: Floats) -> Floats:
     """Ranks from 1 within each row; equal values share their mean rank."""
     ranks = np.empty(x.shape)

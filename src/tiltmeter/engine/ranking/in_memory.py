@@ -331,10 +331,7 @@ class InMemoryRanking:
         random_ties = order
         if convention.ties == "expected" and tied.max() >= MANY_TIES and shuffled is not None:
             # the order of tied images in a draw must not depend on the order of rows
-            mixed = scores[:, shuffled]
-            if backend.device is None:
-                mixed = np.ascontiguousarray(mixed)
-            random_ties = shuffled[backend.loops.rank(mixed)]
+            random_ties = backend.loops.reorder_ties(scores, order, shuffled)
         for name, part in parts.items():
             part.add("tied", tied)
             _add_counts(part, at, scores, order, random_ties, draws[name])
