@@ -171,6 +171,15 @@ class InMemoryRanking:
         self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
+        yield from self._passes()
+        self.drawn.clear()  # labels and weights are large, and not needed any more
+        for summary in self.samples:
+            if self.job.reorder is None:
+                images, draws = self._images_of(summary.rows), self.job.resampling.bootstraps
+                for name, groups in summary.groups.items():
+                    summary.gaps[name] = gaps_of(self.texts, images, groups, draws, self.rng)
+
+    def _passes(self) -> Iterator[Iterator[Drawn]]:
         job = self.job
         turns = [
             (sample, summary, pass_tasks)
@@ -187,16 +196,9 @@ class InMemoryRanking:
 
             blocks = self._measure(sample, summary, tasks, progress)
             yield self._estimates(sample, tasks, blocks, progress)
-        for sample, summary in zip(self.drawn, self.samples, strict=True):
-            if job.reorder is None:
-                chosen = self._images_of(sample)
-                for name, groups in sample.groups.items():
-                    draws = job.resampling.bootstraps
-                    gaps = gaps_of(self.texts, chosen, groups, draws, self.rng)
-                    summary.gaps[name] = gaps
 
-    def _images_of(self, sample: RankedSample) -> Floats:
-        return self.images if sample.rows is None else self.images[sample.rows]
+    def _images_of(self, rows: Ints | None) -> Floats:
+        return self.images if rows is None else self.images[rows]
 
     def _estimates(
         self,
@@ -227,7 +229,7 @@ class InMemoryRanking:
         job, backend, convention = self.job, self.backend, self.job.convention
         draws = _AttributeDraws.of_sample(sample, backend)
         parts = {task: PromptBlocks(len(self.texts), job.words) for task in tasks}
-        chosen = self._images_of(sample)
+        chosen = self._images_of(sample.rows)
         texts, images, shuffled = (backend.put(x) for x in (self.texts, chosen, sample.shuffled))
         tops: list[tuple[Ints, Floats]] = []
         ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * job.words), FEWEST_DRAWS, 10**9))
