@@ -16,7 +16,7 @@ import numpy as np
 from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
-MOST_BYTES = 2**28  # of the draws of one metric and attribute
+MOST_BYTES = 2**27  # of the draws of one metric and attribute
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ class BootstrapDraws:
 
     @property
     def dtype(self) -> Any:
-        return self.kept.dtype if self.of is None else np.dtype(float)
+        return self.kept.dtype if self.of is None else self[:1, :1].dtype
 
     def __getitem__(self, at: slice | tuple[slice, slice]) -> Floats:
         """A slice of the draws, or of draws and prompts, like that of an array."""

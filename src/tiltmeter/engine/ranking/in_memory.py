@@ -66,6 +66,12 @@ class RankedSample:
         """Bootstrap weights as `weights`, for rankings on the CPU."""
         return {name: WeightLanes.pack(weights) for name, weights in self.weights.items()}
 
+    def release(self) -> None:
+        """Free weights and packed labels, which are large: all prompts have been processed."""
+        self.weights.clear()
+        self.__dict__.pop("lanes", None)
+        self.__dict__.pop("packed", None)
+
 
 @dataclass(frozen=True, eq=False)
 class Backend:
@@ -195,6 +201,8 @@ class InMemoryRanking:
                 self.progress(what, (turn + share) / len(turns))
 
             blocks = self._measure(sample, summary, tasks, progress)
+            if all(later is not sample for later, _, _ in turns[turn + 1 :]):
+                sample.release()
             yield self._estimates(sample, tasks, blocks, progress)
 
     def _images_of(self, rows: Ints | None) -> Floats:

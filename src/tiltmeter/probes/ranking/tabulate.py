@@ -6,6 +6,7 @@ These are: each prompt, each concept (mean over its templates), each category, a
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -224,9 +225,13 @@ def _against_null(
         if exact:  # only the family needs the draws, and streams them
             p_fwer = standardised_max_t(values, estimate.null.select(first), estimate.side)
         else:
-            draws = drawn_means(estimate.null, level, of_words)  # draws x units x columns
-            band = null_band(draws)
-            p = p_from_null_draws(values, draws, estimate.side)
+            draws: Any = estimate.null.select(first)  # draws x units x columns
+            if not single.all():
+                draws = drawn_means(estimate.null, level, of_words)
+            for at in slices_of_draws(draws.shape, 1):
+                some = draws[:, at]
+                band.mean[at], band.low[at], band.high[at] = null_band(some)
+                p[at] = p_from_null_draws(values[at], some, estimate.side)
             if family:
                 p_fwer = standardised_max_t(values, draws, estimate.side)
     if estimate.exact_null is not None:
@@ -254,8 +259,10 @@ def _intervals(
     edges = interval if estimate.regular else standard_error_interval
     if estimate.boot is not None and _reaches(estimate.boot, level):
         if single.any() and estimate.exact_ci is None:
-            drawn = estimate.boot.at(first[single])
-            low[single], high[single] = edges(drawn, values[single], estimate.stretch)
+            alone, numbers = estimate.boot.select(first[single]), np.flatnonzero(single)
+            for part in slices_of_draws(alone.shape, 1):
+                at = numbers[part]
+                low[at], high[at] = edges(alone[:, part], values[at], estimate.stretch)
         batches, others = level.batches
         for numbers, grid in batches:
             if grid.shape[1] > 1:
