@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from tests.conftest import ROOT
-from tiltmeter.engine.embedding import jpeg
+from tiltmeter.engine.embedding import jpeg, transfer
 from tiltmeter.engine.embedding import loader as local
 from tiltmeter.engine.embedding.embed_images import Workers, embed
 from tiltmeter.engine.embedding.loader import REQUESTS, LoaderConfig
@@ -255,6 +255,23 @@ def test_a_slow_model_is_saved_after_every_batch(tmp_path: Path) -> None:
     assert [chunk.start for chunk in slow] == [0, 4, 8, 10, 14, 18, 20, 24]
     before, after = (np.concatenate([c.vectors for c in found]) for found in (whole, slow))
     assert np.array_equal(before, after)
+
+
+@pytest.mark.parametrize("ahead", [1, 3])
+def test_chunks_do_not_depend_on_batches_that_are_on_their_way(
+    tmp_path: Path, monkeypatch, ahead: int
+) -> None:
+    pictures = album(tmp_path / "pictures", 23).images
+    Path(pictures.paths[7]).write_bytes(b"no picture")
+    config = LoaderConfig(batch=4, chunk=10, workers=0)
+    one_by_one = list(chunks(Colours(), pictures, config=config))
+    monkeypatch.setitem(transfer.AHEAD, "cpu", ahead)
+    in_flight = list(chunks(Colours(), pictures, config=config))
+    assert [len(chunk.hashes) for chunk in in_flight] == [10, 10, 3]
+    for found, expected in zip(in_flight, one_by_one, strict=True):
+        assert (found.hashes, found.new) == (expected.hashes, expected.new)
+        assert found.unreadable == expected.unreadable
+        np.testing.assert_array_equal(found.vectors, expected.vectors)
 
 
 def test_chunks_do_not_depend_on_what_is_known_elsewhere(tmp_path: Path) -> None:

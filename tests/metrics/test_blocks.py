@@ -153,3 +153,26 @@ def test_retrieval_reads_mapped_files_and_refuses_what_does_not_fit(tmp_path) ->
         retrieval.top_k(np.ones((1, 3)), items, 3)
     with pytest.raises(InputError, match="k is 51, but there are 50 items"):
         retrieval.top_k(np.ones((1, 4)), items, 51)
+
+
+def test_rankings_are_a_stable_sort_of_any_scores() -> None:
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(4, 5000)).astype(np.float32)
+    scores[0, ::7], scores[1, ::3], scores[1, 1::3] = scores[0, 0], 0.0, -0.0
+    scores[2, 5:9] = np.inf, -np.inf, 3e38, 1e-45
+    scores[3] = rng.integers(-2, 3, 5000)
+    expected = np.argsort(-scores, axis=1, kind="stable")
+    assert (numpy_kernels.rank(scores) == expected).all()
+    assert (numpy_kernels.rank(np.asfortranarray(scores)) == expected).all()
+
+
+def test_ties_in_another_order() -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.integers(-2, 3, (9, 60)).astype(np.float32)
+    scores[0], scores[1] = 0.0, rng.normal(size=60)
+    items = rng.permutation(60).astype(np.int32)
+    expected = items[np.argsort(-scores[:, items], axis=1, kind="stable")]
+    found = numpy_kernels.reorder_ties(scores, numpy_kernels.rank(scores), items)
+    np.testing.assert_array_equal(found, expected)
+    tensors = [torch.as_tensor(x) for x in (scores, numpy_kernels.rank(scores), items)]
+    np.testing.assert_array_equal(kernels(tensors[0]).reorder_ties(*tensors), expected)

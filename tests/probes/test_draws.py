@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tiltmeter.probes.ranking.tabulate import RowUnit, drawn_means, means
+from tiltmeter.probes.ranking.levels import Level, RowUnit
+from tiltmeter.probes.ranking.tabulate import drawn_means, means
 from tiltmeter.stats import null
 from tiltmeter.stats.draws import BootstrapDraws
 
@@ -46,10 +47,12 @@ def test_means_of_units(counts: np.ndarray) -> None:
 
     values = np.where(counts == 8, np.nan, counts)
     assert np.isnan(values).any()
-    level = [unit([0, 1, 2], [0, 0, 1]), unit([5, 3], [2, 3]), unit([4], [4])]
+    level = Level([unit([0, 1, 2], [0, 0, 1]), unit([5, 3], [2, 3]), unit([4], [4])])
     expected = means(values.swapaxes(0, 1), level)
     np.testing.assert_array_equal(drawn_means(BootstrapDraws(values), level), expected)
-    singles = [unit([4], [0]), unit([1], [1])]
+    undefined = [np.isnan(values[unit.prompts, 0]).sum(axis=0) for unit in level]
+    np.testing.assert_array_equal(level.undefined(values[:, 0]), undefined)
+    singles = Level([unit([4], [0]), unit([1], [1])])
     np.testing.assert_array_equal(
         drawn_means(BootstrapDraws(values), singles), values.swapaxes(0, 1)[:, [4, 1]]
     )

@@ -14,7 +14,7 @@ from tiltmeter import metrics
 from tiltmeter.engine.ranking import estimates as ranking_estimates
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import CONVENTIONS
-from tiltmeter.probes.ranking.tabulate import AggregationLevels
+from tiltmeter.probes.ranking.levels import AggregationLevels
 from tiltmeter.results import RESULTS, Run
 from tiltmeter.stats import null
 from tiltmeter.stats.null import top_count_p

@@ -40,6 +40,11 @@ def tied_ranks(scores: Tensor, order: Tensor) -> Tensor:
     return (same[:, 1:] | same[:, :-1]).double().mean(1)
 
 
+def reorder_ties(scores: Tensor, order: Tensor, items: Tensor) -> Tensor:
+    """`order` with equal scores in the order of `items`."""
+    return items[rank(scores[:, items])]
+
+
 def group_counts(codes: Tensor, groups: int, weights: Tensor | None = None) -> Tensor:
     """How often (or with what weight) each group occurs in each row of group codes."""
     counts = torch.zeros(len(codes), groups, dtype=torch.float64, device=codes.device)

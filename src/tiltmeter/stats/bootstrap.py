@@ -260,7 +260,7 @@ def widen_for_few_words(values: Floats, words: Ints, templates: Ints, draws: Flo
         if len(names) == len(codes):  # one row each, which is its own mean
             means = rest[np.argsort(at)]
         else:
-            means = np.stack([defined.mean(rest[at == unit]) for unit in range(len(names))])
+            means = defined.mean_by(rest, at, len(names))
         rest = rest - means[at]  # of templates, what the words do not explain
         if len(names) > 1:
             parts.append(np.nan_to_num(defined.std(means)) ** 2 / len(names))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from tiltmeter.types import Floats
+from tiltmeter.types import Floats, Ints
 
 
 def mean(draws: Floats) -> Floats:
@@ -18,6 +18,15 @@ def mean(draws: Floats) -> Floats:
     means = np.nanmean if np.isnan(draws).any() else np.mean  # as for quantiles
     with _quiet():
         return np.asarray(means(draws, axis=0, dtype=np.float64))
+
+
+def mean_by(values: Floats, codes: Ints, count: int) -> Floats:
+    """Mean over the first axis of the values of each code, without NaN."""
+    known, shape = ~np.isnan(values), (count, *values.shape[1:])
+    total, number = np.zeros(shape), np.zeros(shape)
+    np.add.at(total, codes, np.where(known, values, 0.0))
+    np.add.at(number, codes, known)
+    return total / np.where(number > 0, number, np.nan)
 
 
 def std(draws: Floats) -> Floats:

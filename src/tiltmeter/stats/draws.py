@@ -16,6 +16,8 @@ import numpy as np
 from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
+MOST_BYTES = 2**27  # of the draws of one metric and attribute
+
 
 @dataclass(frozen=True, eq=False)
 class BootstrapDraws:
@@ -61,13 +63,27 @@ class BootstrapDraws:
 
     @property
     def dtype(self) -> Any:
-        return self.kept.dtype if self.of is None else np.dtype(float)
+        return self.kept.dtype if self.of is None else self[:1, :1].dtype
 
     def __getitem__(self, at: slice | tuple[slice, slice]) -> Floats:
         """A slice of the draws, or of draws and prompts, like that of an array."""
         rows, prompts = at if isinstance(at, tuple) else (at, slice(None))
         stored = self.kept[prompts][:, rows]
         return (stored if self.of is None else self.of(stored)).swapaxes(0, 1)
+
+    def computed(self) -> BootstrapDraws:
+        """The same draws as numbers, where they would be computed each time and are not too many.
+
+        >>> BootstrapDraws(np.ones((1, 2, 3))).computed().shape
+        (2, 1, 3)
+        """
+        kept = self.kept
+        if isinstance(kept, np.ndarray) or np.prod(kept.shape) * kept.dtype.itemsize > MOST_BYTES:
+            return self
+        numbers = np.empty(kept.shape, kept.dtype)
+        for part in slices_of_draws(kept.shape, 0):
+            numbers[part] = kept[part, :]
+        return BootstrapDraws(numbers, self.of, self.complete)
 
     def scaled(self, factor: float) -> BootstrapDraws:
         """The same draws times a factor."""

@@ -43,6 +43,11 @@ class MetricEstimate:
     undefined: str = ""  # reason why a value may be missing
     notes: Sequence[str | None] | None = None  # of prompts
 
+    def computed(self) -> MetricEstimate:
+        """The same with draws that are computed once, not each time they are read."""
+        null, boot = (draws and draws.computed() for draws in (self.null, self.boot))
+        return replace(self, null=null, boot=boot)
+
     def scaled(self, factor: float) -> MetricEstimate:
         """The same in another unit: values, draws and edges times a factor; p stays.
 

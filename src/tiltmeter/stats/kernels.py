@@ -8,13 +8,14 @@ each belongs to; without it they are groups themselves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, ndkl_of_one
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, light, ndkl_of_one
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.stats import whole_ranking
 from tiltmeter.stats.null import slices_of_draws
@@ -145,22 +146,26 @@ def _relabelled_top_counts(top: Ints, codes: Ints, of: Ints, ks: Ints, counts: I
 def looked_up(table: Floats, counts: Ints) -> Floats:
     """A function of counts (... x ... x groups), from its table (counts x groups)."""
     values = np.empty(counts.shape)
-    in_rows(lambda part: _looked_up(table, counts[part], values[part]), len(counts), step=32)
+    _in_light_rows(lambda part: _looked_up(table, counts[part], values[part]), counts)
     return values
 
 
 def largest_looked_up(table: Floats, counts: Ints) -> Floats:
     """The largest over groups of a function of counts: ... x ... x 1; NaN where all are."""
     values = np.empty((*counts.shape[:2], 1))
-    in_rows(lambda part: _largest(table, counts[part], values[part]), len(counts), step=32)
+    _in_light_rows(lambda part: _largest(table, counts[part], values[part]), counts)
     return values
 
 
 def sum_looked_up(table: Floats, counts: Ints) -> Floats:
     """The sum over groups of a function of counts: ... x ... x 1."""
     values = np.empty((*counts.shape[:2], 1))
-    in_rows(lambda part: _summed(table, counts[part], values[part]), len(counts), step=32)
+    _in_light_rows(lambda part: _summed(table, counts[part], values[part]), counts)
     return values
+
+
+def _in_light_rows(work: Callable[[slice], None], x: Floats) -> None:
+    in_rows(work, len(x), light(len(x), x.size))
 
 
 @jit
@@ -200,7 +205,7 @@ def shared_means(draws: Floats, share: Floats) -> Floats:
     """
     count, _, units, columns = draws.shape
     means = np.empty((count, units, columns))
-    in_rows(lambda part: _shared_means(draws[part], share[part], means[part]), count, step=16)
+    _in_light_rows(lambda part: _shared_means(draws[part], share[part], means[part]), draws)
     return means
 
 

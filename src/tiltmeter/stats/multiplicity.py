@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from tiltmeter.metrics.numpy_kernels import jit
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, light
 from tiltmeter.stats import defined
 from tiltmeter.stats.null import TOLERANCE, slices_of_draws, tie_tolerance
 from tiltmeter.types import Floats, Ints
@@ -37,34 +37,64 @@ def max_t(observed: Floats, draws: Floats, slack: float = TOLERANCE) -> Floats:
     >>> max_t(np.array([5.0, 0.1, 0.0]), draws).round(3)
     array([0.001, 0.714, 0.714])
     """
-    draws = np.asarray(draws)
-    return _step_down(np.asarray(observed, float), draws.shape, lambda rows: draws[rows], slack)
+    observed, draws = np.asarray(observed, float), np.asarray(draws)
+    scale = np.zeros(observed.shape), np.ones(observed.shape)
+    return _step_down(observed, draws[:, None], scale, "greater", slack)
 
 
 def _step_down(
-    observed: Floats, shape: tuple[int, ...], read: Callable[[slice], Floats], slack: float
+    values: Floats, draws: Any, scale: tuple[Floats, Floats], side: str, slack: float
 ) -> Floats:
-    """maxT of draws that are read a few rows at a time."""
+    """maxT of values and their draws as differences from a centre, in units of a spread.
+
+    `draws` are draws x units x columns, read a few at a time; values, centre and spread are flat.
+    """
+    centre, spread = scale
+    sign, two = -1.0 if side == "less" else 1.0, side == "two"
+    observed = sign * (values - centre) / spread
+    observed = np.abs(observed) if two else observed
     p = np.full(observed.shape, np.nan)
     known = np.flatnonzero(~np.isnan(observed))
     order = known[np.argsort(observed[known], kind="stable")]  # weakest first
     if len(order) == 0:
         return p
-    b = np.zeros(len(order), np.int64)
-    for rows in slices_of_draws(shape, 0):
-        _count_reached(read(rows), order, observed[order] - slack, b)
-    adjusted = (b + 1) / (shape[0] + 1)
+    least, centre, spread = observed[order] - slack, centre[order], spread[order]
+    reached, adding = np.zeros(len(order), np.int64), Lock()
+    for rows in slices_of_draws((len(draws), len(values)), 0):
+        read = draws[rows]
+        at = np.divmod(order, read.shape[2])
+
+        def work(part: slice, read: Floats = read, at: tuple[Ints, Ints] = at) -> None:
+            some = np.zeros(len(order), np.int64)
+            _count_reached(read[part], *at, centre, spread, sign, two, least, some)
+            with adding:
+                np.add(reached, some, out=reached)
+
+        in_rows(work, len(read), light(len(read), read.size))
+    adjusted = (reached + 1) / (len(draws) + 1)
     p[order] = np.maximum.accumulate(adjusted[::-1])[::-1]
     return p
 
 
 @jit
-def _count_reached(draws: Floats, order: Ints, least: Floats, reached: Ints) -> None:
+def _count_reached(
+    draws: Floats,
+    units: Ints,
+    columns: Ints,
+    centre: Floats,
+    spread: Floats,
+    sign: float,
+    two: bool,
+    least: Floats,
+    reached: Ints,
+) -> None:
     """Count draws in which a statistic, or one that is weaker, is at least so large."""
     for r in range(draws.shape[0]):
         largest = -np.inf
-        for j in range(len(order)):
-            value = draws[r, order[j]]
+        for j in range(len(units)):
+            value = sign * (draws[r, units[j], columns[j]] - centre[j]) / spread[j]
+            if two:
+                value = abs(value)
             if value > largest:  # not so for NaN
                 largest = value
             reached[j] += largest >= least[j]
@@ -101,15 +131,10 @@ def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
         points = np.concatenate([values[None, at], draws[:, at]])
         centre[at], spread[at] = defined.mean_and_std(points)
     spread = np.where(spread > 1e-12, spread, np.nan)
-    sign = -1.0 if side == "less" else 1.0
-
-    def scaled(statistics: Floats) -> Floats:
-        z = sign * (statistics - centre) / spread
-        return (np.abs(z) if side == "two" else z).reshape(-1, values.size)
-
-    shape = (len(draws), values.size)
-    slack = 10 * tie_tolerance(draws)
-    p = _step_down(scaled(values)[0], shape, lambda rows: scaled(draws[rows]), slack)
+    if values.ndim != 2:  # an array, of any shape
+        draws = np.asarray(draws).reshape(len(draws), 1, -1)
+    scale = centre.ravel(), spread.ravel()
+    p = _step_down(values.ravel(), draws, scale, side, 10 * tie_tolerance(draws))
     return p.reshape(values.shape)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +24,7 @@ from tiltmeter.results import content_hash
 from tiltmeter.store import Store, StoredEmbeddings, warn_of_damage
 from tiltmeter.types import Faces, Floats, Progress
 
+WRITES = 2  # chunks that wait to be written
 SHOWN = 5  # unreadable images listed in messages and records
 
 
@@ -271,24 +274,28 @@ def _collect(
     tell: Callable[[int], None],
 ) -> _Collected:
     """Save or keep the embeddings of every chunk; raises if no image is readable."""
-    done = _Collected()
-    for chunk in chunks:
-        done.hashes += chunk.hashes
-        done.unreadable |= {ids[row]: reason for row, reason in chunk.unreadable.items()}
-        if strict and done.unreadable:
-            raise InputError(f"unreadable image: {next(iter(done.unreadable.values()))}")
-        if remote:
-            done.new += len(chunk.new)
-            for problem in chunk.damaged.values():
-                warn_of_damage(problem)
-        if chunk.vectors is not None:
-            items = [str(done.hashes[row]) for row in chunk.new]
-            done.new += len(items)
-            if space is None:
-                done.vectors |= zip(items, chunk.vectors, strict=True)
-            else:
-                done.written.add(space.add(items, chunk.vectors))
-        tell(len(done.hashes))
+    done, writes = _Collected(), deque[Future[str]]()
+    with ThreadPoolExecutor(1) as writer:  # the model goes on meanwhile
+        for chunk in chunks:
+            done.hashes += chunk.hashes
+            done.unreadable |= {ids[row]: reason for row, reason in chunk.unreadable.items()}
+            if strict and done.unreadable:
+                raise InputError(f"unreadable image: {next(iter(done.unreadable.values()))}")
+            if remote:
+                done.new += len(chunk.new)
+                for problem in chunk.damaged.values():
+                    warn_of_damage(problem)
+            if chunk.vectors is not None:
+                items = [str(done.hashes[row]) for row in chunk.new]
+                done.new += len(items)
+                if space is None:
+                    done.vectors |= zip(items, chunk.vectors, strict=True)
+                else:
+                    writes.append(writer.submit(space.add, items, chunk.vectors))
+                    while len(writes) > WRITES:
+                        done.written.add(writes.popleft().result())
+            tell(len(done.hashes))
+    done.written |= {write.result() for write in writes}
     if not any(item is not None for item in done.hashes):
         reasons = "; ".join(list(done.unreadable.values())[:SHOWN])
         raise InputError(f"none of the {len(done.hashes):,} images can be read: {reasons}")

@@ -130,7 +130,7 @@ def embed(
     network = getattr(model, "network", None)
     if config.compiled and network is not None and network._compiled_call_impl is None:
         network.compile()
-    current = Chunk(0)
+    current, ended = Chunk(0), deque[tuple[Chunk, _Vectors]]()
     embedded: set[str] = set()
     ready = _prepared(prepare, _workers(prepare, device, config), threads=config.cores is not None)
     started = time.monotonic()
@@ -138,8 +138,10 @@ def embed(
         # between batches only: which images are in one batch does not depend on time
         late = not encode.waiting and time.monotonic() - started > config.seconds
         if row > current.start and (row % chunk == 0 or late):
-            yield _finished(current, encode, prepare)
+            ended.append((current, encode.end()))
             current, started = Chunk(row), time.monotonic()
+        while ended and encode.is_ready(ended[0][1]):
+            yield _finished(*ended.popleft(), prepare)
         current.hashes.append(item)
         if reason is not None:
             current.unreadable[row] = reason
@@ -149,7 +151,10 @@ def embed(
             encode.add(prepared)
             if not encode.waiting:
                 tell(row + 1)
-    yield _finished(current, encode, prepare)
+    ended.append((current, encode.end()))
+    encode.run_all()
+    for finished in ended:
+        yield _finished(*finished, prepare)
 
 
 def _workers(prepare: _Prepare, device: str, config: LoaderConfig) -> int:
@@ -164,74 +169,115 @@ def _workers(prepare: _Prepare, device: str, config: LoaderConfig) -> int:
     return workers
 
 
-def _finished(chunk: Chunk, encode: _Encoder, prepare: _Prepare) -> Chunk:
-    chunk.vectors = encode.finish()
-    for index in sorted(encode.broken, reverse=True):  # found only on decoding
+def _finished(chunk: Chunk, vectors: _Vectors, prepare: _Prepare) -> Chunk:
+    chunk.vectors = vectors.read()
+    for index in sorted(vectors.broken, reverse=True):  # found only on decoding
         row = chunk.new.pop(index)
-        chunk.unreadable[row] = prepare.with_name(row, encode.broken[index])
+        chunk.unreadable[row] = prepare.with_name(row, vectors.broken[index])
         chunk.hashes[row - chunk.start] = None
-    encode.broken = {}
     return chunk
+
+
+class _Vectors:
+    """Embeddings of a chunk, batch by batch."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+        self.count = 0  # images done
+        self.broken: dict[int, str] = {}  # undecodable ones: number in the chunk, and reason
+        self.coming = 0  # batches that the model has not seen
+        self.copied: Any = None  # event: when embeddings of a GPU have been copied
+
+    def copy(self) -> None:
+        """Start to copy embeddings from a GPU, while the model goes on with the next chunk."""
+        if not self.done or isinstance(self.done[0], np.ndarray) or not self.done[0].is_cuda:
+            return
+        torch = sys.modules["torch"]
+        made = torch.cat(self.done)
+        self.done = [torch.empty(made.shape, dtype=made.dtype, pin_memory=True)]
+        self.done[0].copy_(made, non_blocking=True)
+        self.copied = torch.cuda.Event()
+        self.copied.record()
+
+    def read(self) -> Floats | None:
+        if self.copied is not None:
+            self.copied.synchronize()
+        parts = [to_numpy(part) for part in self.done]
+        return np.concatenate(parts) if parts else None
 
 
 class _Encoder:
     """Collects images into batches; the batch size is halved if memory runs out.
 
-    On a GPU batches are transferred while the model works on others, without synchronising until a
-    chunk is done.
+    On a GPU batches are transferred while the model works on others, also on those of the chunk
+    before: at the end of a chunk nothing waits for it.
     """
 
     def __init__(self, model: Any, device: str, batch: int, precision: str) -> None:
         self.model, self.device, self.batch, self.precision = model, device, batch, precision
         self.transfer = Transfer(device)
         self.waiting: list[Any] = []
-        self.coming: deque[tuple[list[Any], Callable[[], DeviceBatch]]] = deque()
-        self.done: list[Any] = []
-        self.count = 0  # images of this chunk done
-        self.broken: dict[int, str] = {}  # undecodable ones: number in the chunk, and reason
+        self.coming: deque[tuple[_Vectors, list[Any], Callable[[], DeviceBatch]]] = deque()
+        self.vectors = _Vectors()  # of the chunk that images are added to
 
     def add(self, prepared: Any) -> None:
         self.waiting.append(prepared)
         if len(self.waiting) >= self.batch:
             self._send()
 
-    def finish(self) -> Floats | None:
+    def end(self) -> _Vectors:
+        """End a chunk: the next image belongs to another one."""
         if self.waiting:
             self._send()
+        ended, self.vectors = self.vectors, _Vectors()
+        if not ended.coming:
+            ended.copy()
+        return ended
+
+    def is_ready(self, ended: _Vectors) -> bool:
+        """Whether to read a chunk: its batches are done, and the model has more to do meanwhile."""
+        return not ended.coming and bool(self.vectors.done or not self.coming)
+
+    def run_all(self) -> None:
+        """Run the batches that are still coming."""
         while self.coming:
-            self._run(*self.coming.popleft())
-        done, self.done, self.count = self.done, [], 0
-        if not done:
-            return None
-        if isinstance(done[0], np.ndarray):
-            return np.concatenate(done)
-        return np.asarray(sys.modules["torch"].cat(done).cpu().numpy())
+            self._next()
 
     def _send(self) -> None:
         batch, self.waiting = self.waiting, []
-        self.coming.append((batch, self.transfer.start(batch)))
+        self.coming.append((self.vectors, batch, self.transfer.start(batch)))
+        self.vectors.coming += 1
         while len(self.coming) > self.transfer.ahead:
-            self._run(*self.coming.popleft())
+            self._next()
 
-    def _run(self, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> None:
+    def _next(self) -> None:
+        vectors, batch, arrived = self.coming.popleft()
+        self._run(vectors, batch, arrived)
+        vectors.coming -= 1
+        if not vectors.coming and vectors is not self.vectors:
+            vectors.copy()
+
+    def _run(self, vectors: _Vectors, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> None:
         if len(batch) > self.batch:  # larger than the reduced batch size
             while batch:
                 part, batch = batch[: self.batch], batch[self.batch :]
-                self._run(part, partial(self.transfer.bring, part))
+                self._run(vectors, part, partial(self.transfer.bring, part))
             return
         try:
-            vectors = self._vectors(batch, arrived)
+            made = self._embed(vectors, batch, arrived)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error) or len(batch) == 1:
                 raise
             self.batch = len(batch) // 2
-            self._run(batch, arrived)
+            self._run(vectors, batch, arrived)
             return
-        if vectors is not None:
-            self.done.append(vectors)
-        self.count += len(batch)
+        if made is not None:
+            vectors.done.append(made)
+        vectors.count += len(batch)
 
-    def _vectors(self, batch: list[Any], arrived: Callable[[], DeviceBatch]) -> Any:
+    def _embed(
+        self, vectors: _Vectors, batch: list[Any], arrived: Callable[[], DeviceBatch]
+    ) -> Any:
         if not hasattr(self.model, "pixels"):
             from PIL import Image
 
@@ -240,8 +286,8 @@ class _Encoder:
         import torch
 
         arrived_batch = arrived()
-        self.broken |= {
-            self.count + index: reason for index, reason in arrived_batch.broken.items()
+        vectors.broken |= {
+            vectors.count + index: reason for index, reason in arrived_batch.broken.items()
         }
         if arrived_batch.pixels is None:
             return None
@@ -253,10 +299,10 @@ class _Encoder:
             pixels = arrived_batch.pixels
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
-            vectors = self.model.encode_images(pixels).float()
+            made = self.model.encode_images(pixels).float()
             if half:  # they were normalised in half precision
-                vectors = torch.nn.functional.normalize(vectors, dim=-1)
-            return vectors
+                made = torch.nn.functional.normalize(made, dim=-1)
+            return made
 
 
 def device_of(model: Any) -> str:

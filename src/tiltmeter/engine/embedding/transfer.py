@@ -17,7 +17,8 @@ import numpy as np
 from tiltmeter.engine.embedding import jpeg
 from tiltmeter.io.image_files import UnreadableImageError, decode
 
-MOVERS, COPIERS = 3, 4  # threads
+AHEAD = {"cuda": 3}  # batches on their way to a device while the model works, each by a thread
+COPIERS = 4  # threads
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class Transfer:
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self.ahead = MOVERS if device == "cuda" else 0
+        self.ahead = AHEAD.get(device, 0)
         self.movers = ThreadPoolExecutor(max(self.ahead, 1))  # threads start on first use
         self.copiers = ThreadPoolExecutor(COPIERS)
         self.decoding = Lock()  # the decoder takes one batch at a time

@@ -38,6 +38,7 @@ BLOCK, BLOCK_OF_TENSORS = 64, 512
 #: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 FEW_IMAGES = 2**12  # sums of fewer image embeddings are in double precision
+COLUMNS = 128  # of image embeddings that are summed together on the CPU
 GAP_RESAMPLES = 200  # bootstrap resamples, at most, for gaps between groups
 
 
@@ -64,6 +65,12 @@ class RankedSample:
     def lanes(self) -> dict[str, WeightLanes]:
         """Bootstrap weights as `weights`, for rankings on the CPU."""
         return {name: WeightLanes.pack(weights) for name, weights in self.weights.items()}
+
+    def release(self) -> None:
+        """Free weights and packed labels, which are large: all prompts have been processed."""
+        self.weights.clear()
+        self.__dict__.pop("lanes", None)
+        self.__dict__.pop("packed", None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +177,15 @@ class InMemoryRanking:
         self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
+        yield from self._passes()
+        self.drawn.clear()  # labels and weights are large, and not needed any more
+        for summary in self.samples:
+            if self.job.reorder is None:
+                images, draws = self._images_of(summary.rows), self.job.resampling.bootstraps
+                for name, groups in summary.groups.items():
+                    summary.gaps[name] = gaps_of(self.texts, images, groups, draws, self.rng)
+
+    def _passes(self) -> Iterator[Iterator[Drawn]]:
         job = self.job
         turns = [
             (sample, summary, pass_tasks)
@@ -185,17 +201,12 @@ class InMemoryRanking:
                 self.progress(what, (turn + share) / len(turns))
 
             blocks = self._measure(sample, summary, tasks, progress)
+            if all(later is not sample for later, _, _ in turns[turn + 1 :]):
+                sample.release()
             yield self._estimates(sample, tasks, blocks, progress)
-        for sample, summary in zip(self.drawn, self.samples, strict=True):
-            if job.reorder is None:
-                chosen = self._images_of(sample)
-                for name, groups in sample.groups.items():
-                    draws = job.resampling.bootstraps
-                    gaps = gaps_of(self.texts, chosen, groups, draws, self.rng)
-                    summary.gaps[name] = gaps
 
-    def _images_of(self, sample: RankedSample) -> Floats:
-        return self.images if sample.rows is None else self.images[sample.rows]
+    def _images_of(self, rows: Ints | None) -> Floats:
+        return self.images if rows is None else self.images[rows]
 
     def _estimates(
         self,
@@ -226,7 +237,7 @@ class InMemoryRanking:
         job, backend, convention = self.job, self.backend, self.job.convention
         draws = _AttributeDraws.of_sample(sample, backend)
         parts = {task: PromptBlocks(len(self.texts), job.words) for task in tasks}
-        chosen = self._images_of(sample)
+        chosen = self._images_of(sample.rows)
         texts, images, shuffled = (backend.put(x) for x in (self.texts, chosen, sample.shuffled))
         tops: list[tuple[Ints, Floats]] = []
         ndkl_draws = int(np.clip(NDKL_STEPS // (len(images) * job.words), FEWEST_DRAWS, 10**9))
@@ -276,12 +287,11 @@ class InMemoryRanking:
         texts, features = self.texts, images
         if len(texts) < texts.shape[1]:
             features, texts = images @ self.backend.put(texts).T, np.eye(len(texts))
-        features = features - features.mean(0)  # the same for all groups: only rounding changes
         # permutations of few images may equal the sample, and rounding must not hide it
         kind = np.float64 if len(features) < FEW_IMAGES else np.float32
-        features = self.backend.cast(features, kind)
+        centred = _Centred(features, features.mean(0), self.backend, kind)
         attributes = list(parts)
-        permuted = _permuted_sums(features, attributes) if len(attributes[0].labels) else []
+        permuted = _permuted_sums(centred, attributes) if len(attributes[0].labels) else []
         for at, draws in enumerate(attributes):
             part, sizes = parts[draws], draws.groups.counts
             spread = standard_deviation(Moments(sizes, part.values("mean"), part.values("m2")))
@@ -289,9 +299,7 @@ class InMemoryRanking:
             if permuted:
                 part.drawn["c_asc null"] = CAscDraws.of_sums(scaled_texts, permuted[at], sizes)
             if len(draws.weights):
-                sums = self.backend.kernels.weighted_sums(
-                    features, draws.codes, draws.weights, draws.size
-                ).swapaxes(1, 2)
+                sums = centred.sums("weighted_sums", draws.codes, draws.weights, draws.size)
                 squares = part.values("squares")
                 part.drawn["c_asc boot"] = CAscDraws.of_sums(scaled_texts, sums, sizes, squares)
 
@@ -333,10 +341,7 @@ class InMemoryRanking:
         random_ties = order
         if convention.ties == "expected" and tied.max() >= MANY_TIES and shuffled is not None:
             # the order of tied images in a draw must not depend on the order of rows
-            mixed = scores[:, shuffled]
-            if backend.device is None:
-                mixed = np.ascontiguousarray(mixed)
-            random_ties = shuffled[backend.loops.rank(mixed)]
+            random_ties = backend.loops.reorder_ties(scores, order, shuffled)
         for name, part in parts.items():
             part.add("tied", tied)
             _add_counts(part, at, scores, order, random_ties, draws[name])
@@ -414,13 +419,33 @@ def _add_c_asc(part: PromptBlocks, scores: Array, z: Array | None, draws: _Attri
         part.add("squares", draws.backend.kernels.weighted_squares(z, draws.weights).T)
 
 
-def _permuted_sums(features: Array, attributes: Sequence[_AttributeDraws]) -> list[Floats]:
+class _Centred(NamedTuple):
+    """Features minus their mean, which is the same for all groups: only rounding changes."""
+
+    features: Array  # images x columns
+    mean: Array
+    backend: Backend
+    kind: Any
+
+    def sums(self, kernel: str, *given: Any) -> Floats:
+        """Sums by a kernel, draws x groups x columns; of a few columns at a time on the CPU."""
+        columns = self.features.shape[1]
+        step = COLUMNS if self.backend.device is None else columns
+        found = []
+        for start in range(0, columns, step):
+            at = slice(start, start + step)
+            some = self.backend.cast(self.features[:, at] - self.mean[at], self.kind)
+            found.append(getattr(self.backend.kernels, kernel)(some, *given).swapaxes(1, 2))
+        return np.concatenate(found, axis=2)
+
+
+def _permuted_sums(centred: _Centred, attributes: Sequence[_AttributeDraws]) -> list[Floats]:
     """Sums of features by permuted groups, draws x groups x features, of each attribute."""
-    sums_of, labels = attributes[0].backend.kernels.relabelled_sums, attributes[0].labels
+    labels = attributes[0].labels
     if not attributes[0].by_cell:
-        return [sums_of(features, labels, draws.size, draws.of).swapaxes(1, 2)
+        return [centred.sums("relabelled_sums", labels, draws.size, draws.of)
                 for draws in attributes]  # fmt: skip
-    of_cells = sums_of(features, labels, len(attributes[0].of)).swapaxes(1, 2)
+    of_cells = centred.sums("relabelled_sums", labels, len(attributes[0].of))
     found = []
     for draws in attributes:
         sums = np.zeros((len(of_cells), draws.size, of_cells.shape[2]), of_cells.dtype)

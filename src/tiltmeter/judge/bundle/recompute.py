@@ -27,12 +27,8 @@ from tiltmeter.metrics.ranking import (
     target_shares,
 )
 from tiltmeter.metrics.summary import Moments
-from tiltmeter.probes.ranking.tabulate import (
-    AggregationLevels,
-    means,
-    tabulate,
-    under_convention,
-)
+from tiltmeter.probes.ranking.levels import AggregationLevels
+from tiltmeter.probes.ranking.tabulate import means, tabulate, under_convention
 from tiltmeter.results import combined
 from tiltmeter.stats.estimate import MetricEstimate
 from tiltmeter.stats.multiplicity import benjamini_hochberg
@@ -158,9 +154,10 @@ def _row_details(
     """Level of each row of `tabulate`, and the values of the neutral words it is compared with."""
     columns = range(estimate.values.shape[1])
     pools = {kind: means(estimate.values, level) for kind, level in layout.kinds.items() if level}
-    for number, (level, kinds) in enumerate(zip(layout.levels, layout.kind_of, strict=True)):
+    for number, (level, units_of) in enumerate(zip(layout.levels, layout.units_of, strict=True)):
+        kind_of = {int(unit): kind for kind, units in units_of.items() for unit in units}
         for index in range(len(level)):
-            pool = pools.get(kinds[index]) if kinds else None
+            pool = pools.get(kind_of[index]) if kind_of else None
             yield from ((number, None if pool is None else pool[:, column]) for column in columns)
     for kind in layout.shown:
         yield from [(NEUTRAL, None)] * (len(layout.kinds[kind]) * len(columns))

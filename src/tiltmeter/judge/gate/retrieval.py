@@ -18,7 +18,7 @@ from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import entropy_of_shares, max_skew_of_shares, target_shares
 from tiltmeter.metrics.summary import top_weights
-from tiltmeter.probes.ranking.tabulate import RowUnit, concepts
+from tiltmeter.probes.ranking.levels import RowUnit, concepts
 from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.types import Floats, Groups, Progress, intersect

@@ -62,7 +62,7 @@ def render(template: str, figures: Sequence[Plot], **shown: Any) -> str:
     )
     made = environment.get_template(template)
     shown |= {
-        "drawn": {} if lacking else {figure.name: drawing.inline(figure) for figure in figures},
+        "drawn": {} if lacking else drawing.inline_all(figures),
         "lacking": lacking,
         "style": Markup(style),
         "colours": drawing.variables(),

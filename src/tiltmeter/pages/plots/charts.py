@@ -140,17 +140,17 @@ def lines(
     cross = {"shape": "M-1,-1L1,1M-1,1L1,-1", "size": 30, "filled": False, "strokeWidth": 1.6}
     layers = {
         "null_low": of("null_low").mark_bar(color=BAND, height=step - 7)
-        .encode(x=x("null_low"), x2="null_high:Q"),
+        .encode(x=x("null_low"), x2=alt.X2("null_high:Q")),
         "bar": chart_of(points).encode(y=y).mark_bar(**bar).encode(x=x("value"), color=colour),
         "ideal": of("ideal").mark_tick(color=MUTED, thickness=1.5, height=step - 4)
-        .encode(x="ideal:Q"),
+        .encode(x=alt.X("ideal:Q")),
         "ci_low": of("ci_low").mark_rule(strokeWidth=2, color=INK)
-        .encode(x=x("ci_low"), x2="ci_high:Q"),
+        .encode(x=x("ci_low"), x2=alt.X2("ci_high:Q")),
         "mark": chart_of(points).encode(y=y).mark_point(**mark)
         .encode(x=x("value"), color=colour, shape=shape),
-        "truth": of("truth").mark_point(**cross, color=INK).encode(x="truth:Q"),
+        "truth": of("truth").mark_point(**cross, color=INK).encode(x=alt.X("truth:Q")),
         "written": of("written").mark_text(align="left", dx=8, fontSize=11.5, color=MUTED)
-        .encode(x=alt.value("width"), text="written:N"),
+        .encode(x=alt.XValue("width"), text=alt.Text("written:N")),
     }  # fmt: skip
     drawn = {"bar"} if bars else {"mark"}
     drawn |= {name for name in layers if any(one.get(name) is not None for one in points)}
@@ -218,10 +218,14 @@ def dots(points: Sequence[Row], title: str) -> Any:
 
 
 def chart_of(values: Iterable[Row]) -> Any:
-    """A chart of some values."""
+    """A chart of some values.
+
+    Altair copies lists, value by value, with every mark and layer, but not a tuple. For the same
+    reason channels are objects (`alt.X("value:Q")`): each string makes it read its whole schema.
+    """
     import altair as alt
 
-    return alt.Chart(alt.InlineData(values=list(values)))
+    return alt.Chart(alt.InlineData(values=tuple(values)))
 
 
 def sized(layers: Iterable[Any], height: int) -> Any:
@@ -274,9 +278,13 @@ def stacked(shares: Sequence[Row], groups: Sequence[str], title: str) -> Any:
     bars = chart_of(shares).mark_bar(height=STEP - 6, stroke=PAPER, strokeWidth=1.5)
     written = chart_of(one for one in shares if one["text"])
     layers = (
-        bars.encode(y=y, x=x, x2="to:Q", color=filled),
+        bars.encode(y=y, x=x, x2=alt.X2("to:Q"), color=filled),
         written.mark_text(fontSize=11, baseline="middle").encode(
-            y=y, x="middle:Q", text="text:N", stroke=alt.value(None), fill=ink
+            y=y,
+            x=alt.X("middle:Q"),
+            text=alt.Text("text:N"),
+            stroke=alt.StrokeValue(None),
+            fill=ink,
         ),
     )
     return sized(layers, STEP * len(labels)).resolve_scale(color="independent", fill="independent")
@@ -312,7 +320,7 @@ def heat(cells: Sequence[Row], columns: Sequence[str], lines_: Sequence[str], mo
     fill, ink = (alt.Fill(f"{name}:N", scale=None, legend=None) for name in ("fill", "ink"))
     cell_mark = base.mark_rect(stroke=PAPER, strokeWidth=2).encode(fill=fill)
     number = base.mark_text(fontSize=10.5)
-    number = number.encode(text="text:N", fill=ink, stroke=alt.value(None))
+    number = number.encode(text=alt.Text("text:N"), fill=ink, stroke=alt.StrokeValue(None))
     return sized((cell_mark, number), 26 * len(lines_))
 
 
@@ -335,15 +343,15 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
     heads = [
         base.transform_filter(f"datum.turn == {turn}")
         .mark_point(shape="triangle", angle=turn, size=70, filled=True, opacity=1)
-        .encode(x="after:Q", color=colour)
+        .encode(x=alt.X("after:Q"), color=colour)
         for turn in (90, 270)
         if any(one["turn"] == turn for one in values)
     ]
     layers = [
-        chart_of([{"ideal": 1}]).mark_rule(color=MUTED, strokeWidth=1).encode(x="ideal:Q"),
-        base.mark_rule(strokeWidth=2.5).encode(x=x, x2="after:Q", color=colour),
+        chart_of([{"ideal": 1}]).mark_rule(color=MUTED, strokeWidth=1).encode(x=alt.X("ideal:Q")),
+        base.mark_rule(strokeWidth=2.5).encode(x=x, x2=alt.X2("after:Q"), color=colour),
         base.mark_point(shape="circle", size=40, filled=True, color=MUTED, opacity=1).encode(
-            x="before:Q"
+            x=alt.X("before:Q")
         ),
         *heads,
     ]

@@ -7,6 +7,8 @@ name (`var(--accent)`), so that light, dark and print share one drawing, without
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from typing import Any
 
@@ -80,9 +82,7 @@ def variables() -> Markup:
 
 def svg(plot: Plot) -> str:
     """A drawing of its own, on white."""
-    import vl_convert
-
-    return str(vl_convert.vegalite_to_svg(_spec(plot, "#ffffff"), vl_version=_version()))
+    return _drawn(_spec(plot, "#ffffff"))
 
 
 def png(plot: Plot) -> bytes:
@@ -95,9 +95,24 @@ def png(plot: Plot) -> bytes:
 
 def inline(plot: Plot) -> Markup:
     """A drawing for the page: its title and description are read aloud, its marks are not."""
+    return inline_all([plot])[plot.name]
+
+
+def inline_all(plots: Sequence[Plot]) -> dict[str, Markup]:
+    """`inline` of many plots by name: while one is drawn, the next is described to the renderer."""
+    with ThreadPoolExecutor(1) as renderer:  # more would wait for each other
+        drawn = [renderer.submit(_drawn, _spec(plot, None)) for plot in plots]
+        return {plot.name: _on_page(plot, svg.result())
+                for plot, svg in zip(plots, drawn, strict=True)}  # fmt: skip
+
+
+def _drawn(spec: dict[str, Any]) -> str:
     import vl_convert
 
-    drawn = vl_convert.vegalite_to_svg(_spec(plot, None), vl_version=_version())
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=_version()))
+
+
+def _on_page(plot: Plot, drawn: str) -> Markup:
     size = re.match(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
     assert size is not None, "the renderer always says how large its drawing is"
     inner = drawn[drawn.index(">") + 1 : drawn.rindex("</svg>")]

@@ -42,13 +42,13 @@ def scatter(
         layers.append(
             chart_of(ends)
             .mark_line(color=MUTED, strokeDash=[4, 4], strokeWidth=1)
-            .encode(x="x:Q", y="y:Q")
+            .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"))
         )
     if axes:
         zero = chart_of([{"zero": 0}])
         layers += [
-            zero.mark_rule(color=MUTED, strokeWidth=1).encode(x="zero:Q"),
-            zero.mark_rule(color=MUTED, strokeWidth=1).encode(y="zero:Q"),
+            zero.mark_rule(color=MUTED, strokeWidth=1).encode(x=alt.X("zero:Q")),
+            zero.mark_rule(color=MUTED, strokeWidth=1).encode(y=alt.Y("zero:Q")),
         ]
     kinds = list(dict.fromkeys(one["kind"] for one in points))
     colours = {"value": ACCENT, **dict(zip([k for k in kinds if k != "value"], GROUPS,
@@ -71,7 +71,7 @@ def scatter(
         layers.append(
             chart_of(named)
             .mark_text(align="left", dx=7, dy=-5, fontSize=11, color=INK)
-            .encode(x="x:Q", y="y:Q", text="text:N")
+            .encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), text=alt.Text("text:N"))
         )
     return sized(layers, height)
 
@@ -98,14 +98,14 @@ def histograms(panels: Sequence[tuple[str, list[float]]], title: str, *, bins: i
             .mark_rect(color=SOFT, stroke=PAPER, strokeWidth=1)
             .encode(
                 x=x,
-                x2="to:Q",
-                y2="foot:Q",
+                x2=alt.X2("to:Q"),
+                y2=alt.Y2("foot:Q"),
                 y=alt.Y("count:Q", axis=alt.Axis(title=None, tickCount=3)),
             ),
-            chart_of([{"zero": 0.0}]).mark_rule(color=INK, strokeWidth=1).encode(x="zero:Q"),
+            chart_of([{"zero": 0.0}]).mark_rule(color=INK, strokeWidth=1).encode(x=alt.X("zero:Q")),
             chart_of([{"mean": float(np.mean(values))}])
             .mark_rule(color=WARM, strokeWidth=2, strokeDash=[5, 3])
-            .encode(x="mean:Q"),
+            .encode(x=alt.X("mean:Q")),
         )
         head = alt.Title(text.short(name, 70), anchor="start", fontSize=12, fontWeight="normal",
                          color=INK, offset=4)  # fmt: skip
@@ -137,7 +137,7 @@ def front(points: Sequence[Row], useful: str, biased: str) -> Any:
     ]
     for (align, dx, dy), named in _placed_names(points, best, (room_x, room_y)).items():
         names = chart_of(named).mark_text(align=align, dx=dx, dy=dy, color=INK)
-        layers.append(names.encode(x=x, y=y, text="text:N"))
+        layers.append(names.encode(x=x, y=y, text=alt.Text("text:N")))
     return sized(layers, TALL)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.propagation import spearman
-from tiltmeter.probes.ranking.tabulate import AggregationLevels, means
+from tiltmeter.probes.ranking.levels import AggregationLevels
+from tiltmeter.probes.ranking.tabulate import means
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.estimate import MetricEstimate

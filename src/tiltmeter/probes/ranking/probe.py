@@ -34,10 +34,11 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.embeddings import image_embeddings, text_embeddings
 from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
 from tiltmeter.probes.ranking.answers import QUESTION, answer_embeddings
+from tiltmeter.probes.ranking.levels import AggregationLevels
 from tiltmeter.probes.ranking.opposites import opposites
 from tiltmeter.probes.ranking.rows import constants_of, estimate_rows, instances, words_first
 from tiltmeter.probes.ranking.stored import counts_table, kept_faces, kept_texts
-from tiltmeter.probes.ranking.tabulate import AggregationLevels, under_convention
+from tiltmeter.probes.ranking.tabulate import under_convention
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling

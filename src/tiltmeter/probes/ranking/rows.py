@@ -10,7 +10,8 @@ import pyarrow as pa
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.probes.ranking.agreement import agreement
-from tiltmeter.probes.ranking.tabulate import AggregationLevels, tabulate
+from tiltmeter.probes.ranking.levels import AggregationLevels
+from tiltmeter.probes.ranking.tabulate import tabulate
 from tiltmeter.probes.ranking.wording import wording
 from tiltmeter.results import INSTANCES
 from tiltmeter.results.schema import chosen
@@ -58,6 +59,7 @@ def estimate_rows(
     constants: dict[str, object],
 ) -> list[pa.Table]:
     """Rows of one estimate: values on every level, shares of variance, agreement with the truth."""
+    estimate = estimate.computed()
     truth = None if planted is None else planted(estimate.metric, prompts, estimate.groups)
     table = tabulate(estimate, layout, truth=truth, rng=rng, constants=constants)
     return [

@@ -5,16 +5,15 @@ These are: each prompt, each concept (mean over its templates), each category, a
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.numpy_kernels import weighted_means
+from tiltmeter.probes.ranking.levels import AggregationLevels, Kind, Level, RowUnit
 from tiltmeter.results import combined, rows
 from tiltmeter.results.schema import chosen
 from tiltmeter.stats.bootstrap import (
@@ -35,95 +34,9 @@ from tiltmeter.stats.null import (
 )
 from tiltmeter.stats.placebo import FEWEST_PLACEBOS, leave_one_out, p_placebo, verdicts
 from tiltmeter.stats.significance import Interval, columns
-from tiltmeter.types import Floats, Ints, Prompt
+from tiltmeter.types import Floats, Ints
 
 ALIKE = "null and interval assume that all prompts vary together, which is conservative"
-
-
-@dataclass(frozen=True, eq=False)
-class RowUnit:
-    """The prompts that one row averages, with the word and template of each."""
-
-    prompts: Ints
-    words: Ints
-    templates: Ints
-    concept: str | None = None
-    category: str | None = None
-    template: str | None = None
-
-    @cached_property
-    def even(self) -> Floats:
-        """Weights that make every word count the same, however many templates it has."""
-        _, inverse, counts = np.unique(self.words, return_inverse=True, return_counts=True)
-        return np.asarray(1 / counts[inverse])
-
-    @cached_property
-    def one_word(self) -> bool:
-        """Whether this is one word in different templates."""
-        different = len(np.unique(self.templates)) == len(self.templates)
-        return different and bool((self.words == self.words[0]).all())
-
-
-Level = list[RowUnit]
-#: Part of speech and templates: a word is compared with neutral words of the same kind.
-Kind = tuple[str, tuple[str, ...]]
-
-
-def concepts(prompts: Sequence[Prompt]) -> Level:
-    """Each word, in each of its categories, with all its prompts."""
-    members: dict[tuple[str, str, str], list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        if prompt.role == "word":
-            members.setdefault((prompt.concept, prompt.category, prompt.pos), []).append(row)
-    return [
-        _unit(prompts, prompt_rows, word, concept, category or None)
-        for word, ((concept, category, _), prompt_rows) in enumerate(members.items())
-    ]
-
-
-def _unit(
-    prompts: Sequence[Prompt], prompt_rows: list[int], word: int, concept: str, category: str | None
-) -> RowUnit:
-    templates = [prompts[row].template for row in prompt_rows]
-    template = templates[0] or None if len(prompt_rows) == 1 else None
-    # the same template has the same code everywhere
-    codes = np.array([zlib.crc32(template.encode()) for template in templates])
-    return RowUnit(
-        np.array(prompt_rows), np.full(len(prompt_rows), word), codes, concept, category, template
-    )
-
-
-def _kind(unit: RowUnit, prompts: Sequence[Prompt]) -> Kind:
-    return prompts[unit.prompts[0]].pos, tuple(
-        sorted(prompts[row].template for row in unit.prompts)
-    )
-
-
-def placebos_of(kind: Kind, prompts: Sequence[Prompt]) -> Level:
-    """Neutral words of one part of speech that are in all of the templates."""
-    pos, templates = kind
-    rows_of: dict[str, list[int]] = {}
-    for row, prompt in enumerate(prompts):
-        if prompt.role == "placebo" and prompt.pos == pos and prompt.template in templates:
-            rows_of.setdefault(prompt.concept, []).append(row)
-    complete = [
-        (concept, prompt_rows)
-        for concept, prompt_rows in rows_of.items()
-        if len(prompt_rows) == len(templates)
-    ]
-    return [
-        _unit(prompts, prompt_rows, word, concept, "placebo")
-        for word, (concept, prompt_rows) in enumerate(complete)
-    ]
-
-
-def _joined(units: Level, category: str | None) -> RowUnit:
-    return RowUnit(
-        np.concatenate([unit.prompts for unit in units]),
-        np.concatenate([unit.words for unit in units]),
-        np.concatenate([unit.templates for unit in units]),
-        category=category,
-    )
 
 
 def means(values: Floats, level: Level) -> Floats:
@@ -131,10 +44,10 @@ def means(values: Floats, level: Level) -> Floats:
 
     Undefined values are left out; a mean of only undefined values is undefined.
     """
-    if all(len(unit.prompts) == 1 for unit in level):
-        return values[..., np.concatenate([unit.prompts for unit in level]), :]
+    if level.single.all():
+        return values[..., level.prompts, :]
     found = np.empty((*values.shape[:-2], len(level), values.shape[-1]))
-    batches, others = _batches(level)
+    batches, others = level.batches
     for numbers, grid in batches:
         found[..., numbers, :] = _mean_of(values[..., grid, :], level[numbers[0]])
     for number in others:
@@ -143,36 +56,16 @@ def means(values: Floats, level: Level) -> Floats:
     return found
 
 
-def _batches(level: Level) -> tuple[list[tuple[Ints, Ints]], list[int]]:
-    """Numbers and prompts of one-word units with equally many templates; numbers of the others.
-
-    Prompts are units x templates, in the order of templates.
-    """
-    batches: dict[int, list[int]] = {}
-    others = []
-    for number, unit in enumerate(level):
-        if unit.one_word:
-            batches.setdefault(len(unit.prompts), []).append(number)
-        else:
-            others.append(number)
-    grids = [
-        np.stack([level[number].prompts[np.argsort(level[number].templates)] for number in numbers])
-        for numbers in batches.values()
-    ]
-    numbers_of = [np.array(numbers) for numbers in batches.values()]
-    return list(zip(numbers_of, grids, strict=True)), others
-
-
 def drawn_means(draws: BootstrapDraws, level: Level, of_words: Floats | None = None) -> Floats:
     """`means` of each draw; of many words from those `of_words`, if all draws are defined."""
     if of_words is not None:
         parts = [of_words[:, np.unique(unit.words)].mean(axis=1) for unit in level]
         return np.stack(parts, axis=1)
-    if all(len(unit.prompts) == 1 for unit in level):
-        return draws.at(np.concatenate([unit.prompts for unit in level]))
+    if level.single.all():
+        return draws.at(level.prompts)
     count, _, columns = draws.shape
     found = np.empty((count, len(level), draws.columns))
-    batches, others = _batches(level)
+    batches, others = level.batches
     for numbers, grid in batches:
         for part in slices_of_draws((count, len(numbers), grid.shape[1] * columns), 1):
             drawn = draws.at(grid[part].ravel())
@@ -190,59 +83,6 @@ def _mean_of(part: Floats, unit: RowUnit) -> Floats:
     lead = part.shape[:-2]
     four = part[(None,) * (4 - part.ndim)] if part.ndim < 4 else part
     return weighted_means(four, unit.even).reshape(*lead, part.shape[-1])
-
-
-@dataclass(frozen=True, eq=False)
-class AggregationLevels:
-    """The rows for a list of prompts: levels over words, and the neutral words to compare with."""
-
-    levels: list[Level]
-    kinds: dict[Kind, Level]  # neutral words
-    kind_of: list[list[Kind]]  # of each unit of each level; empty for totals
-    shown: list[Kind]  # neutral words that get rows of their own
-    #: Prompts of words that share their templates, words x templates.
-    grids: dict[Kind, Ints]
-
-    @property
-    def words(self) -> Level:
-        """The level whose units are words."""
-        return [level for level in self.levels if level[0].concept][-1]
-
-    @classmethod
-    def of(cls, prompts: Sequence[Prompt]) -> AggregationLevels:
-        words = concepts(prompts)
-        # single prompts get rows only where a concept has several
-        single = [
-            RowUnit(unit.prompts[[i]], unit.words[[i]], unit.templates[[i]], unit.concept,
-                 unit.category, prompts[unit.prompts[i]].template)
-            for unit in words if len(unit.prompts) > 1
-            for i in range(len(unit.prompts))
-        ]  # fmt: skip
-        categories = sorted({unit.category for unit in words if unit.category})
-        by_category = [
-            _joined([unit for unit in words if unit.category == category], category)
-            for category in categories
-        ]
-        everything = [_joined(words, None)] if len(words) > 1 else []
-        all_levels = [single, words, by_category if len(categories) > 1 else [], everything]
-        levels = [level for level in all_levels if level]
-        kinds = [
-            [_kind(unit, prompts) for unit in level] if level[0].concept else [] for level in levels
-        ]
-        placebos = {
-            kind: placebos_of(kind, prompts)
-            for unit_kinds in kinds
-            for kind in dict.fromkeys(unit_kinds)
-        }
-        by_kind: dict[Kind, Level] = {}
-        for unit in words:
-            by_kind.setdefault(_kind(unit, prompts), []).append(unit)
-        grids = {
-            kind: np.stack([unit.prompts[np.argsort(unit.templates)] for unit in units])
-            for kind, units in by_kind.items()
-            if len(kind[1]) > 1
-        }
-        return cls(levels, placebos, kinds, list(by_kind), grids)
 
 
 def under_convention(estimate: MetricEstimate, convention: Convention) -> MetricEstimate:
@@ -268,7 +108,7 @@ def tabulate(
     if truth is None:
         truth = np.full(estimate.values.shape, np.nan)
     tables, null_of_words = [], _null_of_words(estimate, layout.words)
-    for level, kinds in zip(layout.levels, layout.kind_of, strict=True):
+    for level, kinds in zip(layout.levels, layout.units_of, strict=True):
         p_placebo = _against_placebos(estimate, level, kinds, layout.kinds)
         null = None if kinds and level is not layout.words else null_of_words
         planted = means(truth, level)
@@ -289,16 +129,15 @@ def _null_of_words(estimate: MetricEstimate, words: Level) -> Floats | None:
     null = estimate.null
     if null is None or not null.complete or not _reaches(null, words):
         return None
-    return None if any(len(unit.prompts) == 1 for unit in words) else drawn_means(null, words)
+    return None if words.single.any() else drawn_means(null, words)
 
 
 def _against_placebos(
-    estimate: MetricEstimate, level: Level, kinds: list[Kind], placebos: dict[Kind, Level]
+    estimate: MetricEstimate, level: Level, kinds: dict[Kind, Ints], placebos: dict[Kind, Level]
 ) -> Floats:
     values = means(estimate.values, level)
     p_values = np.full(values.shape, np.nan)
-    for kind in dict.fromkeys(kinds):
-        of_kind = np.array([other == kind for other in kinds])
+    for kind, of_kind in kinds.items():
         if len(placebos[kind]) >= FEWEST_PLACEBOS:
             pool = means(estimate.values, placebos[kind])
             for column in range(values.shape[1]):
@@ -319,8 +158,7 @@ def _level_rows(
 ) -> pa.Table:
     values = means(estimate.values, level)  # units x columns
     units, n_columns = values.shape
-    single = np.array([len(unit.prompts) == 1 for unit in level])
-    first = np.array([unit.prompts[0] for unit in level])
+    single, first = level.single, level.first
     band, p, p_fwer = _against_null(
         estimate, level, values, single, first, family=not placebo, of_words=null
     )
@@ -330,10 +168,6 @@ def _level_rows(
         found = verdicts(p_fwer.ravel(), p_placebo.ravel())
     counts = estimate.groups.counts
     names = estimate.groups.names
-
-    def each(per_unit: Sequence[str | None]) -> pa.Array:
-        return chosen(per_unit, np.repeat(np.arange(units), n_columns))
-
     return rows(
         values.size,
         **constants,
@@ -342,15 +176,11 @@ def _level_rows(
         k=estimate.k,
         ideal=estimate.ideal,
         n=len(estimate.groups),
-        concept=each([unit.concept for unit in level]),
-        category=each([unit.category for unit in level]),
-        template=each([unit.template for unit in level]),
+        **level.names(n_columns),
         group=chosen(names, np.tile(np.arange(n_columns), units)) if estimate.by_group else None,
         n_group=np.tile(counts, units) if estimate.by_group else None,
         truth=truth.ravel(),
-        n_undefined=np.stack(
-            [np.isnan(estimate.values[unit.prompts]).sum(0) for unit in level]
-        ).ravel(),
+        n_undefined=level.undefined(estimate.values).ravel(),
         **columns(
             values,
             null=band,
@@ -395,9 +225,13 @@ def _against_null(
         if exact:  # only the family needs the draws, and streams them
             p_fwer = standardised_max_t(values, estimate.null.select(first), estimate.side)
         else:
-            draws = drawn_means(estimate.null, level, of_words)  # draws x units x columns
-            band = null_band(draws)
-            p = p_from_null_draws(values, draws, estimate.side)
+            draws: Any = estimate.null.select(first)  # draws x units x columns
+            if not single.all():
+                draws = drawn_means(estimate.null, level, of_words)
+            for at in slices_of_draws(draws.shape, 1):
+                some = draws[:, at]
+                band.mean[at], band.low[at], band.high[at] = null_band(some)
+                p[at] = p_from_null_draws(values[at], some, estimate.side)
             if family:
                 p_fwer = standardised_max_t(values, draws, estimate.side)
     if estimate.exact_null is not None:
@@ -425,9 +259,11 @@ def _intervals(
     edges = interval if estimate.regular else standard_error_interval
     if estimate.boot is not None and _reaches(estimate.boot, level):
         if single.any() and estimate.exact_ci is None:
-            drawn = estimate.boot.at(first[single])
-            low[single], high[single] = edges(drawn, values[single], estimate.stretch)
-        batches, others = _batches(level)
+            alone, numbers = estimate.boot.select(first[single]), np.flatnonzero(single)
+            for part in slices_of_draws(alone.shape, 1):
+                at = numbers[part]
+                low[at], high[at] = edges(alone[:, part], values[at], estimate.stretch)
+        batches, others = level.batches
         for numbers, grid in batches:
             if grid.shape[1] > 1:
                 _word_intervals(estimate, edges, values, (numbers, grid), (low, high), rng)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tiltmeter.probes.ranking.tabulate import AggregationLevels
+from tiltmeter.probes.ranking.levels import AggregationLevels
 from tiltmeter.results import combined, rows
 from tiltmeter.stats import defined
 from tiltmeter.stats.draws import BootstrapDraws
