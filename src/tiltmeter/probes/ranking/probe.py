@@ -12,7 +12,6 @@ here are the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +42,6 @@ from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import INSTANCES, combined
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import Continuer, Faces, Progress, Prompt, TextEncoder
-
-#: Estimates tabulated in parallel while a GPU resamples; more threads were not faster.
-THREADS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,14 +149,8 @@ def ranking(
         return [with_rerank_note(table, reorder) for table in rows]
 
     tables: list[pa.Table] = []
-    for batch in ranked.turns():
-        if backend.device == "cpu":  # one estimate keeps all cores busy
-            tables += [table for drawn in batch for table in tabulated(drawn)]
-            continue
-        with ThreadPoolExecutor(THREADS) as pool:
-            tables += [
-                table for estimate_tables in pool.map(tabulated, batch) for table in estimate_tables
-            ]
+    for batch in ranked.turns():  # one estimate keeps all cores busy
+        tables += [table for drawn in batch for table in tabulated(drawn)]
     for sample in ranked.samples:
         for name, gaps in sample.gaps.items():
             sample_groups = sample.groups[name]
