@@ -66,9 +66,8 @@ class RankedSample:
         """Bootstrap weights as `weights`, for rankings on the CPU."""
         return {name: WeightLanes.pack(weights) for name, weights in self.weights.items()}
 
-    def release(self) -> None:
-        """Free weights and packed labels, which are large: all prompts have been processed."""
-        self.weights.clear()
+    def release_packed(self) -> None:
+        """Free what is packed for rankings, which is large; it is packed again if needed."""
         self.__dict__.pop("lanes", None)
         self.__dict__.pop("packed", None)
 
@@ -202,7 +201,7 @@ class InMemoryRanking:
 
             blocks = self._measure(sample, summary, tasks, progress)
             if all(later is not sample for later, _, _ in turns[turn + 1 :]):
-                sample.release()
+                sample.weights.clear()  # they are large, and all prompts have been processed
             yield self._estimates(sample, tasks, blocks, progress)
 
     def _images_of(self, rows: Ints | None) -> Floats:
@@ -267,6 +266,7 @@ class InMemoryRanking:
                 tops.append((np.array(to_numpy(top), np.int32), to_numpy(top_scores)))
                 del order
             del scores  # before the next block is allocated
+        sample.release_packed()
         if drawing and c_asc_tasks:
             self._draw_c_asc({draws[task.attribute]: parts[task] for task in c_asc_tasks}, images)
         if tops:
@@ -292,12 +292,12 @@ class InMemoryRanking:
         centred = _Centred(features, features.mean(0), self.backend, kind)
         attributes = list(parts)
         permuted = _permuted_sums(centred, attributes) if len(attributes[0].labels) else []
-        for at, draws in enumerate(attributes):
+        for draws in attributes:
             part, sizes = parts[draws], draws.groups.counts
             spread = standard_deviation(Moments(sizes, part.values("mean"), part.values("m2")))
             scaled_texts = (texts / np.where(spread > 0, spread, np.nan)).astype(kind)
             if permuted:
-                part.drawn["c_asc null"] = CAscDraws.of_sums(scaled_texts, permuted[at], sizes)
+                part.drawn["c_asc null"] = CAscDraws.of_sums(scaled_texts, permuted.pop(0), sizes)
             if len(draws.weights):
                 sums = centred.sums("weighted_sums", draws.codes, draws.weights, draws.size)
                 squares = part.values("squares")
@@ -379,12 +379,12 @@ class _AttributeDraws:
     """Labels and weights of one attribute, on the device of the backend."""
 
     backend: Backend
-    groups: Groups
+    sample: RankedSample
+    name: str
     codes: Array
     labels: Array
     of: Array
     weights: Array
-    ranked_weights: Any  # the same as rankings need them
     by_cell: bool  # whether there are fewer labels than groups of all attributes
 
     @classmethod
@@ -394,20 +394,29 @@ class _AttributeDraws:
         return {
             name: cls(
                 backend,
-                groups,
+                sample,
+                name,
                 backend.put(groups.codes),
                 labels,
                 backend.put(sample.group_of[name]),
                 weights[name],
-                sample.lanes[name] if backend.device is None else weights[name],
                 len(sample.group_of[name]) <= sum(len(g.names) for g in sample.groups.values()),
             )
             for name, groups in sample.groups.items()
         }
 
     @property
+    def groups(self) -> Groups:
+        return self.sample.groups[self.name]
+
+    @property
     def size(self) -> int:
         return len(self.groups.names)
+
+    @property
+    def ranked_weights(self) -> Any:
+        """Weights as rankings need them."""
+        return self.sample.lanes[self.name] if self.backend.device is None else self.weights
 
 
 def _add_c_asc(part: PromptBlocks, scores: Array, z: Array | None, draws: _AttributeDraws) -> None:

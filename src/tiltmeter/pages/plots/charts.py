@@ -137,6 +137,7 @@ def lines(
 
     bar = {"height": step - 15, "cornerRadiusEnd": 2}
     mark = {"filled": True, "size": 80, "opacity": 1, "stroke": PAPER, "strokeWidth": 1}
+    right = alt.XValue("width")  # type: ignore[no-untyped-call]
     cross = {"shape": "M-1,-1L1,1M-1,1L1,-1", "size": 30, "filled": False, "strokeWidth": 1.6}
     layers = {
         "null_low": of("null_low").mark_bar(color=BAND, height=step - 7)
@@ -150,7 +151,7 @@ def lines(
         .encode(x=x("value"), color=colour, shape=shape),
         "truth": of("truth").mark_point(**cross, color=INK).encode(x=alt.X("truth:Q")),
         "written": of("written").mark_text(align="left", dx=8, fontSize=11.5, color=MUTED)
-        .encode(x=alt.XValue("width"), text=alt.Text("written:N")),
+        .encode(x=right, text=alt.Text("written:N")),
     }  # fmt: skip
     drawn = {"bar"} if bars else {"mark"}
     drawn |= {name for name in layers if any(one.get(name) is not None for one in points)}

@@ -157,7 +157,7 @@ def placebos_of(kind: Kind, prompts: Sequence[Prompt]) -> Level:
     )
 
 
-def _joined(units: Level, category: str | None) -> RowUnit:
+def _joined(units: Sequence[RowUnit], category: str | None) -> RowUnit:
     return RowUnit(
         np.concatenate([unit.prompts for unit in units]),
         np.concatenate([unit.words for unit in units]),
@@ -202,7 +202,7 @@ class AggregationLevels:
         levels = [Level(level) for level in all_levels if level]
         kinds = [_units_of_kinds(level, prompts) if level[0].concept else {} for level in levels]
         placebos = {kind: placebos_of(kind, prompts) for unit_kinds in kinds for kind in unit_kinds}
-        by_kind: dict[Kind, Level] = {}
+        by_kind: dict[Kind, list[RowUnit]] = {}
         for unit in words:
             by_kind.setdefault(_kind(unit, prompts), []).append(unit)
         grids = {
