@@ -228,9 +228,11 @@ def run_parts(
 def duration(seconds: float) -> str:
     """A duration in words.
 
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10 min', '2.5 h')
+    >>> duration(0.2), duration(42), duration(600), duration(9000)
+    ('under 1 s', '42 s', '10 min', '2.5 h')
     """
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
