@@ -115,7 +115,7 @@ def scale(steps: Sequence[CostStep], limits: Sequence[Limit], *, total: int, wor
             Column("available", "available", "cell"), Column("used", "ratio", "cell"),
             Column("for", "note", "long")),
         f"{limits[0].name[0].upper()}{limits[0].name[1:]} "
-        + ("is not enough." if limits[0].ratio > 1 else "fails first; here all are enough."),
+        + ("is not enough." if limits[0].ratio > 1 else "would fail first; here all are enough."),
     )  # fmt: skip
 
 
