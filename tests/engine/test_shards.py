@@ -304,6 +304,22 @@ def test_tar_files_are_embedded_one_by_one(tars: Path, tmp_path: Path) -> None:
     assert more.faces.groups["width"].counts.tolist() == [len(listed.rows)]
 
 
+def test_label_columns_are_those_of_the_first_tar_file_with_images(
+    tars: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tars, tmp_path / "tars")
+    (tmp_path / "tars" / "00000.tar").write_bytes(b"")
+    found = list_shards(f"webdataset:{tmp_path / 'tars'}")
+    assert found is not None
+    assert found.columns.names
+    assert "gender" in found.columns.names
+    for tar in (tmp_path / "tars").iterdir():
+        tar.write_bytes(b"")
+    with pytest.raises(InputError) as error:
+        list_shards(f"webdataset:{tmp_path / 'tars'}")
+    assert error.value.code == "no-images"
+
+
 def test_a_changed_tar_file_and_damaged_embeddings_are_made_again(
     tars: Path, tmp_path: Path
 ) -> None:
