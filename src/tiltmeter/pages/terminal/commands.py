@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,8 +97,11 @@ def scale(steps: Sequence[CostStep], limits: Sequence[Limit], *, total: int, wor
          "read": text.byte_size(one.read_bytes), "stored": text.byte_size(one.stored_bytes)}
         for one in steps
     ]  # fmt: skip
-    shown = {"bytes": text.byte_size, "bytes per second": lambda x: f"{text.byte_size(x)}/s",
-             "hours": lambda x: duration(x * 3600)}  # fmt: skip
+    shown: dict[str, Callable[[float], str]] = {
+        "bytes": text.byte_size,
+        "bytes per second": lambda x: f"{text.byte_size(x)}/s",
+        "hours": lambda x: duration(x * 3600),
+    }
     show(
         f"{total:,} images on {text.plural(workers, 'worker')}: "
         f"{duration(total_hours(steps) * 3600)}. Captions are a job of their own. Not included: "
