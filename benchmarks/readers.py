@@ -96,7 +96,8 @@ def by_read_numpy(files: list[str]) -> Any:
     """Embeddings and labels are two datasets, which `zip` joins row by row."""
     import ray
 
-    labels = ray.data.read_parquet([metadata_of(file) for file in files], columns=["gender"])
+    labels = ray.data.read_parquet([metadata_of(file) for file in files])
+    labels = labels.select_columns(["gender"])
     both = ray.data.read_numpy(files).zip(labels)
 
     def women(rows: dict[str, Any]) -> dict[str, Any]:

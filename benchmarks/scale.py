@@ -5,7 +5,8 @@
 Ray is started once, before anything is timed. A job of one empty part shows what the start of a
 pool of actors takes; `work` is what is left beyond it. Seconds of the clock say little where others
 work on the same machine; those of the processor, of workers and of the driver, say what is paid,
-and `busy` is the share of their time that workers had a part at hand, not waiting for Ray.
+and `busy` is the share of their time that workers had a part at hand, not waiting for Ray. Every
+engine has one thread per process (set OMP_NUM_THREADS=1 for matrix products).
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tiltmeter.engine.engines import Engine, PartsEngine
 from tiltmeter.engine.named import engine_of
 from tiltmeter.engine.vectors import FileVectors
 from tiltmeter.metrics.convention import get_convention
+from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.probes.ranking.probe import RankingBackend, ranking
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stimuli import load
@@ -150,6 +152,7 @@ def main() -> None:
     parser.add_argument("--dimensions", type=int, default=512)
     given = parser.parse_args()
     os.environ.setdefault("RAY_worker_niceness", "0")  # else they give way to all others
+    use_cores(1)  # of the local engine too: a worker has one
     engines: dict[str, Engine] = {"local": PartsEngine()}
     engines |= {f"ray, {n} workers": engine_of(f"ray:workers={n}") for n in given.workers}
     prompts = [Prompt(f"thing {at}", f"thing {at}", "{}") for at in range(given.texts)]

@@ -118,13 +118,18 @@ def test_a_shard_that_cannot_be_read_is_named_and_all_others_count(tmp_path: Pat
         ({"convention": "berg2022"}, "berg2022"),
         ({"probes": ["strength"]}, "strength"),
         ({"probes": ["eat"]}, "eat"),
+        ({"options": {"ranking": {"device": "cuda"}}}, "ranking.device=cuda"),
+        ({"options": {"lift": {"scores": "matching"}}}, "lift.scores=matching"),
     ],
 )
-def test_what_needs_all_rows_is_refused_by_name(
+def test_what_needs_all_rows_is_refused_by_name_before_any_work(
     place: Path, options: dict[str, Any], named: str
 ) -> None:
+    told: list[str] = []
     with pytest.raises(InputError, match=named):
-        audit(f"embeddings:{place}", engine="parts", **{**ASKED, **options})
+        audit(f"embeddings:{place}", f"embeddings:{place}", engine="parts",
+              progress=lambda what, share: told.append(what), **{**ASKED, **options})  # fmt: skip
+    assert not told  # before any work
 
 
 def test_every_worker_gets_four_parts_whatever_the_size() -> None:
@@ -138,14 +143,17 @@ def test_every_worker_gets_four_parts_whatever_the_size() -> None:
         def part(self, start: int, stop: int) -> Any:
             return range(start, min(stop, self.count))
 
-    for count in (300_000, 10**6, 10**7):
+    for count in (524_288, 10**6, 10**7):
         cells = np.zeros(count, np.int8)
         cut = ImageParts.of(Rows(count), cells, PartsEngine(slots=8))  # type: ignore[arg-type]
         parts: Any = cut.parts(PartsEngine(slots=8))
         assert len(parts) >= 4 * 8
         assert sum(len(part.codes) for part in parts) == count
         assert all(part.first % cut.leaf == 0 for part in parts)
-    assert leaf_size(10**9) * 4 * 900 < 10**9  # nine hundred workers, four parts each
+    for workers in (1, 2, 8, 15, 64, 300, 1023):  # of 65,536 images each, or more
+        for each in (65_536, 90_000, 10**6, 10**7):
+            leaves = workers * each / leaf_size(workers * each)
+            assert leaves > 4 * workers - 1, (workers, each)
 
 
 def test_harms_are_counted_by_workers(place: Path) -> None:
@@ -294,6 +302,22 @@ def test_tar_files_are_embedded_one_by_one(tars: Path, tmp_path: Path) -> None:
     more = embedded(f"webdataset:{tars}?attributes=gender,width", tmp_path / "store", file)
     assert (more.new, more.unreadable) == (0, 1)
     assert more.faces.groups["width"].counts.tolist() == [len(listed.rows)]
+
+
+def test_label_columns_are_those_of_the_first_tar_file_with_images(
+    tars: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tars, tmp_path / "tars")
+    (tmp_path / "tars" / "00000.tar").write_bytes(b"")
+    found = list_shards(f"webdataset:{tmp_path / 'tars'}")
+    assert found is not None
+    assert found.columns.names
+    assert "gender" in found.columns.names
+    for tar in (tmp_path / "tars").iterdir():
+        tar.write_bytes(b"")
+    with pytest.raises(InputError) as error:
+        list_shards(f"webdataset:{tmp_path / 'tars'}")
+    assert error.value.code == "no-images"
 
 
 def test_a_changed_tar_file_and_damaged_embeddings_are_made_again(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tiltmeter.auditing.builtin import ALSO, CROSS, QUICK, THOROUGH, built_in_data, with_sizes
-from tiltmeter.auditing.check import check_audit, load_roles, no_images
+from tiltmeter.auditing.check import check_audit, check_faces, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import check_shards_unseen, fitted_rows, without_fitted_rows
 from tiltmeter.datasets.shards import ShardedFaces
@@ -25,6 +25,7 @@ from tiltmeter.engine.embedding.embed_images import (
 from tiltmeter.engine.embedding.loader import LoaderConfig
 from tiltmeter.engine.embedding.shards import embed_shards
 from tiltmeter.engine.engines import Engine
+from tiltmeter.engine.indexing import index_shards
 from tiltmeter.engine.named import engine_with_store
 from tiltmeter.engine.ranking.partitioned import check_order_on_engine
 from tiltmeter.engine.vectors import (
@@ -141,7 +142,7 @@ class _Audit:
         return audit_prompts(self.model, *self.options.words.texts)
 
     def run(self) -> Run:
-        given = check_audit(self.given_model, self.given_faces, self.options, self.progress)
+        given = check_audit(self.given_model, self.given_faces, self.options)
         data_by_role, also = self._data_by_role(given)
         requested = self.options.probes.probes
         probes, not_run = choose_probes(requested, self.model, data_by_role, self.engine, also)
@@ -203,13 +204,14 @@ class _Audit:
         self, data_by_role: Mapping[str, Any], probes: Mapping[str, Probe]
     ) -> dict[str, Any]:
         """Load the data that the probes use, without rows that a debiaser was fitted on."""
-        data = load_roles(data_by_role, self.options, probes.values(), self.progress)
+        data = load_roles(data_by_role, self.options, probes.values())
         unseen = self.options.data.unseen
         debiased = [self.model] * isinstance(self.model, Debiased)
         fitted = fitted_rows([*debiased, *unseen])
         faces = data.get("faces")
         if isinstance(faces, ShardedFaces):
-            data["faces"] = self._embedded_shards(faces)
+            data["faces"] = self._opened_shards(faces)
+            check_faces(data["faces"], faces.name, self.options)
             check_shards_unseen(data["faces"], fitted, self.engine, self._tell)
         data = {
             role: without_fitted_rows(loaded, fitted, role=role, requested=bool(unseen))
@@ -223,10 +225,13 @@ class _Audit:
         if self.progress is not None:
             self.progress(what, share)
 
-    def _embedded_shards(self, faces: ShardedFaces) -> ShardedFaces:
-        """The collection with the images of its shards embedded into the store by workers."""
-        if not faces.in_images or faces.table is not None:
+    def _opened_shards(self, faces: ShardedFaces) -> ShardedFaces:
+        """The collection with rows and labels counted by workers, who embed its images if any."""
+        if faces.table is not None:
             return faces
+        if not faces.in_images:
+            strict = self.options.data.strict
+            return index_shards(faces, self.engine, self._tell, strict=strict)
         assert self.store is not None
         model, load = self._loaded
         return embed_shards(

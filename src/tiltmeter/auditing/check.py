@@ -15,8 +15,7 @@ from tiltmeter.datasets import list_shards, load_data
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.embedding.loader import PRECISIONS
-from tiltmeter.engine.indexing import index_shards
-from tiltmeter.engine.named import engine_of, engine_with_store
+from tiltmeter.engine.named import engine_of
 from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
@@ -25,7 +24,7 @@ from tiltmeter.models import check_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Probe
 from tiltmeter.probes.texts import audit_prompts
-from tiltmeter.types import Faces, Progress
+from tiltmeter.types import Faces
 
 #: Schemes of models that may bring images of their own.
 WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
@@ -33,10 +32,8 @@ WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
 RANKING = ("ranking", "strength")
 
 
-def check_audit(
-    model: Any, faces: Any, options: AuditOptions, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Check model spec, options and data, and load the data.
+def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]:
+    """Check model spec, options and data, and load the data; a collection in shards is listed.
 
     Parameters
     ----------
@@ -44,8 +41,6 @@ def check_audit(
         As for `audit`.
     options : AuditOptions
         All options.
-    progress : callable, optional
-        Told of the indexing of a collection in shards.
 
     Returns
     -------
@@ -81,9 +76,9 @@ def check_audit(
             sizes = THOROUGH if options.data.thorough or requested else QUICK
             _check_k("the built-in world", sizes.images["faces"], options)
     probes = [PROBES[name] for name in options.probes.probes or PROBES]
-    data = load_roles(given, options, probes, progress)
+    data = load_roles(given, options, probes)
     if "faces" in data:
-        _check_faces(data["faces"], given["faces"], options)
+        check_faces(data["faces"], given["faces"], options)
     return data
 
 
@@ -104,7 +99,9 @@ def _check_probes(options: AuditOptions) -> None:
         if problem := PROBES[name].reason_not_on_engine(engine):
             raise InputError(f"{name} {problem}")
     for name, values in options.probes.options.items():
-        PROBES[name].options_with(name, values)
+        chosen = PROBES[name].options_with(name, values)
+        if problem := PROBES[name].reason_options_need_local(name, chosen, engine):
+            raise InputError(problem, code="bad-option", value=name)
     roles = sorted({role for p in PROBES.values() for role in (*p.needs, *p.takes)})
     for role in options.data.data:
         if role not in ROLES:
@@ -148,10 +145,7 @@ def _check_intersections(options: DataOptions) -> None:
 
 
 def load_roles(
-    sources: Mapping[str, Any],
-    options: AuditOptions,
-    probes: Iterable[Probe],
-    progress: Progress | None = None,
+    sources: Mapping[str, Any], options: AuditOptions, probes: Iterable[Probe]
 ) -> dict[str, Any]:
     """Load the data that some probes use.
 
@@ -163,8 +157,6 @@ def load_roles(
         Label columns, intersections and the limit.
     probes : iterable of Probe
         The probes.
-    progress : callable, optional
-        Told of the indexing of a collection in shards.
 
     Returns
     -------
@@ -186,7 +178,7 @@ def load_roles(
             shards = _in_shards(source, columns, options) if role == "faces" else None
             loaded = load_data(source, role=role, **columns) if shards is None else shards
         if isinstance(loaded, ShardedFaces):
-            loaded = _indexed(loaded, options, progress or (lambda what, share: None))
+            _check_shards(loaded, options)
         data[role] = loaded
     limit, faces = options.data.limit, data.get("faces")
     if limit is not None and isinstance(faces, Faces) and limit < len(faces):
@@ -210,9 +202,9 @@ def _in_shards(spec: str, columns: Mapping[str, Any], options: AuditOptions) -> 
     return faces
 
 
-def _indexed(faces: ShardedFaces, options: AuditOptions, progress: Progress) -> ShardedFaces:
-    """Refuse what needs all rows in one process, then count rows and labels."""
-    engine = engine_with_store(options.compute.engine, options.compute.store)
+def _check_shards(faces: ShardedFaces, options: AuditOptions) -> None:
+    """Refuse what needs all rows in one process."""
+    engine = engine_of(options.compute.engine)
     convention = options.probes.chosen.on(faces.name, tuple(faces.columns.names or ()))
     refused = {
         "--limit": options.data.limit is not None,
@@ -229,12 +221,9 @@ def _indexed(faces: ShardedFaces, options: AuditOptions, progress: Progress) -> 
                 code="bad-option",
                 value=what,
             )
-    if faces.table is not None or faces.in_images:  # images are counted when they are embedded
-        return faces
-    return index_shards(faces, engine, progress, strict=options.data.strict)
 
 
-def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
+def check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
     """Images are there, groups can be compared, and k is not larger than the dataset."""
     if not isinstance(faces, Faces):
         raise InputError(
@@ -243,7 +232,7 @@ def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
             value=type(faces).__name__,
         )
     if isinstance(faces, ShardedFaces) and faces.table is None:
-        return  # groups are known when the images are embedded
+        return  # groups are known when workers have opened the shards
     if faces.vectors is None and faces.images is None and not isinstance(faces, ShardedFaces):
         raise InputError(
             f"{faces.name} has labels but no images{_image_column(source)}",

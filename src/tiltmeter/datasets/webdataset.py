@@ -114,14 +114,19 @@ class TarShards:
 
 
 def shards(spec: Spec, columns: Columns) -> ShardedFaces:
-    """A collection of tar files, unread, except the first for its label columns."""
+    """A collection of tar files, unread, except the first with images for its label columns."""
     spec.check_options("attributes", *OPTIONS)
     if not spec.rest:
         raise InputError("expected webdataset:DIR, or a pattern of .tar files", code="bad-option")
     names = list_files(spec.rest, ".tar")
-    ((images, fields, _), (_, known)) = _index(names[0]), _metadata(names[0])
-    table = _table([{**(known or {}).get(key, {}), **fields.get(key, {})} for key in images])
-    labels = groups_if_any(table, names[0], columns) if table.column_names else {}
+    listed = ((name, *_index(name)) for name in names)
+    first = next((found for found in listed if found[1]), None)
+    if first is None:
+        raise no_images_error(spec, names)
+    name, images, fields, _ = first
+    known = _metadata(name)[1] or {}
+    table = _table([{**known.get(key, {}), **fields.get(key, {})} for key in images])
+    labels = groups_if_any(table, name, columns) if table.column_names else {}
     return ShardedFaces(
         TarShards(), names, Columns(tuple(labels)), PurePosixPath(spec.rest).name, in_images=True
     )

@@ -26,7 +26,7 @@ PARTS_PER_WORKER = 4
 #: Images of a leaf: at least (fewer are slow to rank), by default and at most.
 SMALLEST, USUAL, LARGEST = 1 << 13, IMAGES, 1 << 18
 #: So many leaves are enough for any number of workers; and for a few.
-MANY, FEW = 1024, 64
+MANY, FEW = 4096, 64
 MOST_IMAGES = 1 << 20  # of a part
 T = TypeVar("T")
 Block = tuple[int, Floats, Ints]  # number of the first image, embeddings, cells
@@ -36,7 +36,7 @@ def leaf_size(images: int) -> int:
     """Images of a leaf.
 
     >>> leaf_size(10_000), leaf_size(10**6), leaf_size(10**9)
-    (8192, 15625, 262144)
+    (8192, 15625, 244141)
     """
     least = int(np.clip(-(-images // FEW), SMALLEST, USUAL))
     return int(np.clip(-(-images // MANY), least, LARGEST))
@@ -228,9 +228,11 @@ def run_parts(
 def duration(seconds: float) -> str:
     """A duration in words.
 
-    >>> duration(42), duration(600), duration(9000)
-    ('42 s', '10 min', '2.5 h')
+    >>> duration(0.2), duration(42), duration(600), duration(9000)
+    ('under 1 s', '42 s', '10 min', '2.5 h')
     """
+    if seconds < 1:
+        return "under 1 s"
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"

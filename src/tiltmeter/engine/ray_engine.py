@@ -13,6 +13,7 @@ import os
 import pickle
 import socket
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tiltmeter.metrics.numpy_kernels import use_cores
 PATIENCE = 10  # seconds
 #: Most tasks per job: each costs the driver about ten milliseconds.
 TASKS = 2000
+LOG_LEVEL = "RAY_BACKEND_LOG_LEVEL"
 DEATHS = 4  # consecutive workers that may die while starting
 INSTALL = "--engine ray needs Ray: pip install 'tiltmeter[ray]'"
 
@@ -104,7 +106,8 @@ class RayEngine:
             options = {"include_dashboard": False} if address == "local" else {}
             _check_reachable(address)
             try:
-                ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **options)
+                with _quiet_core():
+                    ray.init(address, logging_level=logging.ERROR, log_to_driver=False, **options)
             except (ConnectionError, RuntimeError, ValueError) as error:
                 first = str(error).partition("\n")[0]
                 raise InputError(f"no Ray cluster at {address}: {first}") from error
@@ -149,6 +152,27 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=PATIENCE).close()
     except OSError as error:
         raise InputError(f"no Ray cluster at {address}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _quiet_core() -> Iterator[None]:
+    """Start Ray's C++ core without its messages, which nobody but the variable can turn off.
+
+    It warns on stderr of how Ray Data starts actors, and says that the variable is set.
+    """
+    if LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[LOG_LEVEL] = "fatal"
+    shown = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(shown, 2)
+        os.close(shown)
+        del os.environ[LOG_LEVEL]
 
 
 class _Worker:

@@ -202,6 +202,18 @@ def listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [*names[-1:]])
 
 
+def byte_size(count: float) -> str:
+    """A number of bytes in the unit that suits it.
+
+    >>> byte_size(0), byte_size(92e6), byte_size(2.05e12), byte_size(3e13)
+    ('–', '92 MB', '2.05 TB', '30 TB')
+    """
+    if not count:
+        return NONE
+    power = min(max(int(math.log10(count)) // 3, 0), 5)
+    return f"{count / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB', 'PB')[power]}"
+
+
 def plural(many: int, one: str, more: str | None = None) -> str:
     """1 word, 2 words."""
     return f"{many:,} {one if many == 1 else more or one + 's'}"

@@ -33,9 +33,11 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.filesystems import list_files
 from tiltmeter.io.tables import Columns
 from tiltmeter.metrics.digest import digest
+from tiltmeter.metrics.group_lift import GroupScores
 from tiltmeter.metrics.histogram import BINS, HistogramGrid
 from tiltmeter.metrics.numpy_kernels import use_cores
 from tiltmeter.stimuli import load
+from tiltmeter.types import Groups
 
 IMAGE_BYTES = 30_000  # a JPEG of 256 x 256, as written by img2dataset
 CAPTION_BYTES = 60
@@ -47,25 +49,25 @@ LISTED = 500  # files and images to measure listing and indexing with
 BANDWIDTH = 1.25e9  # bytes per second of a worker: 10 Gbit/s
 #: Bytes of a driver that has done nothing, with Ray; and tables of counts that it has at a time.
 DRIVER_BYTES, COPIES = 4e8, 4
-LOOPS = "measured here (1 core; the product where OMP_NUM_THREADS says)"
+ONE_CORE = "measured here, 1 core"
+NEUTRAL = 358  # words of the default list that lift compares with
+#: Steps of the driver, which more workers do not share.
+BY_DRIVER = ("list", "merge")
 
 
 @dataclass(frozen=True)
 class CostStep:
-    """The cost of one step: its speed, and its hours and bytes for all items.
-
-    Listing and merging are work of the driver, which more workers do not share.
-    """
+    """The cost of one step: its speed, and its hours and bytes for all items."""
 
     job: str
     unit: str
     rate: float  # of one worker, or of the driver
     source: str  # measured, given
-    worker_hours: float  # of workers: all their time together
+    worker_hours: float  # of all workers together, or of the driver
     hours: float  # with all workers
     read_bytes: float
     stored_bytes: float
-    driver: str  # what the cost depends on
+    depends_on: str
 
 
 def estimate_cost(
@@ -126,24 +128,29 @@ def estimate_cost(
     steps = []
     vector = 4 * dimensions
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    measured = f"measured here ({cores} core{'s' * (cores != 1)})"
+    measured = f"measured here, {cores} core{'s' * (cores != 1)}"
 
+    products = ONE_CORE if os.environ.get("OMP_NUM_THREADS") == "1" else (
+        f"{ONE_CORE}, but matrix products on all: set OMP_NUM_THREADS=1"
+    )  # fmt: skip
     in_images = rate is not None or model is not None
     shard = shard or (IMAGE_SHARD if in_images else VECTOR_SHARD)
     shards = -(-total // shard)
 
     def add(
-        job: str, unit: str, speed: float, source: str, driver: str, *, items: float = total,
-        read: float = 0.0, stored: float = 0.0, here: bool = False,
+        job: str, unit: str, speed: float, source: str, depends_on: str, *,
+        items: float = total, read: float = 0.0, stored: float = 0.0,
     ) -> None:  # fmt: skip
         worker_hours = items / speed / 3600
-        hours = worker_hours if here else worker_hours / workers
-        steps.append(CostStep(job, unit, speed, source, worker_hours, hours, read, stored, driver))
+        hours = worker_hours if job in BY_DRIVER else worker_hours / workers
+        steps.append(
+            CostStep(job, unit, speed, source, worker_hours, hours, read, stored, depends_on)
+        )
 
-    add("list", "names", listing_rate(), "measured here (a local directory)",
-        "requests to an object store, 1,000 names each", items=shards, here=True)  # fmt: skip
+    add("list", "names", listing_rate(), "measured here, a local directory",
+        "requests to an object store, 1,000 names each", items=shards)  # fmt: skip
     if in_images:
-        add("index", "images", tar_rate(seed), measured,
+        add("index", "images", tar_rate(seed), ONE_CORE,
             "headers and JSON of tar files, read from a local disk")  # fmt: skip
         add(
             "embed",
@@ -156,26 +163,28 @@ def estimate_cost(
         )
     else:
         vector = 2 * dimensions  # made elsewhere, in half precision
-        add("index", "labels", label_rate(seed), measured, "columns of Parquet files",
+        add("index", "labels", label_rate(seed), ONE_CORE, "columns of Parquet files",
             read=LABEL_BYTES * total)  # fmt: skip
     add(
-        "audit",
+        "ranking",
         "vectors",
         vector_rate(dimensions, texts, groups, seed),
-        LOOPS,
+        products,
         f"{texts} texts x {dimensions} dimensions; the top k",
         read=vector * total,
         stored=texts * BINS * groups * 8,
     )
+    add("lift", "vectors", lift_rate(dimensions, texts + NEUTRAL, groups, seed), products,
+        f"{texts} texts and {NEUTRAL} neutral words x {dimensions} dimensions",
+        read=vector * total)  # fmt: skip
     parts = max(PARTS_PER_WORKER * workers, -(-total // MOST_IMAGES))
-    add("merge", "parts", merge_rate(texts, groups, seed), measured,
-        f"{texts} texts x {BINS} bins x {groups} groups of each part", items=parts,
-        here=True)  # fmt: skip
+    add("merge", "parts", merge_rate(texts, groups, seed), ONE_CORE,
+        f"{texts} texts x {BINS} bins x {groups} groups of each part", items=parts)  # fmt: skip
     add(
         "captions",
         "captions",
         caption_rate(seed),
-        "measured here (1 core)",
+        ONE_CORE,
         "bytes of text: disks, then cores",
         read=CAPTION_BYTES * total,
     )
@@ -237,20 +246,26 @@ def limits(
     driver = DRIVER_BYTES + shard_bytes(groups) * -(-total // shard) + COPIES * table
     found = [
         Limit("memory of the driver", driver, memory or _memory(), "bytes",
-              f"{COPIES} tables of {texts} x {BINS} x {groups} counts, and names and counts of "
-              "shards"),
+              f"{COPIES} tables of {texts} x {BINS} x {groups} counts; names and counts of "
+              f"{-(-total // shard):,} shards"),
     ]  # fmt: skip
-    for step in steps:
-        if step.read_bytes and step.hours:
-            each = step.read_bytes / (step.hours * 3600) / workers
-            found.append(Limit(f"reading by a worker during {step.job}", each, bandwidth,
-                               "bytes per second", "network or disk"))  # fmt: skip
-    shared = [jobs[name].hours for name in ("index", "embed", "audit") if name in jobs]
-    own = sum(jobs[name].hours for name in ("list", "merge") if name in jobs)
-    if own and shared:
-        note = "listing and merging, while workers index, embed and score"
-        found.append(Limit("time of the driver", own, sum(shared), "hours", note))
+    each = {step.job: step.read_bytes / (step.hours * 3600) / workers for step in steps
+            if step.hours}  # fmt: skip
+    most = max(each, key=lambda job: each[job])
+    if each[most]:
+        found.append(Limit(f"reading by a worker during {most}", each[most], bandwidth,
+                           "bytes per second", "network or disk; less in other steps"))  # fmt: skip
+    if "merge" in jobs and "ranking" in jobs:
+        found.append(Limit("time of the driver", jobs["merge"].hours, jobs["ranking"].hours,
+                           "hours", "merging, while workers rank"))  # fmt: skip
     return sorted(found, key=lambda limit: -limit.ratio)
+
+
+def total_hours(steps: Sequence[CostStep]) -> float:
+    """Hours of an audit of the images: steps one after the other, except merging while ranking."""
+    hours = {step.job: step.hours for step in steps}
+    ranking = max(hours.pop("ranking", 0.0), hours.pop("merge", 0.0))
+    return ranking + sum(taken for job, taken in hours.items() if job != "captions")
 
 
 def shard_bytes(groups: int) -> float:
@@ -335,6 +350,21 @@ def vector_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> floa
     before = use_cores(1)  # as a worker does
     try:
         return VECTORS / seconds(work)
+    finally:
+        use_cores(before)
+
+
+def lift_rate(dimensions: int, texts: int, groups: int, seed: int = 0) -> float:
+    """Embeddings per second of which a worker with one core summarises the scores by group."""
+    rng = np.random.default_rng(seed)
+    images, words = (
+        rng.normal(size=(n, dimensions)).astype(np.float32) for n in (VECTORS // 4, texts)
+    )  # fmt: skip
+    codes = rng.integers(0, groups, len(images))
+    by = Groups(codes, tuple(map(str, range(groups))), "cell")
+    before = use_cores(1)
+    try:
+        return len(images) / seconds(lambda: GroupScores.of(words @ images.T, by))
     finally:
         use_cores(before)
 

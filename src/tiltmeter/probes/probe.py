@@ -126,6 +126,8 @@ class Probe:
         compared, and applies to a re-ranker, whose order it measures.
     by_parts : bool
         Whether it runs on an engine that never has all images in memory.
+    options_by_parts : mapping
+        Values of options with which it does, where others need the local engine.
     """
 
     about: str
@@ -137,12 +139,22 @@ class Probe:
     enabled_by: tuple[str, ...] | None = None
     ranks: bool = False
     by_parts: bool = False
+    options_by_parts: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def reason_not_on_engine(self, engine: Engine) -> str | None:
         """Reason why it cannot run on the engine, or None."""
         if self.by_parts or engine.name == "local":
             return None
         return f"does not run by parts (--engine {engine.name}): use --engine local"
+
+    def reason_options_need_local(
+        self, name: str, options: Mapping[str, Any], engine: Engine
+    ) -> str | None:
+        """Reason why it cannot run with these options on the engine, or None."""
+        for option, values in self.options_by_parts.items():
+            if engine.name != "local" and options[option] not in values:
+                return f"--option {name}.{option}={options[option]} needs --engine local"
+        return None
 
     def reason_cannot_run(self, model: Any, data: Mapping[str, Any]) -> str | None:
         """Reason why it cannot run on this model and data, or None."""

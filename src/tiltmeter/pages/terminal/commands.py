@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tiltmeter.engine.embedding.embed_images import EmbeddingResult
+from tiltmeter.engine.parts import duration
 from tiltmeter.metrics.convention import CHOICES, Convention
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, table
 from tiltmeter.pages.terminal.layout import STRONGEST, show
+from tiltmeter.planning.cost import BY_DRIVER, total_hours
 from tiltmeter.planning.installation import CheckResult
 from tiltmeter.planning.power import AttributePlan
 
@@ -86,27 +88,37 @@ def plan(
 
 def scale(steps: Sequence[CostStep], limits: Sequence[Limit], *, total: int, workers: int) -> None:
     """What each job over all images and captions takes, and what would fail first."""
-    heads = {"rate": "per second", "worker_hours": "worker hours", "hours": "hours",
-             "read": "TB read", "stored": "TB kept"}  # fmt: skip
+    heads = {"rate": "speed of one", "together": "in all", "taken": "takes", "read": "reads",
+             "stored": "keeps"}  # fmt: skip
     rows = [
-        {"job": one.job, "rate": f"{one.rate:,.0f} {one.unit}",
-         "worker_hours": f"{one.worker_hours:.3g}", "hours": f"{one.hours:.3g}",
-         "read": f"{one.read_bytes / 1e12:.3g}",
-         "stored": f"{one.stored_bytes / 1e12:.3g}"}
+        {"job": one.job, "by": "driver" if one.job in BY_DRIVER else "workers",
+         "rate": f"{one.rate:,.{0 if one.rate >= 10 else 1}f} {one.unit}/s",
+         "together": duration(one.worker_hours * 3600), "taken": duration(one.hours * 3600),
+         "read": text.byte_size(one.read_bytes), "stored": text.byte_size(one.stored_bytes)}
         for one in steps
     ]  # fmt: skip
+    shown: dict[str, Callable[[float], str]] = {
+        "bytes": text.byte_size,
+        "bytes per second": lambda x: f"{text.byte_size(x)}/s",
+        "hours": lambda x: duration(x * 3600),
+    }
     show(
-        table(f"{total:,} on {text.plural(workers, 'worker')}", rows, "job",
+        f"{total:,} images on {text.plural(workers, 'worker')}: "
+        f"{duration(total_hours(steps) * 3600)}. Captions are a job of their own. Not included: "
+        "the start of the cluster, and the driver's nulls and intervals, which do not depend on "
+        "the number of images.",
+        table("steps", rows, "job", ("by", "by"),
               *(Column(head, key, "cell") for key, head in heads.items())),
-        *(f"  {one.job}: speed of {'the driver' if one.job in ('list', 'merge') else 'one worker'} "
-          f"{one.source}; it depends on {one.driver}" for one in steps),
+        *(f"  {one.job}: {one.source}; depends on {one.depends_on}" for one in steps),
         table("What would fail first", [
-            {"name": one.name, "needed": f"{one.needed:.3g} {one.unit}",
-             "available": f"{one.available:.3g}", "ratio": f"{one.ratio:.3g}"} for one in limits],
-            ("name", "resource"), *(Column(key, key, "cell") for key in
-                                    ("needed", "available", "ratio"))),
-        f"First: {limits[0].name} ({limits[0].note})"
-        + (", which is not enough." if limits[0].ratio > 1 else "; all are enough."),
+            {"name": one.name, "needed": shown[one.unit](one.needed),
+             "available": shown[one.unit](one.available), "ratio": f"{one.ratio:.0%}",
+             "note": one.note} for one in limits],
+            ("name", "resource"), Column("needed", "needed", "cell"),
+            Column("available", "available", "cell"), Column("used", "ratio", "cell"),
+            Column("for", "note", "long")),
+        f"{limits[0].name[0].upper()}{limits[0].name[1:]} "
+        + ("is not enough." if limits[0].ratio > 1 else "would fail first; here all are enough."),
     )  # fmt: skip
 
 

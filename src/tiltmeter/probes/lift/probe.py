@@ -350,4 +350,5 @@ PROBE = Probe(
     protocols=(TextEncoder, MaskedPredictor, Matcher, Continuer),
     options=vars(LiftOptions()),
     by_parts=True,
+    options_by_parts={"scores": ("", CONTRASTIVE)},
 )

@@ -224,4 +224,5 @@ PROBE = Probe(
     options={"device": "cpu", "question": QUESTION, "images": 1000},
     ranks=True,
     by_parts=True,
+    options_by_parts={"device": ("cpu",)},
 )
