@@ -32,6 +32,7 @@ AUDIT_OPTIONS = {**PLAN_OPTIONS, "words": "--words", "placebo": "--placebo", "pr
                  "data": "--data"}  # fmt: skip
 #: Probes that only a generative model has.
 WRITTEN = ("silence", "forced_choice", "pronoun", "description")
+ANSWERS = "answers"  # begins the experiments of lift, ranking and captions with such a model
 
 
 def next_steps(run: Run) -> list[Step]:
@@ -67,7 +68,8 @@ def _correct(run: Run, attributes: list[str], place: str) -> Iterator[Step]:
     model, images = (_argument(run, name) for name in ("spec", "faces"))
     if not attributes or model is None or "debiaser" in run.meta["model"]:
         return
-    if any(row["probe"] in WRITTEN for row in run.rows):
+    if any(row["probe"] in WRITTEN or (row["experiment"] or "").startswith(ANSWERS)
+           for row in run.rows):  # fmt: skip
         return  # no debiaser changes what a generative model writes
     attribute, method = shlex.quote(attributes[0]), DEBIASER
     if "lift" in run.table["probe"].to_pylist() and not run.where(metric="logit_scale"):

@@ -14,6 +14,7 @@ from tiltmeter.probes.generative.choosing import (
     ChoiceQuestion,
     Reading,
     ask_all,
+    known_questions,
     neutral_questions,
     pairs_questions,
     questions,
@@ -100,12 +101,16 @@ def scene_rows(
     images. Over the scenes of a kind, differences are averaged with an interval over scenes.
     """
     reading = readings(None, context.options["paraphrases"])[0]
-    asked = {scene: pairs_questions(*scene)
+    asked = {scene: known_questions(model, pairs_questions(*scene))
              for scene in dict.fromkeys(zip(scenes.kinds, scenes.scenes, strict=True))}  # fmt: skip
     asked = {scene: own for scene, own in asked.items() if own}
     if not asked:
-        raise CannotRunError(f"no question of PAIRS is about a scene of {scenes.name}")
-    neutral = neutral_questions(None, "noun", min(SCENE_NEUTRAL, context.options["neutral"]))
+        raise CannotRunError(
+            f"no question of PAIRS that the model has tokens for is about a scene of {scenes.name}"
+        )
+    neutral = known_questions(
+        model, neutral_questions(None, "noun", min(SCENE_NEUTRAL, context.options["neutral"]))
+    )
     scored: dict[tuple[str, str], tuple[Ints, Floats, Floats]] = {}
     for done, (scene, own) in enumerate(asked.items()):
         context.progress("asking about scenes", done / len(asked))
