@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,7 @@ from tiltmeter.models import check_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Probe
 from tiltmeter.probes.texts import audit_prompts
-from tiltmeter.types import Faces, Progress
+from tiltmeter.types import Continuer, Faces, Progress, TextEncoder, Writer
 
 #: Schemes of models that may bring images of their own.
 WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
@@ -71,6 +74,7 @@ def check_audit(
             raise InputError(
                 f"{name} must be 1 or more; got {number}", code="bad-option", value=number
             )
+    ranks = _ranks(options, model)
     if isinstance(model, str):
         parsed = check_model(model, device=options.compute.device)
         requested = [PROBES[name] for name in options.probes.probes or ()]
@@ -79,11 +83,12 @@ def check_audit(
             raise no_images(model)
         if "faces" not in given and parsed.scheme == "testbed":
             sizes = THOROUGH if options.data.thorough or requested else QUICK
-            _check_k("the built-in world", sizes.images["faces"], options)
+            if ranks:
+                _check_k("the built-in world", sizes.images["faces"], options)
     probes = [PROBES[name] for name in options.probes.probes or PROBES]
     data = load_roles(given, options, probes, progress)
     if "faces" in data:
-        _check_faces(data["faces"], given["faces"], options)
+        _check_faces(data["faces"], given["faces"], options, ranks=ranks)
     return data
 
 
@@ -234,7 +239,7 @@ def _indexed(faces: ShardedFaces, options: AuditOptions, progress: Progress) -> 
     return index_shards(faces, engine, progress, strict=options.data.strict)
 
 
-def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
+def _check_faces(faces: Any, source: Any, options: AuditOptions, *, ranks: bool) -> None:
     """Images are there, groups can be compared, and k is not larger than the dataset."""
     if not isinstance(faces, Faces):
         raise InputError(
@@ -252,21 +257,37 @@ def _check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
         )
     attributes = faces.groups if options.data.attributes is None else options.data.attributes
     groups = [faces.attribute(name) for name in (*attributes, *options.data.cross)]
-    if _ranks(options):
+    if ranks:
         for one in groups:
             checked(one)
-    _check_k(faces.name, len(faces), options)
+        _check_k(faces.name, len(faces), options)
 
 
-def _ranks(options: AuditOptions) -> bool:
-    """Whether k and groups must fit the images."""
+def _ranks(options: AuditOptions, model: Any) -> bool:
+    """Whether k and groups must fit the images; a generative model ranks only on request."""
+    if options.probes.probes is None and _is_generative(model):
+        return False
     return bool({*RANKING} & {*(options.probes.probes or PROBES)})
+
+
+def _is_generative(model: Any) -> bool:
+    """Whether a model is known to write before it is loaded."""
+    if not isinstance(model, str):
+        return isinstance(model, Continuer | Writer) and not isinstance(model, TextEncoder)
+    scheme, _, rest = model.partition("?")[0].partition(":")
+    config = Path(rest) / "config.json"
+    if scheme == "hf" and config.is_file():
+        from tiltmeter.models.hf import GENERATIVE
+
+        with suppress(ValueError, AttributeError):  # a damaged file is reported when it is loaded
+            return json.loads(config.read_bytes()).get("model_type") in GENERATIVE
+    return scheme == "openai" or (scheme, rest) in (("testbed", "writer"), ("testbed", "oracle"))
 
 
 def _check_k(name: str, images: int, options: AuditOptions) -> None:
     """k is not larger than the dataset."""
     k, images = max(options.probes.chosen.k), min(images, options.data.limit or images)
-    if _ranks(options) and k > images:
+    if k > images:
         raise InputError(
             f"k is {k:,}, but {name} has {images:,} images: pass --k {max(1, images // 5)} "
             f"(a fifth of them) or another number up to {images}",
