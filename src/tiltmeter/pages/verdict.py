@@ -360,8 +360,9 @@ def _effect(found: LiftClass, row: Row, *, short: bool = False) -> Markup:
             text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
             text.shown(text.group(group, n), 60),
         )  # fmt: skip
-    return Markup("{} {} as {} with {} as with {}").format(
-        text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
+    odds = "odds " if found.pos.endswith("questions") else ""
+    return Markup("{} {}{} as {} with {} as with {}").format(
+        text.shown(f"“{text.clean(row['concept'])}”", 60), odds, text.ratio(value),
         "likely" if found.likely else "high", text.shown(text.group(group, n), 60),
         text.shown(other, 60),
     )  # fmt: skip
