@@ -211,6 +211,12 @@ def test_parallel_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
     assert all(
         row["p_placebo"] < 0.07 for row in run.where(metric="pair_choice", attribute="gender")
     )
+    silent = Chooser(model.nats, mass=0.05)
+    run = measured(silent, f"pairs:{tmp_path}", "forced_choice", options=options)
+    rows = [*run.where(metric="pair_choice"), *run.where(metric="pair_choice_mean")]
+    assert len(rows) == 2 * (6 + 1)
+    assert all(row["value"] is None and "too little" in row["note"] for row in rows)
+    assert not findings(run)
 
 
 def test_only_scenes_can_be_redrawn(tmp_path: Path) -> None:
