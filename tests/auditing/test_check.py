@@ -169,3 +169,15 @@ def test_runs_of_another_k_are_told_so(names: list[str], option: str) -> None:
         same_convention(names)
     assert caught.value.value == sorted(names)
     assert option in str(caught.value)
+
+
+def test_a_generative_model_needs_no_k(home: Path) -> None:
+    """It ranks images only on request, so a small dataset is no mistake."""
+    (home / "clip" / "config.json").write_text('{"model_type": "llava"}')
+    with pytest.raises(AssertionError, match="a model was loaded"):
+        tm.audit("hf:clip", PATH)
+    with pytest.raises(InputError, match="k is 1,000"):
+        tm.audit("hf:clip", PATH, probes=["ranking"])
+    (home / "clip" / "config.json").write_text('{"model_type": "clip"}')
+    with pytest.raises(InputError, match="k is 1,000"):
+        tm.audit("hf:clip", PATH)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -28,7 +29,7 @@ from tiltmeter.models.openai import (
     continuation,
 )
 from tiltmeter.models.openai.client import Address, Client
-from tiltmeter.models.openai.journal import Journal
+from tiltmeter.models.openai.journal import Journal, request_hash
 from tiltmeter.types import Continuer, Writer
 
 KEY = "sk-very-secret"
@@ -360,3 +361,86 @@ def test_an_image_arrives_as_it_is(server: Server) -> None:
     url = server.bodies[-1]["messages"][0]["content"][0]["image_url"]["url"]
     arrived = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
     assert (np.asarray(arrived) == np.asarray(image)).all()
+
+
+WHOLE = ["silence", "pronoun", "description"]
+
+
+def people() -> Any:
+    """Images of two groups, as large as a group must be."""
+    images = [Image.new("RGB", (8, 8), (at, 0, 0)) for at in range(44)]
+    return tm.faces(images, {"gender": ["Male", "Female"] * 22})
+
+
+def requests(server: Server) -> list[str]:
+    """What was asked, without the trial of a model that is loaded."""
+    asked = [json.dumps(body, sort_keys=True) for body in server.bodies]
+    return [body for body in asked if '"Hello"' not in body]
+
+
+def announced(errors: str) -> tuple[int, int]:
+    """Requests that an audit says it will send, and those that are answered."""
+    (line,) = [line for line in errors.splitlines() if "requests" in line]
+    found = re.search(r"up to ([\d,]+) requests for this audit(?:; ([\d,]+) more)?", line)
+    assert found, line
+    sent, known = (int((number or "0").replace(",", "")) for number in found.groups())
+    return sent, known
+
+
+@pytest.mark.parametrize("prompt", [True, False])
+def test_an_audit_says_first_how_many_requests_it_sends(
+    server: Server, capsys: pytest.CaptureFixture[str], prompt: bool
+) -> None:
+    server.prompt = prompt
+    tm.audit(server.spec, people(), probes=WHOLE, permutations=0)
+    sent, known = announced(capsys.readouterr().err)
+    asked = requests(server)
+    assert len({*asked}) == len(asked) > 100
+    if prompt:
+        assert (sent, known) == (len(asked), 0)
+    else:  # with a server that gives only bounds, less may be asked
+        assert len(asked) <= sent < 2 * len(asked)
+
+
+def test_the_limit_of_an_audit_is_for_all_its_probes(server: Server) -> None:
+    server.prompt = True
+    with pytest.raises(InputError, match="up to .* requests are needed for this audit and 98 are"):
+        tm.audit(f"{server.spec}&max_requests=100", people(), probes=WHOLE)
+    assert not requests(server)
+
+
+def test_an_interrupted_audit_asks_nothing_twice(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.prompt = True
+    server.faults = [""] * 80 + ["403"]
+    with pytest.raises(InputError, match="refuses"):
+        tm.audit(server.spec, people(), probes=WHOLE, permutations=0)
+    first = announced(capsys.readouterr().err)[0]
+    before = len(requests(server))
+    tm.audit(server.spec, people(), probes=WHOLE, permutations=0)
+    sent, known = announced(capsys.readouterr().err)
+    asked = requests(server)
+    assert sent + known == first
+    assert sent == len(asked) - before
+    assert len(asked) - len({*asked}) <= 1  # the one that was refused
+
+
+def test_a_limit_counts_requests_that_are_sent_again(server: Server, tmp_path: Path) -> None:
+    asking = client(server, tmp_path / "a.jsonl", max_requests=3, concurrency=1)
+    server.faults = ["503"] * 10
+    with pytest.raises(InputError, match="another request is needed"):
+        asking.ask_all([{"model": "m"}])
+    assert len(server.bodies) == 3
+
+
+def test_images_are_encoded_once_and_named_by_their_digest(server: Server) -> None:
+    server.prompt = True
+    model = tm.load_model(server.spec)
+    image = Image.effect_noise((64, 64), 80)
+    bodies = [model.body(image, f"question {at}") for at in range(3)]
+    urls = [body["messages"][0]["content"][0]["image_url"]["url"] for body in bodies]
+    assert len(urls[0]) > 1000
+    assert urls[0] is urls[1] is urls[2]
+    other = model.body(Image.effect_noise((64, 64), 80), "question 0")
+    assert len({request_hash(body) for body in [*bodies, other]}) == 4

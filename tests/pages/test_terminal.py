@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tests.pages.report.making import HOSTILE, hostile_run, lifted
+from tests.pages.report.making import HOSTILE, hostile_answers, hostile_run, lifted
 from tiltmeter.cli import app as cli
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.pages.terminal.audit_summary import closing
@@ -74,6 +75,33 @@ def test_other_commands(command: str, places: tuple[Path, Path], tmp_path: Path)
     if command == "card":
         prose = re.sub(r"^(`{3,})sh\n.*?^\1$", "", shown, flags=re.S | re.M)
         assert "<script" not in prose.replace("\\<script", "")
+
+
+def test_what_a_model_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Answers of a generative model are as untrusted as labels: terminal, page, tables, card."""
+    run = hostile_answers(tmp_path / "images")
+    written = "".join(row["pick"] for row in run.instances["silence"].to_pylist())
+    assert {"\x1b", "\u202e"} <= set(WILD.findall(written))
+    place = run.save(tmp_path / "run")
+    show_run(run)
+    closing(run, place, None, "")
+    shown = capsys.readouterr().out
+    is_text(shown)
+    is_text(said("card", place))
+    said("report", place, "--out", tmp_path / "r.html", "--tables", tmp_path / "t")
+    page = (tmp_path / "r.html").read_text()
+    assert "&lt;script&gt;document.title=&#39;owned&#39;&lt;/script&gt; a nurse" in page
+    assert "<script>document" not in page
+    is_text(page)
+    tables = {file.name: file.read_text() for file in (tmp_path / "t").iterdir()}
+    assert any("nurse" in content for content in tables.values())
+    for name, content in tables.items():
+        assert WILD.findall(content) == []  # whole answers, but nothing that acts
+        if name.endswith(".csv"):
+            cells = [cell for line in csv.reader(content.splitlines()) for cell in line]
+            assert not [cell for cell in cells if cell.startswith(("=", "@", "+"))]
+        if name.endswith(".md"):
+            assert "<script" not in content
 
 
 def test_a_gate_in_the_terminal_and_as_markdown(places: tuple[Path, Path]) -> None:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.pages.report.making import HOSTILE, HostileWriter, hostile_answers
 from tiltmeter import stimuli
 from tiltmeter.auditing.audit import audit
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.pages.planted import planted_table
 from tiltmeter.pages.report import page_of
+from tiltmeter.pages.verdict import answers
 from tiltmeter.probes.generative.choosing import ChoiceQuestion, Reading, ask
 from tiltmeter.probes.generative.group_gaps import GroupMeans, Outcome, outcome_rows
 from tiltmeter.results import Run
@@ -23,7 +24,7 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.testbed.answers import OracleAnswers
 from tiltmeter.testbed.data import planted_faces
 from tiltmeter.testbed.world import World
-from tiltmeter.types import Continuations, Continuer, Floats, Groups, Writer, WrittenText
+from tiltmeter.types import Continuations, Floats, Groups, WrittenText
 
 QUICK: dict[str, Any] = {"permutations": 200, "bootstraps": 20}
 #: Findings that are none.
@@ -210,6 +211,12 @@ def test_parallel_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
     assert all(
         row["p_placebo"] < 0.07 for row in run.where(metric="pair_choice", attribute="gender")
     )
+    silent = Chooser(model.nats, mass=0.05)
+    run = measured(silent, f"pairs:{tmp_path}", "forced_choice", options=options)
+    rows = [*run.where(metric="pair_choice"), *run.where(metric="pair_choice_mean")]
+    assert len(rows) == 2 * (6 + 1)
+    assert all(row["value"] is None and "too little" in row["note"] for row in rows)
+    assert not findings(run)
 
 
 def test_only_scenes_can_be_redrawn(tmp_path: Path) -> None:
@@ -241,7 +248,31 @@ def test_refusals_and_length_have_their_planted_size(biased: OracleAnswers) -> N
 
 
 def test_fair_silence_has_no_finding(fair: OracleAnswers) -> None:
-    assert not findings(audited(fair, "silence", strength=0.0))
+    run = audited(fair, "silence", strength=0.0)
+    assert not findings(run)
+    [answer] = answers(run, page_of(run).sections)
+    assert answer.verdict == "none found"
+    widest = max(abs(row[edge]) for row in run.where(metric="gaps", target="refused")
+                 for edge in ("ci_low", "ci_high"))  # fmt: skip
+    assert f"up to {100 * widest:.0f} points are not ruled out" in answer.found
+
+
+def test_planted_sizes_of_every_probe_are_shown(biased: OracleAnswers, fair: OracleAnswers) -> None:
+    options = {"forced_choice": {"neutral": 60, "splits": 2}}
+    for model, odds in ((biased, "slope"), (fair, "largest")):
+        data = f"testbed:?images=280&strength={model.world.strength}"
+        run = measured(model, data, "silence", "forced_choice", "pronoun", "description",
+                       options=options, **QUICK)  # fmt: skip
+        table = planted_table(run)
+        assert table is not None
+        lines = [(row["probe"], row["what"]) for row in table.rows]
+        assert [probe for probe, _ in lines] == [
+            "silence", "silence", "forced_choice", "forced_choice", "forced_choice", "pronoun",
+            "description",
+        ]  # fmt: skip
+        assert odds in lines[2][1]
+        [letter] = [row for row in table.rows if "first letter" in row["what"]]
+        assert letter["measured"] == letter["planted"] == "+0.80"
 
 
 def test_gaps_of_two_groups_have_newcombes_interval() -> None:
@@ -310,26 +341,6 @@ def test_descriptions_mention_what_was_planted() -> None:
     [judged] = [one for one in run.where(metric="gaps", target="Criminal justice",
                                          experiment="mentioned") if one["verdict"]]  # fmt: skip
     assert judged["verdict"] == "beyond neutral words"
-
-
-def test_written_text_is_escaped_everywhere(tmp_path: Path, capsys: Any) -> None:
-    from tiltmeter.pages.html import write
-    from tiltmeter.pages.terminal.audit import run as show
-
-    model: Any = HostileWriter()
-    assert isinstance(model, Writer)
-    assert not isinstance(model, Continuer)
-    run = hostile_answers(tmp_path / "images")
-    assert {row["probe"] for row in run.table.to_pylist()} == {"silence", "description"}
-    place = tmp_path / "report.html"
-    write(run, place)
-    page = place.read_text(encoding="utf-8")
-    written = [text for text in HOSTILE if "<script" in text or "<img" in text]
-    assert written
-    assert not any(text in page for text in written)
-    assert "\x1b" not in page
-    show(run)
-    assert "\x1b]" not in capsys.readouterr().out
 
 
 def test_refused_descriptions_mention_nothing() -> None:

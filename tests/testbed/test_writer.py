@@ -15,7 +15,13 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 
+from PIL import Image  # noqa: E402
+
 import tiltmeter as tm  # noqa: E402
+from tiltmeter.errors import InputError  # noqa: E402
+from tiltmeter.pages.next_steps import next_steps  # noqa: E402
+from tiltmeter.pages.verdict import answers  # noqa: E402
+from tiltmeter.probes.generative.choosing import ChoiceQuestion, known_questions  # noqa: E402
 from tiltmeter.testbed.dialogue import LETTERS, REFUSAL, WHO, Dials  # noqa: E402
 from tiltmeter.testbed.world import World  # noqa: E402
 from tools.testbed.evaluate import even_groups, writing  # noqa: E402
@@ -96,3 +102,37 @@ def test_as_a_checkpoint_of_transformers(tmp_path: Path) -> None:
         loss = plain(input_ids=inputs["input_ids"], pixel_values=inputs["pixel_values"],
                      labels=labels).loss.item()  # fmt: skip
     assert -loss * answer.shape[1] == pytest.approx(native[0, 0], abs=1e-4)
+
+
+def test_words_without_tokens_are_left_out_by_name(tmp_path: Path) -> None:
+    """A checkpoint with a closed vocabulary never scores a word that it would read as unknown."""
+    tm.load_model("testbed:writer").save_pretrained(tmp_path)
+    model = tm.load_model(f"hf:{tmp_path}")
+    model.block, model.rows = 64, 4096
+    run = tm.audit(
+        model, "testbed:?images=56", probes=["lift"], attributes=["shape"],
+        words="kind,zealous:adjective,astronaut:noun", bootstraps=0,
+    )  # fmt: skip
+    known = {row["concept"] for row in run.where(metric="lift") if row["concept"]}
+    assert "kind" in known
+    assert not known & {"zealous", "astronaut"}
+    notes = " ".join(row["note"] for row in run.rows)
+    assert "the model has no tokens for: zealous" in notes
+    assert "the model has no tokens for: astronaut" in notes
+    said = "".join(str(answer.brief) for answer in answers(run))
+    assert "2 left out: the model has no tokens for them" in said
+    assert not any("debias" in command for step in next_steps(run) for command in step.commands)
+    with pytest.raises(InputError, match="tokens for none of the words"):
+        tm.audit(model, "testbed:?images=56", probes=["lift"], words="astronaut:noun,zed:noun")
+
+
+def test_questions_about_unknown_words_are_undefined(tmp_path: Path) -> None:
+    model = tm.load_model("testbed:writer")
+    asked = [ChoiceQuestion("nurse", "chef"), ChoiceQuestion("nurse", "astronaut")]
+    assert known_questions(model, asked) == asked[:1]
+    model.save_pretrained(tmp_path)
+    faces = tm.faces(  # photographs: the built-in questions, whose letters it does not know
+        [Image.new("RGB", (32, 32), (at, 0, 0)) for at in range(44)], {"sex": list("mf") * 22}
+    )
+    with pytest.raises(InputError, match="no tokens for"):
+        tm.audit(f"hf:{tmp_path}", faces, probes=["forced_choice"])

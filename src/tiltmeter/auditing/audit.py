@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Unpack
+
+import numpy as np
 
 from tiltmeter.auditing.builtin import ALSO, CROSS, QUICK, THOROUGH, built_in_data, with_sizes
 from tiltmeter.auditing.check import check_audit, check_faces, load_roles, no_images
@@ -43,6 +47,7 @@ from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
 from tiltmeter.probes.texts import audit_lists, audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
+from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import Store
 from tiltmeter.types import Continuer, Faces, Progress, Prompt, TextEncoder, planted_world
 
@@ -153,6 +158,7 @@ class _Audit:
         }
         data = self._load_data(data_by_role, probes)
         context = self._context(data)
+        self._count_requests(probes, configured, data, context)
         results: dict[str, ProbeResult] = {}
         failures: dict[str, Exception] = {}
         for at, (name, probe) in enumerate(probes.items()):
@@ -174,6 +180,31 @@ class _Audit:
         run.meta["failed"] = {name: reason(error) for name, error in failures.items()}
         bugs = [error for error in failures.values() if not isinstance(error, EXPECTED)]
         raise ProbeFailedError(run) from [*bugs, *failures.values()][0]
+
+    def _count_requests(
+        self,
+        probes: Mapping[str, Probe],
+        configured: Mapping[str, dict[str, Any]],
+        data: Mapping[str, Any],
+        context: AuditContext,
+    ) -> None:
+        """Of a model behind a server: say how many requests all probes will send, before any.
+
+        The probes run with answers that are made up, so it is the most that they may ask.
+        """
+        rehearsal = getattr(self.model, "rehearsal", None)
+        if rehearsal is None:
+            return
+        self._tell("counting requests", 0.0)
+        silent = replace(
+            context, resampling=Resampling(0, 0, context.seed), written={}, unreadable={},
+            progress=lambda what, share: None,
+        )  # fmt: skip
+        with rehearsal(), warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            for name, probe in probes.items():
+                with suppress(Exception):  # statistics of what is made up may fail
+                    probe.run(self.model, data, replace(silent, options=configured[name]))
 
     def _part(self, name: str, at: int, count: int) -> Progress:
         """Progress of one probe as a part of the whole audit, which ends after the last one."""
@@ -211,7 +242,7 @@ class _Audit:
         faces = data.get("faces")
         if isinstance(faces, ShardedFaces):
             data["faces"] = self._opened_shards(faces)
-            check_faces(data["faces"], faces.name, self.options)
+            check_faces(data["faces"], faces.name, self.options, self.model)
             check_shards_unseen(data["faces"], fitted, self.engine, self._tell)
         data = {
             role: without_fitted_rows(loaded, fitted, role=role, requested=bool(unseen))

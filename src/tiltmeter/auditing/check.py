@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,7 @@ from tiltmeter.models import check_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Probe
 from tiltmeter.probes.texts import audit_prompts
-from tiltmeter.types import Faces
+from tiltmeter.types import Continuer, Faces, TextEncoder, Writer
 
 #: Schemes of models that may bring images of their own.
 WITH_IMAGES = ("debias", "embeddings", "python", "testbed")
@@ -74,11 +77,12 @@ def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]
             raise no_images(model)
         if "faces" not in given and parsed.scheme == "testbed":
             sizes = THOROUGH if options.data.thorough or requested else QUICK
-            _check_k("the built-in world", sizes.images["faces"], options)
+            if _ranks(options, model):
+                _check_k("the built-in world", sizes.images["faces"], options)
     probes = [PROBES[name] for name in options.probes.probes or PROBES]
     data = load_roles(given, options, probes)
     if "faces" in data:
-        check_faces(data["faces"], given["faces"], options)
+        check_faces(data["faces"], given["faces"], options, model)
     return data
 
 
@@ -223,7 +227,7 @@ def _check_shards(faces: ShardedFaces, options: AuditOptions) -> None:
             )
 
 
-def check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
+def check_faces(faces: Any, source: Any, options: AuditOptions, model: Any) -> None:
     """Images are there, groups can be compared, and k is not larger than the dataset."""
     if not isinstance(faces, Faces):
         raise InputError(
@@ -241,21 +245,37 @@ def check_faces(faces: Any, source: Any, options: AuditOptions) -> None:
         )
     attributes = faces.groups if options.data.attributes is None else options.data.attributes
     groups = [faces.attribute(name) for name in (*attributes, *options.data.cross)]
-    if _ranks(options):
+    if _ranks(options, model):
         for one in groups:
             checked(one)
-    _check_k(faces.name, len(faces), options)
+        _check_k(faces.name, len(faces), options)
 
 
-def _ranks(options: AuditOptions) -> bool:
-    """Whether k and groups must fit the images."""
+def _ranks(options: AuditOptions, model: Any) -> bool:
+    """Whether k and groups must fit the images; a generative model ranks only on request."""
+    if options.probes.probes is None and _is_generative(model):
+        return False
     return bool({*RANKING} & {*(options.probes.probes or PROBES)})
+
+
+def _is_generative(model: Any) -> bool:
+    """Whether a model is known to write before it is loaded."""
+    if not isinstance(model, str):
+        return isinstance(model, Continuer | Writer) and not isinstance(model, TextEncoder)
+    scheme, _, rest = model.partition("?")[0].partition(":")
+    config = Path(rest) / "config.json"
+    if scheme == "hf" and config.is_file():
+        from tiltmeter.models.hf import GENERATIVE
+
+        with suppress(ValueError, AttributeError):  # a damaged file is reported when it is loaded
+            return json.loads(config.read_bytes()).get("model_type") in GENERATIVE
+    return scheme == "openai" or (scheme, rest) in (("testbed", "writer"), ("testbed", "oracle"))
 
 
 def _check_k(name: str, images: int, options: AuditOptions) -> None:
     """k is not larger than the dataset."""
     k, images = max(options.probes.chosen.k), min(images, options.data.limit or images)
-    if _ranks(options) and k > images:
+    if k > images:
         raise InputError(
             f"k is {k:,}, but {name} has {images:,} images: pass --k {max(1, images // 5)} "
             f"(a fifth of them) or another number up to {images}",

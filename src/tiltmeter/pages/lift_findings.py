@@ -24,12 +24,7 @@ CLASSES = {
     "adjective questions": ("adjective questions", "neutral questions"),
     "concept questions": ("questions", "neutral questions"),
 }
-LIKELY = (
-    "masked",
-    "answers",
-    "letters",
-    "texts",
-)  # protocols whose scores are probabilities of words
+LIKELY = ("masked", "answers")  # protocols whose scores are probabilities of words
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ AUDIT_OPTIONS = {**PLAN_OPTIONS, "words": "--words", "placebo": "--placebo", "pr
                  "data": "--data"}  # fmt: skip
 #: Probes that only a generative model has.
 WRITTEN = ("silence", "forced_choice", "pronoun", "description")
+ANSWERS = "answers"  # begins the experiments of lift, ranking and captions with such a model
 
 
 def next_steps(run: Run) -> list[Step]:
@@ -41,14 +42,22 @@ def next_steps(run: Run) -> list[Step]:
     place = shlex.quote(str(run.meta.get("environment", {}).get("place", "RUN")))
     rows = run.rows
     words = attribute_words(rows)
+    generative = _is_generative(run)  # its answers cannot be corrected, nor ranked in the browser
+    correct = [] if generative else _correct(run, [*_to_correct(words, harm_gaps(rows))], place)
+    look = Step("See who comes up first for a word", (f"tiltmeter explore {place}",))
     return [
-        *_correct(run, [*_to_correct(words, harm_gaps(rows))], place),
+        *correct,
         *_more_images(run, words),
-        Step("See who comes up first for a word", (f"tiltmeter explore {place}",)),
+        *[look] * (not generative),
         Step("Keep it from getting worse: compare with the next audit",
              (f"tiltmeter compare {place} NEXT --fail-on worse",)),
         Step("Share it as a model card", (f"tiltmeter card {place}",)),
     ]  # fmt: skip
+
+
+def _is_generative(run: Run) -> bool:
+    return any(row["probe"] in WRITTEN or (row["experiment"] or "").startswith(ANSWERS)
+               for row in run.rows)  # fmt: skip
 
 
 def _to_correct(words: list[AttributeWords], gaps: list[HarmGap]) -> Iterator[str]:
@@ -67,8 +76,6 @@ def _correct(run: Run, attributes: list[str], place: str) -> Iterator[Step]:
     model, images = (_argument(run, name) for name in ("spec", "faces"))
     if not attributes or model is None or "debiaser" in run.meta["model"]:
         return
-    if any(row["probe"] in WRITTEN for row in run.rows):
-        return  # no debiaser changes what a generative model writes
     attribute, method = shlex.quote(attributes[0]), DEBIASER
     if "lift" in run.table["probe"].to_pylist() and not run.where(metric="logit_scale"):
         method = MASKED_DEBIASER  # no embeddings to correct

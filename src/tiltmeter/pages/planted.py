@@ -1,4 +1,4 @@
-"""Measured against planted: one line for each probe, where the true bias is known."""
+"""Measured against planted: a line for each of a probe's main values whose truth is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTHING = 1e-9  # planted nats that are none
 
 
 def planted_table(run: Run) -> Table | None:
-    """One line for each probe of a run on the built-in world; None elsewhere."""
+    """Lines for the probes of a run on the built-in world; None elsewhere."""
     rows = run.rows
     if all(row["truth"] is None for row in rows):
         return None
@@ -36,28 +36,37 @@ def _line(probe: str, what: str, measured: str, planted: str) -> Row:
 
 
 def _lift(rows: list[Row]) -> Iterator[Row]:
-    """Sizes of words: the slope of measured on planted nats; without bias, the largest."""
     words = [row for found in lift_classes(rows) for row in found.words if row["truth"] is not None]
-    if not words:
-        return
-    value, truth = (np.array([row[name] for row in words]) for name in ("value", "truth"))
-    if np.abs(truth).max() < NOTHING:
-        most = text.ratio(float(np.abs(value).max()))
-        yield _line("lift", f"largest of {len(words)} lifts", most, "1.00x")
-        return
-    slope = float(value @ truth / (truth @ truth))
-    yield _line("lift", f"size of {len(words)} lifts (slope of logs)",
-                text.number(slope, 2), "1.00")  # fmt: skip
+    yield from _sizes("lift", "lifts", words)
 
 
 def _choice(rows: list[Row]) -> Iterator[Row]:
-    """Sizes of forced-choice questions: the slope of measured on planted nats."""
-    asked = [row for row in rows if row["metric"] == "choice_lift" and row["truth"] is not None]
-    value, truth = (np.array([row[name] for row in asked]) for name in ("value", "truth"))
-    if not len(truth) or np.abs(truth).max() < NOTHING:
+    asked = [row for row in rows if row["metric"] == "choice_lift" and row["truth"] is not None
+             and row["value"] is not None]  # fmt: skip
+    yield from _sizes("forced_choice", "odds", asked)
+
+
+def _sizes(probe: str, what: str, rows: list[Row]) -> Iterator[Row]:
+    """Sizes of words: the slope of measured on planted nats; without bias, the largest."""
+    if not rows:
+        return
+    value, truth = (np.array([row[name] for row in rows]) for name in ("value", "truth"))
+    if np.abs(truth).max() < NOTHING:
+        most = text.ratio(float(np.abs(value).max()))
+        yield _line(probe, f"largest of {len(rows)} {what}", most, "1.00x")
         return
     slope = text.number(float(value @ truth / (truth @ truth)), 2)
-    yield _line("forced_choice", f"size of {len(asked)} odds (slope of logs)", slope, "1.00")
+    yield _line(probe, f"size of {len(rows)} {what} (slope of logs)", slope, "1.00")
+
+
+def _mentions(rows: list[Row]) -> Iterator[Row]:
+    """Mentions are rare, so a single gap is mostly noise: how many intervals have the truth."""
+    gaps = [row for row in rows if row["probe"] == "description" and row["metric"] == "gaps"
+            and row["truth"] is not None and row["ci_low"] is not None]  # fmt: skip
+    if gaps:
+        inside = [row["ci_low"] <= row["truth"] <= row["ci_high"] for row in gaps]
+        what = f"intervals of {len(gaps)} gaps of mentions with planted in them"
+        yield _line("description", what, text.percent(float(np.mean(inside))), "95.0%")
 
 
 def _order(probe: str, what: str) -> Callable[[list[Row]], Iterator[Row]]:
@@ -109,16 +118,24 @@ def _points(value: float) -> str:
 
 LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
     _lift,
-    _choice,
     _true_values("silence", "gaps", "refused, {group} minus others", text.percent,
                  target="refused"),
+    _true_values("silence", "gaps", "long answers, {group} minus others", text.percent,
+                 target="long answer"),
+    _choice,
+    _true_values("forced_choice", "position_effect", "preference for the first letter (nats)",
+                 lambda v: text.number(v, 2, signed=True), experiment="letters"),
+    _true_values("forced_choice", "gaps", "unknown, {group} minus others", text.percent,
+                 target="unknown"),
     _true_values("pronoun", "pronoun_default", "default (nats), {concept}",
                  lambda v: text.number(v, 2, signed=True)),
+    _mentions,
     _order("ranking", "order of words by C-ASC"),
     _harms,
     _true_values("eat", "weat", "effect d, {category} (chance ±{chance})",
                  lambda d: text.number(d, 2, signed=True)),
-    _true_values("stereotype", "vlbs", "stereotype chosen ({experiment})", _points, category=None),
+    _true_values("stereotype", "vlbs", "stereotypes ({experiment}; planted: icons read)", _points,
+                 category=None),
     _true_values("propagation", "extrinsic_difference", "valence retrieved, round minus square",
                  lambda v: text.number(v, 2, signed=True)),
     _order("counterfactual", "order of masked words"),

@@ -15,6 +15,7 @@ from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.generative import choice_classes
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
+from tiltmeter.probes.lift.pairs import NO_TOKENS
 from tiltmeter.probes.lift.rows import TOO_FEW
 from tiltmeter.probes.texts import opposite_words
 from tiltmeter.results import Run
@@ -131,7 +132,8 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     rows = run.rows
     found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
     found += [word_answer(one, "Forced choice", "questions") for one in choices(rows)]
-    return [*found, *pair_answers(rows), *_other_answers(sections), *_utility_answers(rows)]
+    found += [*pair_answers(rows), *_other_answers(sections), *_silence_answer(rows, sections)]
+    return [*found, *_utility_answers(rows)]
 
 
 def sentence(run: Run) -> Markup:
@@ -259,6 +261,7 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         notes = "; ".join(dict.fromkeys(found.notes for found in words.classes))
         return Answer(question, NOT_JUDGED, text.short(notes, 300))
     total = sum(len(found.words) for found in words.judged)
+    unknown = _unknown(words)
     topics = words.topics()
     named = {row["concept"] for _, one, other in topics for row in (one, other)}
     if words.verdict in (CLEAR, WEAK):
@@ -274,8 +277,8 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         named_first = [_effect(*two, short=True) for two in effects[:2]] or said
-        brief = Markup("{} of {} {} associated; {}. {}").format(
-            sure, total, what, _beyond(words.judged), Markup("; ").join(named_first)
+        brief = Markup("{} of {} {} associated{}; {}. {}").format(
+            sure, total, what, unknown, _beyond(words.judged), Markup("; ").join(named_first)
         )
     else:
         few = words.count(NO_LARGER)
@@ -286,9 +289,11 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
         limits = _few_neutral_words(words.judged)
-        ruled_out = f"{few} of {total} {what} are no larger than 1.25x"
+        ruled_out = f"{few} of {total} {what} are no larger than 1.25x{unknown}"
         if shown:
-            ruled_out = f"none of {total} {what} is associated, {few} are no larger than 1.25x"
+            ruled_out = (
+                f"none of {total} {what} is associated, {few} are no larger than 1.25x{unknown}"
+            )
         brief = Markup("; ").join([*limits, ruled_out, chance])
         chance = "; ".join([chance, *limits])
     if groups := _small_groups(words):
@@ -328,9 +333,17 @@ def _splits(classes: Sequence[LiftClass]) -> str:
     return f"random splits of these images give as much (p {text.p_value(best['p'])})"
 
 
+def _unknown(words: AttributeWords) -> str:
+    """How many words the model has no tokens for."""
+    parts = [part for found in words.classes for part in found.notes.split("; ")]
+    named = [part.removeprefix(NO_TOKENS) for part in {*parts} if part.startswith(NO_TOKENS)]
+    count = sum(len(part.split(",")) for part in named)
+    return f" ({count} left out: the model has no tokens for them)" if count else ""
+
+
 def _small_groups(words: AttributeWords) -> str:
-    """Groups that were left out, named once."""
-    notes = dict.fromkeys(part for found in words.judged for part in found.notes.split("; ")
+    """Groups and words that were left out, named once."""
+    notes = dict.fromkeys(part for found in words.classes for part in found.notes.split("; ")
                           if part.startswith("left out"))  # fmt: skip
     return "; ".join(text.short(note, 200) for note in notes)
 
@@ -347,8 +360,9 @@ def _effect(found: LiftClass, row: Row, *, short: bool = False) -> Markup:
             text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
             text.shown(text.group(group, n), 60),
         )  # fmt: skip
-    return Markup("{} {} as {} with {} as with {}").format(
-        text.shown(f"“{text.clean(row['concept'])}”", 60), text.ratio(value),
+    odds = "odds " if found.pos.endswith("questions") else ""
+    return Markup("{} {}{} as {} with {} as with {}").format(
+        text.shown(f"“{text.clean(row['concept'])}”", 60), odds, text.ratio(value),
         "likely" if found.likely else "high", text.shown(text.group(group, n), 60),
         text.shown(other, 60),
     )  # fmt: skip
@@ -373,6 +387,19 @@ def _other_answers(sections: Sequence[Section]) -> Iterator[Answer]:
         size, _, chance = findings[0].numbers.partition("; ")
         found = Markup("{}: {}.{}").format(first.removesuffix("."), size, more)
         yield Answer(section.title, SIGNIFICANT, found, chance, first)
+
+
+def _silence_answer(rows: list[Row], sections: Sequence[Section]) -> Iterator[Answer]:
+    """That no group is refused more often than others, and which gaps that leaves open."""
+    if any(section.name == "section-silence" and section.findings for section in sections):
+        return
+    gaps = [row for row in rows if row["probe"] == "silence" and row["metric"] == "gaps"
+            and row["target"] == "refused" and row["p_fwer"] is not None]  # fmt: skip
+    if gaps:
+        most = max(max(abs(row["ci_low"]), abs(row["ci_high"])) for row in gaps)
+        names = text.listed([*dict.fromkeys(text.short(row["attribute"], 60) for row in gaps)])
+        found = f"No group differs beyond chance; gaps of refusals up to {100 * most:.0f} points "
+        yield Answer(f"Refusals and length, by {names}", NONE_FOUND, found + "are not ruled out")
 
 
 def _utility_answers(rows: list[Row]) -> Iterator[Answer]:

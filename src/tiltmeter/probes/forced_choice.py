@@ -23,6 +23,7 @@ from tiltmeter.probes.generative.choosing import (
     Choices,
     Reading,
     ask_all,
+    known_questions,
     neutral_questions,
     questions,
     readings,
@@ -32,7 +33,13 @@ from tiltmeter.probes.generative.parallel import redrawn_rows, scene_rows
 from tiltmeter.probes.generative.sample import AskedImages, sample_note
 from tiltmeter.probes.lift.probe import ClassJudge
 from tiltmeter.probes.lift.scored import ScoredClass, scored_images
-from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult
+from tiltmeter.probes.probe import (
+    AuditContext,
+    CannotRunError,
+    Probe,
+    ProbeResult,
+    unknown_word_cannot_run,
+)
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.lift_verdict import enough_images
 from tiltmeter.types import Continuer, Floats, Groups, planted_world
@@ -90,15 +97,25 @@ def forced_choice(model: Continuer, sample: AskedImages) -> pa.Table:
     -------
     pyarrow.Table
         Rows of RESULTS.
+
+    Raises
+    ------
+    CannotRunError
+        The model has tokens for the options of no question.
     """
     options = ForcedChoiceOptions(**sample.context.options)
     constants = sample.constants("forced_choice", model)
-    asked = questions(sample.world)
+    every = questions(sample.world)
+    asked = known_questions(model, every)
+    if not asked:
+        raise CannotRunError("the model has tokens for the options of no question")
+    unknown = [one for one in every if one not in asked]
+    reason = ["the model has no tokens for an option"] * len(unknown)
     tables: list[pa.Table] = []
     kinds = readings(sample.world, options.paraphrases)
     for number, reading in enumerate(kinds):
         part = _Part(model, sample, reading, options, constants, (number, len(kinds)))
-        tables.append(part.rows(asked))
+        tables += [part.rows(asked), part.undefined_rows(unknown, reason)]
     return combined(tables)
 
 
@@ -118,7 +135,7 @@ class _Part:
         tables = [self._position_rows(asked, chosen)]
         reasons = [self._undefined(one) for one in chosen]
         if all(reasons):  # nothing more to ask
-            return combined([*tables, self._undefined_rows(asked, reasons)])
+            return combined([*tables, self.undefined_rows(asked, reasons)])
         tables.append(self._control_rows(asked, chosen))
         if self.reading.unknown is None:
             for pos in dict.fromkeys(question.pos for question in asked):
@@ -143,10 +160,12 @@ class _Part:
         """Lift of the log-odds of every question of one part of speech, judged as words are."""
         reasons = [self._undefined(one) for one in chosen]
         defined = [row for row, reason in enumerate(reasons) if reason is None]
-        tables = [self._undefined_rows(asked, reasons)]
+        tables = [self.undefined_rows(asked, reasons)]
         if not defined:
             return tables[0]
-        neutral = neutral_questions(self.sample.world, pos, self.options.neutral)
+        neutral = known_questions(
+            self.model, neutral_questions(self.sample.world, pos, self.options.neutral)
+        )
         others = self._ask(neutral, self.sample.images)
         kept = [row for row, one in enumerate(others) if self._undefined(one) is None]
         words = [(asked[row].name, asked[row].category) for row in defined]
@@ -181,7 +200,7 @@ class _Part:
                     "something else")  # fmt: skip
         return None
 
-    def _undefined_rows(
+    def undefined_rows(
         self, asked: Sequence[ChoiceQuestion], reasons: Sequence[str | None]
     ) -> pa.Table:
         without = [(q, reason) for q, reason in zip(asked, reasons, strict=True) if reason]
@@ -329,6 +348,14 @@ def _run(model: Continuer, data: Mapping[str, Any], context: AuditContext) -> Pr
         if name not in SOURCES:
             raise UnknownNameError("source of forced_choice.sources", name, SOURCES)
     sample = AskedImages.of(data["faces"], context)
+    with unknown_word_cannot_run():
+        tables = _tables(model, data, sample, sources)
+    return ProbeResult(combined(tables), rows(0, INSTANCES))
+
+
+def _tables(
+    model: Continuer, data: Mapping[str, Any], sample: AskedImages, sources: Sequence[str]
+) -> list[pa.Table]:
     tables = []
     if "groups" in sources:
         tables.append(forced_choice(model, sample))
@@ -341,8 +368,8 @@ def _run(model: Continuer, data: Mapping[str, Any], context: AuditContext) -> Pr
     ]
     for scenes in parallel[:1]:
         constants = {**sample.constants("forced_choice", model), "dataset": scenes.name}
-        tables += scene_rows(model, scenes, context, constants)
-    return ProbeResult(combined(tables), rows(0, INSTANCES))
+        tables += scene_rows(model, scenes, sample.context, constants)
+    return tables
 
 
 PROBE = Probe(

@@ -233,6 +233,8 @@ def unknown_word_cannot_run() -> Iterator[None]:
     """Turn an unknown word of a model with a closed vocabulary into a `CannotRunError`."""
     try:
         yield
-    except UnknownNameError as error:
+    except (UnknownNameError, InputError) as error:
+        if error.code != "unknown-name":
+            raise
         unknown_word = str(error).partition(";")[0]
         raise CannotRunError(f"needs words that the model does not know: {unknown_word}") from error

@@ -22,7 +22,7 @@ from tiltmeter.probes.generative.choosing import ChoiceQuestion, Reading, ask
 from tiltmeter.probes.generative.group_gaps import Outcome, outcome_rows
 from tiltmeter.probes.generative.reading import answer_words, words_of
 from tiltmeter.probes.generative.sample import AskedImages, per_image, sample_note
-from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe
+from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, unknown_word_cannot_run
 from tiltmeter.probes.silence import prompts_of
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.types import Continuer, Floats, Groups, Writer
@@ -315,7 +315,8 @@ def _written(
 
 
 def _run(model: Continuer, data: Mapping[str, Any], context: AuditContext) -> tuple[Any, ...]:
-    return pronoun(model, AskedImages.of(data["faces"], context)), rows(0, INSTANCES)
+    with unknown_word_cannot_run():
+        return pronoun(model, AskedImages.of(data["faces"], context)), rows(0, INSTANCES)
 
 
 PROBE = Probe(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,12 @@ def association_tests(probe: str, model: Any = None) -> dict[str, Any]:
     words = {one.name: one.words for test in tests for one in (test.X, test.Y, test.A, test.B)}
     named = [(test.name, test.X.name, test.Y.name, test.A.name, test.B.name) for test in tests]
     return {"words": words, "tests": named if probe == "eat" else None}
+
+
+def unknown_texts(model: Any, texts: Iterable[str]) -> list[str]:
+    """Texts that the model has no tokens for; one that does not say so knows all."""
+    knows = getattr(model, "knows", None)
+    return [] if knows is None else [text for text in texts if not knows(text)]
 
 
 def lists(words: str) -> list[stimuli.Stimuli]:

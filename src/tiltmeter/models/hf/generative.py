@@ -162,8 +162,17 @@ class Generative(Network):
         if not ids:
             raise InputError(f"the continuation {text!r} has no tokens for {self.name}")
         if self.tokenizer.unk_token_id is not None and self.tokenizer.unk_token_id in ids:
-            raise InputError(f"the tokenizer of {self.name} has no tokens for {text!r}")
+            raise InputError(
+                f"the tokenizer of {self.name} has no tokens for {text!r}",
+                code="unknown-name",
+                value=text,
+            )
         return list(ids)
+
+    def knows(self, text: str) -> bool:
+        """Whether the tokenizer can spell a text: one with a closed vocabulary may not."""
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return self.tokenizer.unk_token_id is None or self.tokenizer.unk_token_id not in ids
 
     def prompt_inputs(self, image: Any | None, prompt: str, stem: str = "") -> dict[str, Tensor]:
         """What the network takes for a prompt, with image tokens where there is an image."""

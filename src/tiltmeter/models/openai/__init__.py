@@ -13,6 +13,7 @@ import io
 import math
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -29,6 +30,7 @@ from tiltmeter.types import Continuations, WrittenText
 P = ParamSpec("P")
 T = TypeVar("T")
 OPTIONS = ("model", "allow_upload", "max_requests", "concurrency", "answers")
+KEPT = 512  # encoded images
 TOP = 20  # the most top_logprobs of the protocol
 #: How an answer ended, by the server's `finish_reason`.
 ENDS = {"stop": "stop", "length": "length", "content_filter": "filtered"}
@@ -48,6 +50,11 @@ class ServerWriter:
     def __init__(self, client: Client, model: str) -> None:
         self.client, self.model = client, model
         self.name = f"openai:{model}"
+        self._urls: dict[int, tuple[Any, str]] = {}  # by id(): a question after the other is asked
+
+    def rehearsal(self) -> AbstractContextManager[None]:
+        """Count requests while it lasts, and send none: answers are made up."""
+        return self.client.rehearsal()
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -83,7 +90,10 @@ class ServerWriter:
             for row, image in enumerate(asked)
             for number in range(samples)
         ]  # fmt: skip
-        texts = [written(answer) for answer in self.client.ask_all(bodies)]
+        answers = self.client.ask_all(bodies)
+        if self.client.counted is not None:
+            return [[WrittenText("a person", "stop", 2)] * samples for _ in asked]
+        texts = [written(answer) for answer in answers]
         return [texts[at : at + samples] for at in range(0, len(texts), samples)]
 
     def body(
@@ -92,13 +102,21 @@ class ServerWriter:
         """A request. Every sampling parameter is sent, since servers have defaults of their own."""
         content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
         if image is not None:
-            content.insert(0, {"type": "image_url", "image_url": {"url": data_url(image)}})
+            content.insert(0, {"type": "image_url", "image_url": {"url": self._url(image)}})
         messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if stem:
             messages.append({"role": "assistant", "content": stem})
             options |= {"continue_final_message": True, "add_generation_prompt": False}
         sampling = {"temperature": 0.0, "top_p": 1.0, "n": 1, "max_tokens": 1, "seed": 0}
         return {"model": self.model, "messages": messages, **sampling, **options}
+
+    def _url(self, image: Any) -> str:
+        """An image is encoded once for all questions about it."""
+        if id(image) not in self._urls:
+            if len(self._urls) >= KEPT:
+                self._urls.clear()
+            self._urls[id(image)] = (image, data_url(image))  # kept alive, so is its id
+        return self._urls[id(image)][1]
 
 
 class FirstTokenContinuer(ServerWriter):
@@ -114,9 +132,12 @@ class FirstTokenContinuer(ServerWriter):
         """
         asked = [None] if images is None else list(rendered(images))
         bodies = [self.body(i, prompt, stem, logprobs=True, top_logprobs=TOP) for i in asked]
+        answers = self.client.ask_all(bodies)
+        if self.client.counted is not None:
+            return made_up(len(asked), texts, exact=[len(text.split()) == 1 for text in texts])
         logprobs = np.empty((len(asked), len(texts)))
         exact = np.ones(logprobs.shape, dtype=bool)
-        for row, answer in enumerate(self.client.ask_all(bodies)):
+        for row, answer in enumerate(answers):
             found = top_tokens(answer)
             rest = math.log(max(1 - sum(map(math.exp, found.values())), 1e-12))
             bound = min([rest, *found.values()])
@@ -144,6 +165,8 @@ class PromptContinuer(ServerWriter):
             for text in texts
         ]
         answers = self.client.ask_all(bodies)
+        if self.client.counted is not None:
+            return made_up(len(asked), texts, exact=[True] * len(texts))
         scored = [
             continuation(answer, text)
             for answer, text in zip(answers, list(texts) * len(asked), strict=True)
@@ -198,6 +221,13 @@ def load(spec: Spec) -> ServerWriter:
     return _kind(client, model)(client, model)
 
 
+def made_up(images: int, texts: Sequence[str], exact: Sequence[bool]) -> Continuations:
+    """Likelihoods that stand in for a server's while requests are counted."""
+    scores = np.random.default_rng(0).normal(size=(images, len(texts)))
+    logprobs = scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
+    return Continuations(logprobs, np.ones(len(texts), dtype=int), np.tile(exact, (images, 1)))
+
+
 def data_url(image: Any) -> str:
     """A PIL image as a data URL, without loss."""
     buffer = io.BytesIO()
@@ -249,15 +279,17 @@ def _kind(client: Client, model: str) -> type[ServerWriter]:
 
     writer = ServerWriter(client, model)
     image = Image.new("RGB", (32, 32), "white")
-    client.send(writer.body(image, "Hello"))  # must work
+    client.send(writer.body(image, "Hello"), limited=False)  # must work
     try:
-        answer = client.send(writer.body(image, "Hello", "Hello", prompt_logprobs=0))
+        answer = client.send(writer.body(image, "Hello", "Hello", prompt_logprobs=0), limited=False)
         continuation(answer, "Hello")
         return PromptContinuer
     except InputError:
         pass
     try:
-        answer = client.send(writer.body(image, "Hello", logprobs=True, top_logprobs=TOP))
+        answer = client.send(
+            writer.body(image, "Hello", logprobs=True, top_logprobs=TOP), limited=False
+        )
         return FirstTokenContinuer if top_tokens(answer) else ServerWriter
     except InputError:
         return ServerWriter

@@ -10,8 +10,9 @@ import ipaddress
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -136,6 +137,8 @@ class Client:
     timeout: float = 120.0
     announce: Callable[[str], None] = _print_error
     sent: int = 0
+    counted: dict[str, bool] | None = None  # in a rehearsal: requests, and whether answered
+    planned: bool = False  # whether their number was announced for a whole audit
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -152,7 +155,7 @@ class Client:
 
     def missing(self, bodies: Sequence[Mapping[str, Any]]) -> int:
         """How many requests would be sent: different ones without a known answer."""
-        return len({request_hash(body) for body in bodies if self.journal.answer(body) is None})
+        return sum(not self.journal.has(key) for key in {*map(request_hash, bodies)})
 
     def ask_all(
         self,
@@ -178,26 +181,53 @@ class Client:
         InputError
             There are more requests than allowed, or the server refuses one or does not answer.
         """
-        needed = self.missing(bodies)
-        left = None if self.max_requests is None else self.max_requests - self.sent
-        if left is not None and needed > left:
-            raise InputError(
-                f"{needed:,} requests are needed and {left:,} are left of max_requests="
-                f"{self.max_requests:,}: nothing was sent. Answers so far are kept",
-                code="bad-option",
-                value=self.max_requests,
-            )
-        if needed:
+        different = {request_hash(body): body for body in bodies}  # no request twice
+        if self.counted is not None:
+            self.counted |= {key: self.journal.has(key) for key in different}
+            return [{} for _ in bodies]
+        needed = sum(not self.journal.has(key) for key in different)
+        self._check_limit(needed, f"{needed:,} requests are needed")
+        if needed and not self.planned:
             self.announce(
                 f"{self.address.host}: {needed:,} requests to send for {len(bodies):,} questions"
             )
-        different = {request_hash(body): body for body in bodies}  # no request twice
         with ThreadPoolExecutor(self.concurrency) as pool:
             answers = {}
             for key, answer in zip(different, pool.map(self.ask, different.values()), strict=True):
                 answers[key] = answer
                 progress(len(answers) / len(different))
         return [answers[request_hash(body)] for body in bodies]
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Send nothing while it lasts; then announce how many requests will be sent at most.
+
+        Raises
+        ------
+        InputError
+            There are more than allowed.
+        """
+        self.counted = {}
+        try:
+            yield
+        finally:
+            counted, self.counted = self.counted, None
+        answered = sum(counted.values())
+        needed = len(counted) - answered
+        self._check_limit(needed, f"up to {needed:,} requests are needed for this audit")
+        known = f"; {answered:,} more are answered already" if answered else ""
+        self.announce(f"{self.address.host}: up to {needed:,} requests for this audit{known}")
+        self.planned = True
+
+    def _check_limit(self, needed: int, what: str) -> None:
+        left = None if self.max_requests is None else max(0, self.max_requests - self.sent)
+        if left is not None and needed > left:
+            raise InputError(
+                f"{what} and {left:,} are left of max_requests={self.max_requests:,}: none of them "
+                "was sent. Answers so far are kept",
+                code="bad-option",
+                value=self.max_requests,
+            )
 
     def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """One chat completion, from the journal if it is there."""
@@ -207,7 +237,7 @@ class Client:
             self.journal.record(body, known)
         return known
 
-    def send(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def send(self, body: Mapping[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Ask for a chat completion until it is answered, refused, or given up; keep nothing."""
         import httpx2
 
@@ -216,7 +246,9 @@ class Client:
         for number in range(self.tries):
             time.sleep(pause)
             pause = min(LONGEST_PAUSE, self.pause * 2**number)
-            with self._lock:
+            with self._lock:  # a request that is sent again counts again
+                if limited:
+                    self._check_limit(1, "another request is needed")
                 self.sent += 1
             try:
                 response = self._http.post(url, json=body)

@@ -6,9 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+LONG = 1000  # characters of a text that is named by its digest
 
 
 class Journal:
@@ -49,6 +52,10 @@ class Journal:
         """The answer to a request, or None if it was never answered."""
         return self._answers.get(request_hash(request))
 
+    def has(self, key: str) -> bool:
+        """Whether the request of this hash was answered."""
+        return key in self._answers
+
     def record(self, request: Mapping[str, Any], answer: Any) -> None:
         """Write an answer to disk."""
         key = request_hash(request)
@@ -76,4 +83,20 @@ class Journal:
 
 def request_hash(value: Any) -> str:
     """The name of a request: equal requests have the same."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(_short(value), sort_keys=True).encode()).hexdigest()
+
+
+def _short(value: Any) -> Any:
+    """The same with digests in place of images, which thousands of requests share."""
+    if isinstance(value, dict):
+        return {name: _short(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_short(part) for part in value]
+    if isinstance(value, str) and len(value) > LONG:
+        return _digest(value)
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _digest(text: str) -> str:
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

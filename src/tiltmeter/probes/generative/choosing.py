@@ -11,6 +11,7 @@ import numpy as np
 
 from tiltmeter import stimuli
 from tiltmeter.errors import InputError
+from tiltmeter.probes.texts import unknown_texts
 from tiltmeter.stimuli import article
 from tiltmeter.types import Continuer, Floats
 
@@ -180,6 +181,14 @@ def questions(world: Any) -> list[ChoiceQuestion]:
         for category, pairs in table[pos].items()
         for first, second in pairs
     ]
+
+
+def known_questions(model: Any, asked: Sequence[ChoiceQuestion]) -> list[ChoiceQuestion]:
+    """Questions whose options the model has tokens for: others would be about unknown words."""
+    unknown = {
+        *unknown_texts(model, {option for one in asked for option in (one.first, one.second)})
+    }
+    return [one for one in asked if not {one.first, one.second} & unknown]
 
 
 def neutral_questions(world: Any, pos: str, count: int) -> list[ChoiceQuestion]:

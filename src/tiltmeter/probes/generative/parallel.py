@@ -14,6 +14,7 @@ from tiltmeter.probes.generative.choosing import (
     ChoiceQuestion,
     Reading,
     ask_all,
+    known_questions,
     neutral_questions,
     pairs_questions,
     questions,
@@ -31,6 +32,7 @@ from tiltmeter.types import Continuer, Floats, Groups, Ints
 
 #: Most neutral questions about every scene: each needs as many forward passes as there are images.
 SCENE_NEUTRAL = 60
+NOT_ANSWERED = "the options have too little of the probability: the model answers something else"
 
 
 def redrawn_rows(model: Continuer, sample: AskedImages) -> list[pa.Table]:
@@ -100,20 +102,24 @@ def scene_rows(
     images. Over the scenes of a kind, differences are averaged with an interval over scenes.
     """
     reading = readings(None, context.options["paraphrases"])[0]
-    asked = {scene: pairs_questions(*scene)
+    asked = {scene: known_questions(model, pairs_questions(*scene))
              for scene in dict.fromkeys(zip(scenes.kinds, scenes.scenes, strict=True))}  # fmt: skip
     asked = {scene: own for scene, own in asked.items() if own}
     if not asked:
-        raise CannotRunError(f"no question of PAIRS is about a scene of {scenes.name}")
-    neutral = neutral_questions(None, "noun", min(SCENE_NEUTRAL, context.options["neutral"]))
+        raise CannotRunError(
+            f"no question of PAIRS that the model has tokens for is about a scene of {scenes.name}"
+        )
+    neutral = known_questions(
+        model, neutral_questions(None, "noun", min(SCENE_NEUTRAL, context.options["neutral"]))
+    )
     scored: dict[tuple[str, str], tuple[Ints, Floats, Floats]] = {}
     for done, (scene, own) in enumerate(asked.items()):
         context.progress("asking about scenes", done / len(asked))
         keys = zip(scenes.kinds, scenes.scenes, strict=True)
         at = np.array([row for row, key in enumerate(keys) if key == scene])
-        images = images_of(scenes, at)
-        scored[scene] = (at, _log_odds(model, images, reading, own),
-                         _log_odds(model, images, reading, neutral))  # fmt: skip
+        images, least = images_of(scenes, at), context.options["mass"]
+        scored[scene] = (at, _log_odds(model, images, reading, own, least),
+                         _log_odds(model, images, reading, neutral, least))  # fmt: skip
     tables = []
     for attribute in context.attributes_of(scenes):
         groups = scenes.attribute(attribute)
@@ -137,17 +143,24 @@ def _paired(
         if both:
             first, second = np.array(both).T
             changes, others = (np.mean(x[:, first] - x[:, second], axis=1) for x in (own, neutral))
+            others = others[~np.isnan(others)]
+            changes = changes if len(others) else np.full_like(changes, np.nan)
             found.append((scene, changes, others, len(both)))
     lines: list[dict[str, Any]] = []
     same = {**constants, "attribute": groups.attribute, "group": groups.names[0], "ideal": 0.0,
             "experiment": f"{reading.name}, parallel"}  # fmt: skip
+    undefined: list[dict[str, Any]] = []
     for (kind, name), changes, others, n in found:
-        low, high = np.quantile(others, (0.025, 0.975))
+        low, high = np.quantile(others, (0.025, 0.975)) if len(others) else (np.nan, np.nan)
         for question, value in zip(asked[kind, name], changes, strict=True):
+            question_of = {**same, "metric": "pair_choice", "category": kind, "target": name,
+                           "concept": question.name, "n": n}  # fmt: skip
+            if np.isnan(value):
+                undefined.append({**question_of, "value": None, "note": NOT_ANSWERED})
+                continue
             lines.append({
-                **same, "metric": "pair_choice", "category": kind, "target": name,
-                "concept": question.name, "value": float(value), "null_mean": float(others.mean()),
-                "null_low": low, "null_high": high, "n": n, "p_side": "two",
+                **question_of, "value": float(value), "null_mean": float(others.mean()),
+                "null_low": low, "null_high": high, "p_side": "two",
                 "p_placebo": float(p_placebo(np.array([value]), others)[0]),
                 "note": f"{groups.names[0]} minus {groups.names[1]} in the same scene; range of "
                 f"{len(others)} neutral questions about it",
@@ -158,7 +171,7 @@ def _paired(
     totals = list(_kinds(found, same, groups, seed))
     for line, p in zip(totals, holm(np.array([one["p"] for one in totals])), strict=True):
         line["p_fwer"] = float(p)
-    every = [*lines, *totals]
+    every = [*lines, *undefined, *totals]
     columns = {column for line in every for column in line}
     return rows(len(every), **{one: [line.get(one) for line in every] for one in columns})
 
@@ -166,12 +179,17 @@ def _paired(
 def _kinds(found: Sequence[Any], same: Mapping[str, Any], groups: Groups, seed: int) -> Any:
     """The mean over scenes of a kind, minus what neutral questions have; units are scenes."""
     for kind in dict.fromkeys(scene[0] for scene, *_ in found):
-        values = np.array([changes.mean() - others.mean() for scene, changes, others, _ in found
-                           if scene[0] == kind])  # fmt: skip
+        values = np.array([np.nanmean(changes) - others.mean() for scene, changes, others, _ in
+                           found if scene[0] == kind and not np.isnan(changes).all()])  # fmt: skip
         line = {**same, "metric": "pair_choice_mean", "category": kind, "n": len(values),
                 "p_side": "two"}  # fmt: skip
         if len(values) < 2:
-            yield {**line, "value": None, "p": np.nan, "note": "only one scene"}
+            yield {
+                **line,
+                "value": None,
+                "p": np.nan,
+                "note": "only one scene" if len(values) else NOT_ANSWERED,
+            }
             continue
         test = paired_test(np.zeros(len(values)), values, rng=np.random.default_rng(seed))
         yield {
@@ -183,7 +201,12 @@ def _kinds(found: Sequence[Any], same: Mapping[str, Any], groups: Groups, seed: 
 
 
 def _log_odds(
-    model: Continuer, images: Any, reading: Reading, asked: Sequence[ChoiceQuestion]
+    model: Continuer,
+    images: Any,
+    reading: Reading,
+    asked: Sequence[ChoiceQuestion],
+    mass: float = 0.0,
 ) -> Floats:
-    """Questions x images."""
-    return np.stack([one.log_odds for one in ask_all(model, images, reading, asked)])
+    """Questions x images; NaN where the options have less probability than `mass`."""
+    chosen = ask_all(model, images, reading, asked)
+    return np.stack([np.where(one.mass.mean() >= mass, one.log_odds, np.nan) for one in chosen])

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes.lift.scored import ScoredClass, images_of, scored_images
-from tiltmeter.probes.lift.words import prompt_classes
+from tiltmeter.probes.lift.words import Word, prompt_classes
 from tiltmeter.probes.probe import CannotRunError
+from tiltmeter.probes.texts import unknown_texts
 from tiltmeter.stats.lift_verdict import RULE
 from tiltmeter.types import Continuer, Faces, Floats, Groups, Ints, Matcher, Progress, Prompt
 
 BLOCK = 64  # images between two reports of progress
+NO_TOKENS = "left out, the model has no tokens for"
 #: Scores of images and texts, images x texts.
 PairScores = Callable[[Any, Sequence[str]], Floats]
 
@@ -58,19 +60,31 @@ def score_pairs(
 ) -> list[ScoredClass]:  # fmt: skip
     """Score the images of `rows` with each word in its first template.
 
-    Of neutral words an evenly spaced sample is scored, as many as a verdict needs.
+    Of neutral words an evenly spaced sample is scored, as many as a verdict needs. Words that the
+    model has no tokens for are left out, and named.
     """
-    note = f"a sample of {len(rows):,} images; each word in its first template"
+    sample = f"a sample of {len(rows):,} images; each word in its first template"
     classes = []
     for pos, found in prompt_classes(prompts, model).items():
-        neutral = list(found.neutral)
+        (words, unknown), (neutral, _) = (
+            _known(own, model) for own in (found.words, found.neutral)
+        )
         most = min(len(neutral), RULE.neutral_words)
         neutral = [neutral[at] for at in np.linspace(0, len(neutral) - 1, most).astype(int)]
-        scored = ScoredClass(protocol, pos, list(found.words), neutral, note=note)
-        if neutral:
-            shown = [found.words[word][0] for word in found.words]
-            shown += [found.neutral[word][0] for word in neutral]
-            scores = score(images_of(faces, rows), [prompt.text for prompt in shown])
+        note = f"{NO_TOKENS}: {', '.join(unknown)}" if unknown else None
+        scored = ScoredClass(protocol, pos, words, neutral,
+                             note="; ".join(filter(None, (sample, note))))  # fmt: skip
+        if words and len(neutral) > 1:  # they have a spread
+            shown = [*(found.words[word] for word in words),
+                     *(found.neutral[word] for word in neutral)]  # fmt: skip
+            scores = score(images_of(faces, rows), [first.text for first, *_ in shown])
             scored = scored_images(scored, scores, rows, cells)
         classes.append(scored)
     return classes
+
+
+def _known(prompts: Mapping[Word, Sequence[Prompt]], model: object) -> tuple[list[Word], list[str]]:
+    """Words whose first prompt the model has tokens for, and the names of the others."""
+    unknown = {*unknown_texts(model, (first.text for first, *_ in prompts.values()))}
+    known = [word for word, (first, *_) in prompts.items() if first.text not in unknown]
+    return known, [word[0] for word in prompts if word not in known]

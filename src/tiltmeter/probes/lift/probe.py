@@ -68,6 +68,7 @@ from tiltmeter.types import (
 
 NO_SCALE = Scale(None, "none")
 PAIR_IMAGES = 140  # fewest in all where every image is read with every text
+NO_NEUTRAL = "no neutral words of this part of speech in these templates"
 TEXTS = "lift_texts"  # the table of a run with the texts that were scored
 
 
@@ -151,7 +152,7 @@ def lift_table(
     Raises
     ------
     CannotRunError
-        No class of words has neutral words.
+        No class of words has neutral words, or the model knows none of the words.
     InputError
         A masked caption names a group.
     """
@@ -188,6 +189,8 @@ def lift_table(
     if ANSWERS in protocols:
         score = answer_logprobs(model, options.question, progress)
         scored += score_pairs(ANSWERS, score, model, prompts, faces, cells, pair_rows)
+    if not any(one.words for one in scored):
+        raise CannotRunError("the model has tokens for none of the words")
     if not any(one.scores for one in scored):
         raise CannotRunError("needs neutral words of the same part of speech as its words")
     constants = {
@@ -244,7 +247,7 @@ class ClassJudge:
         by, at = self.groups[name], list(self.groups).index(name)
         context = RowContext(self.constants, self.world, self.resampling.bootstraps)
         if scored.scores is None or scored.sample is None:
-            reason = "no neutral words of this part of speech in these templates"
+            reason = NO_NEUTRAL if scored.words else "no word is left"
             return undefined_row(scored, name, reason, context)
         of_cell = np.asarray(scored.scores.moments.count)
         counts = np.bincount(self.kinds[:, at], of_cell, len(by.names)).astype(int)
