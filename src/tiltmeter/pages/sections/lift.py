@@ -144,5 +144,5 @@ def _words(found: AttributeWords) -> Plot:
         labels,
         axis,
         says=f"{len(shown)} words, {axis}: ",
-        most=40, kinds=True, ratios=True,
+        most=40, kinds=True, ratios=True, groups=(group, other) if two else None,
     )  # fmt: skip
