@@ -154,7 +154,8 @@ def _narrow(spec: dict[str, Any]) -> dict[str, Any] | None:
             axis["title"] = None
     long = sum(len(parts) > 1 for parts in labels.values())
     written = {"labelExpr": f"{json.dumps(labels)}[datum.label]", "labelFontSize": 10,
-               "labelLineHeight": 11, "labelOffset": -5 if 2 * long > len(labels) else 0}  # fmt: skip
+               "labelLineHeight": 11,
+               "labelOffset": -5 if 2 * long > len(labels) else 0}  # fmt: skip
     for y in lines if long else ():
         y["axis"] = written
     return {**spec, "layer": layers, "width": width - PADDING}
