@@ -267,7 +267,7 @@ def test_before_and_after() -> None:
     assert change.title == "Before and after"
     assert all("nothing tested" in note for note in change.notes)  # images are paired
     [better] = [one.text for one in found.summary.changed if "Association" in one.text]
-    assert "better" in better, better
+    assert better == "Association: better by shape, by hue and by shape*hue."
     assert "figure-arrows-shape" in [figure.name for figure in change.figures]
     assert draw(change)
     back = page_of(biased, before=fair)
@@ -285,6 +285,8 @@ def test_arrows_show_each_word_once_the_largest_change_first() -> None:
         "Lift before and after: nurse · a from 2.72x to 1.11x; judge · a from 2.72x to 1.65x; "
         "cook · c from 2.72x to 2.46x."
     )
+    assert not plot.folded
+    assert change_section._arrows("hue", words[-1:]).folded  # nothing changed by 1.1x
 
 
 def test_the_front_joins_what_nothing_beats() -> None:

@@ -19,7 +19,6 @@ from tiltmeter.pages.plots.drawing import (
     ON_GROUPS,
     PADDING,
     PAPER,
-    SOFT,
     WARM,
     WIDTH,
 )
@@ -329,7 +328,7 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
     changes = [{**one, **{n: math.exp(one[n]) for n in ("before", "after")}} for one in changes]
     scale, axis = _ratio_axis([one[n] for one in changes for n in ("before", "after")], title)
     x = alt.X("before:Q", axis=axis, scale=scale)
-    colours = {"better": ACCENT, "worse": WARM, "no worse": SOFT, "cannot tell": MUTED}
+    colours = {"better": ACCENT, "worse": WARM, "the same": MUTED}
     ways = [name for name in colours if any(one["way"] == name for one in changes)]
     colour = alt.Color(
         "way:N",
