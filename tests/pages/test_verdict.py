@@ -88,7 +88,7 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("4 below p .05, 0 expected by chance")
+    assert answer.chance.startswith("4 below p .05, 0.2 expected by chance")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 

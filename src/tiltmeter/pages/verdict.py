@@ -324,7 +324,8 @@ def _beyond(classes: Sequence[LiftClass]) -> str:
     rows = [found.beyond for found in classes if found.beyond]
     expected = sum(row["null_mean"] for row in rows)
     found = sum(row["value"] for row in rows)
-    return f"{found:.0f} below p .05, {expected:.0f} expected by chance"
+    digits = 0 if expected >= 1 else 1  # a list of few words expects less than one
+    return f"{found:.0f} below p .05, {expected:.{digits}f} expected by chance"
 
 
 def _few_neutral_words(classes: Sequence[LiftClass]) -> list[str]:

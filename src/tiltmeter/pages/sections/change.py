@@ -57,7 +57,7 @@ def change(before: Run, after: Run) -> Section:
                  Column("change", ("change", "is_lift"), "signed_unit"),
                  Column("95% interval", ("low", "high", "is_lift"), "unit_span"), col.P_ADJUSTED,
                  col.N)  # fmt: skip
-    return Section("change", "Before and after", LEAD, _findings(compared), plots,
+    return Section("change", "Before and after", LEAD, change_findings(compared), plots,
                    [replace(made, name="changes")], _notes(compared))  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def changes(row: Row) -> tuple[float, float, float]:
     return row["excess"], row["ci_low"], row["ci_high"]
 
 
-def _findings(compared: Comparison) -> list[Finding]:
+def change_findings(compared: Comparison) -> list[Finding]:
     """One sentence for each question that was tested."""
     found = []
     for question in QUESTIONS:

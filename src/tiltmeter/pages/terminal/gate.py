@@ -33,7 +33,7 @@ from tiltmeter.judge.gate.decision import LIFTS, metric_label, value_label
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
-from tiltmeter.pages.sections.change import changes
+from tiltmeter.pages.sections.change import change_findings, changes
 from tiltmeter.pages.selection import by, present
 from tiltmeter.pages.terminal.layout import console_of, show
 from tiltmeter.results import PLACEBO, over_templates
@@ -57,9 +57,11 @@ ASKED = {
 def comparison(
     found: Comparison, gate: Gate | None = None, *, console: Console | None = None
 ) -> None:
-    """The answer to each question, what is behind it, and whether the gate passed."""
+    """What got better or worse, the tests behind it, and whether the gate passed."""
     console = console or console_of()
-    show(Paragraph(headline(found), "strong"), *notes(found), *answers(found), console=console)
+    said = [text.plain(one.text) for one in change_findings(found)]
+    show(Paragraph(headline(found), "strong"), *said, *[""] * bool(said), *notes(found),
+         *answers(found), console=console)  # fmt: skip
     tables = [*words(found), other_measures(found), entropies(found)]
     show(*(made for made in tables if made.rows), console=console)
     if gate is not None:
