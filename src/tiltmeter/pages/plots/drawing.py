@@ -22,6 +22,7 @@ NARROW = 352  # of its second drawing, for a phone
 PADDING = 12  # of both sides
 PLOT, LETTER = 230, 6.5  # least width of the area with the marks; of a letter of a label
 LABEL = 30  # letters of a label in one line
+LEGEND = 20  # letters of a name in the legend, which stands above the marks
 TITLE = 24  # letters of an axis title that fit below that area; the caption has longer ones
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 NEEDED = ("altair", "vl_convert")
@@ -137,12 +138,13 @@ def _inline(plot: Plot, spec: dict[str, Any], name: str, kind: str = "") -> Mark
 
 
 def _narrow(spec: dict[str, Any]) -> dict[str, Any] | None:
-    """The same plot for a phone, as narrow as its labels allow; None if lines have no labels."""
+    """The same plot for a phone, as narrow as its labels allow; None if it would not fit."""
     layers = copy.deepcopy(spec.get("layer", ()))
     channels = [channel for layer in layers for channel in layer["encoding"].values()]
     lines = [one for one in channels if one.get("field") == "label" and "scale" in one]
     labels = {name: _two_lines(name) for y in lines for name in y["scale"]["domain"]}
-    if not labels:
+    named = [name for one in channels if one.get("legend") for name in one["scale"]["domain"]]
+    if not labels or any(len(name) > LEGEND for name in named):
         return None
     longest = max(len(line) for parts in labels.values() for line in parts)
     width = round(min(WIDTH, max(NARROW, PLOT + LETTER * longest)))
