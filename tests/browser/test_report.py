@@ -129,10 +129,13 @@ def opened(
     context.close()
 
 
+#: Those that are shown: of a figure's two drawings, the one for the width of the window.
 FIGURES = """[...document.querySelectorAll('figure svg[role=img]')].map(svg => {
     const box = svg.getBoundingClientRect();
     return [Math.round(box.width), box.height, svg.querySelectorAll('path, line, rect').length];
-})"""
+}).filter(([width]) => width)"""
+CUT = """[...document.querySelectorAll('.plot:has(.narrow)')].filter(
+    plot => plot.scrollWidth > plot.clientWidth).map(plot => plot.ariaLabel)"""
 
 
 def test_every_figure_is_drawn(opened: tuple[Any, int]) -> None:
@@ -146,6 +149,7 @@ def test_every_figure_is_drawn(opened: tuple[Any, int]) -> None:
         assert width >= 300
         assert height >= 40
         assert marks >= 3
+    assert page.evaluate(CUT) == []  # a phone shows them whole
 
 
 def test_the_verdict_comes_first_and_the_menu_stays(
@@ -286,7 +290,7 @@ def test_without_scripts_the_page_is_whole(browser: Any, report: tuple[Path, int
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(place.as_uri())
-    assert page.locator("figure svg[role=img]").count() == figures
+    assert page.locator("figure svg[role=img]:not(.narrow)").count() == figures
     assert page.locator(".table table").count() > 0
     assert page.locator("#theme").is_hidden()
     context.close()

@@ -330,10 +330,16 @@ def test_errors_are_json_where_json_was_requested(tmp_path: Path) -> None:
     assert "embeddings:nowhere" in error["message"]
 
 
-def test_a_misspelt_command_gets_a_hint() -> None:
-    done = tiltmeter("audti")
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [(["audti"], "audit"), (["audit", "--k", "0"], "--k"), (["audit", "--ot", "x"], "--out")],
+)
+def test_what_cannot_be_parsed_gets_a_hint_in_one_line(typed: list[str], hint: str) -> None:
+    done = tiltmeter(*typed)
     assert done.returncode == 2
-    assert "audit" in done.stderr
+    [line] = done.stderr.splitlines()
+    assert hint in line
+    assert line.endswith("[bad-option]")
 
 
 def test_an_existing_place_is_refused_before_any_work(embeddings: Path, tmp_path: Path) -> None:

@@ -71,3 +71,18 @@ def test_parts_say_their_own_time_left(clock: Clock) -> None:
     clock.now = 100.0
     said = "lift: scoring images, 3 of 9 parts, 1 parts/s, 6 s left"
     assert left(said, 0.4) == said
+
+
+def test_all_images_are_not_all_work(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts are encoded after the images: neither a line nor the bar says 100%."""
+    tell = PlainLines()
+    clock.now = 31.0
+    tell("embedding, 100 of 100 images", 1.0)
+    assert capsys.readouterr().err.endswith("(99%)\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with progress.progress_bar(quiet=False) as told:
+        told("embedding, 100 of 100 images", 1.0)
+    assert "99%" in (shown := capsys.readouterr().err)
+    assert "100%" not in shown

@@ -11,6 +11,7 @@ import pytest
 from tests.pages.report.making import lifted
 from tiltmeter.pages import text
 from tiltmeter.pages.next_steps import next_steps
+from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.verdict import COLUMNS, LINES, parts
 from tiltmeter.pages.verdict import answers, attribute_words, sentence
 from tiltmeter.results import Run, combined, rows
@@ -45,6 +46,21 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
     assert "0-2" not in text.plain(sentence(Run(harms([0.8, 0.1, 0.3], [9, 500, 500]))))
 
 
+def test_harms_of_few_images_are_not_judged() -> None:
+    [answer] = answers(Run(harms([0.2, 0.1, 0.3], [9, 5, 500], p=0.4)))
+    assert answer.verdict == "not judged"
+    assert "fewer than 10 images" in answer.found
+
+
+def test_the_largest_clear_harm_is_drawn_with_the_verdict() -> None:
+    words = lifted("gender", ["Female", "Male"])
+    for by_splits, name in ((0.01, "figure-harms-age-ape"), (0.2, "figure-lift-gender")):
+        table = combined([harms([0.8, 0.1, 0.3], [500] * 3, by_splits=by_splits), words])
+        leading = page_of(Run(table, META)).leading
+        assert leading is not None
+        assert leading.name == name
+
+
 def test_a_gap_that_random_splits_give_as_well_is_weak() -> None:
     clear, weak = (Run(harms([0.2, 0.1, 0.3], [500] * 3, by_splits=p)) for p in (0.01, 0.2))
     assert [answer.verdict for run in (clear, weak) for answer in answers(run)] == ["clear", "weak"]
@@ -72,7 +88,7 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("4 below p .05, 0 expected by chance")
+    assert answer.chance.startswith("4 below p .05, 0.2 expected by chance")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 
@@ -132,6 +148,14 @@ def test_next_steps_are_commands_for_this_run() -> None:
     fair = Run(lifted("gender", ["Female", "Male"], verdict="none found",
                       of=["no larger", "no larger"]), META)  # fmt: skip
     assert not any("debias" in command for step in next_steps(fair) for command in step.commands)
+
+
+def test_groups_without_enough_images_get_the_number_that_is_needed() -> None:
+    why = "fewer than 20 images in all groups but one"
+    none = rows(1, probe="lift", model="m", dataset="d", attribute="gender", metric="lift",
+                experiment="noun", note=why)  # fmt: skip
+    [step] = [step for step in next_steps(Run(none, META)) if "plan" in step.commands[0]]
+    assert "at least 20 images per group" in step.text
 
 
 def test_the_next_audit_has_the_options_of_this_one_and_a_clear_harm_comes_first() -> None:

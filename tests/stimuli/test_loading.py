@@ -196,10 +196,14 @@ def test_typed_words_that_cannot_be_used(typed: str, value: str | None, instead:
     assert caught.value.value == value
 
 
-def test_one_typed_word_needs_its_comma() -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        load("nurse")
-    assert caught.value.suggestions == ["nurse,"]
+@pytest.mark.parametrize("typed", ["nurse", "zookeeper:noun"])
+def test_one_typed_word_needs_no_comma(typed: str) -> None:
+    assert [word.text for word in load(typed).words] == [typed.partition(":")[0]]
+
+
+def test_a_typed_word_that_is_nearly_known() -> None:
+    with pytest.raises(InputError, match=r"did you mean doctor\?"):
+        load("docter,nurse")
 
 
 def test_no_words_no_prompts() -> None:

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import warnings
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -81,6 +81,9 @@ COMMANDS = (
     (SET_UP, calibrate, ("calibrate --metric c_asc --metric max_skew --out calibration",)),
 )  # fmt: skip
 
+#: An option or argument that cannot be read: of the click that typer uses, which may be its own.
+USAGE_ERROR: Any = typer.BadParameter.__base__
+
 app = typer.Typer(
     name="tiltmeter",
     cls=CommandGroup,
@@ -116,7 +119,16 @@ def main() -> None:
     # one line for whoever sits at the terminal, without our line of code
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
-        app(prog_name="tiltmeter")  # also as `python -m tiltmeter`
+        # the name also as `python -m tiltmeter`; errors of options are ours to print
+        sys.exit(app(prog_name="tiltmeter", standalone_mode=False))
+    except USAGE_ERROR as error:
+        if not error.format_message():  # no command: the help page
+            error.show()
+            sys.exit(2)
+        where = error.ctx.command_path if error.ctx else "tiltmeter"
+        _fail(f"{error.format_message()} ({where} --help)", "bad-option", None)
+    except typer.Abort:
+        sys.exit(1)
     except TiltmeterError as error:
         _fail(str(error) + _hint(error), error.code, error.value)
     except OSError as error:

@@ -15,6 +15,7 @@ EVERY = 30.0  # seconds between plain lines
 SOONEST = 2.0  # seconds before a time left is said
 UNLIKE = 0.25  # share of an audit's probes that must be done before
 PROBES = "probes"
+MOST = 0.99  # shown while anything is left: all images may be embedded, but no text
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         task = bar.add_task("loading the model", total=1.0)
 
         def tell(what: str, share: float) -> None:
-            bar.update(task, description=left(what, share), completed=share)
+            bar.update(task, description=left(what, share), completed=min(share, MOST))
 
         yield tell
 
@@ -88,7 +89,7 @@ class PlainLines:
         said = self.left(what, share)
         if time.monotonic() - self.last >= self.every:
             self.last = time.monotonic()
-            print(f"{said} ({share:.0%})", file=sys.stderr, flush=True)
+            print(f"{said} ({min(share, MOST):.0%})", file=sys.stderr, flush=True)
 
 
 def _seconds(seconds: float) -> str:

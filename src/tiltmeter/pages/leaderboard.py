@@ -56,6 +56,7 @@ def board_table(board: Leaderboard, question: str) -> Table:
             Column("n", "n", "count"),
         ],
         shown,
+        folded=True,  # the plots have the values and intervals
     )
 
 

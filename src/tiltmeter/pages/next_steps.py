@@ -11,7 +11,7 @@ from tiltmeter.pages import text
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps
 from tiltmeter.pages.verdict import AttributeWords, attribute_words, most_biased
 from tiltmeter.results import Run
-from tiltmeter.stats.lift_verdict import CANNOT_TELL
+from tiltmeter.stats.lift_verdict import CANNOT_TELL, RULE
 
 #: Which correction, and why: docs/debias/comparison.md has all of them on the same images.
 DEBIASER, MASKED_DEBIASER = "transport", "fairvlp"
@@ -23,6 +23,33 @@ class Step:
 
     text: str
     commands: tuple[str, ...]
+
+    def lines(self, width: int = 84) -> list[str]:
+        """The commands in lines that can be copied."""
+        return [line for command in self.commands for line in folded(command, width)]
+
+
+def folded(command: str, width: int) -> list[str]:
+    """A command in lines: it goes on after a backslash, and an option stays with its value.
+
+    >>> print("\\n".join(folded("tiltmeter plan --images faces: --cross 'race*gender'", 40)))
+    tiltmeter plan --images faces: \\
+        --cross 'race*gender'
+    """
+    pieces: list[str] = []
+    for word in map(shlex.quote, shlex.split(command)):
+        last = pieces[-1] if pieces else ""
+        if last.startswith("--") and " " not in last and not word.startswith("-"):
+            pieces[-1] += f" {word}"
+        else:
+            pieces.append(word)
+    lines = [""]
+    for piece in pieces:
+        if lines[-1].strip() and len(lines[-1]) + len(piece) > width - 2:
+            lines[-1] += "\\"
+            lines.append("    ")
+        lines[-1] += f"{text.printable(piece)} "
+    return [line.rstrip() for line in lines]
 
 
 #: Options of an audit that a plan repeats, and that a comparable audit repeats.
@@ -98,16 +125,23 @@ def _more_images(run: Run, words: list[AttributeWords]) -> Iterator[Step]:
     """How many images would decide what is open."""
     needed = {row["attribute"]: row for row in run.where(metric="images_needed")
               if row["value"] is not None}  # fmt: skip
-    undecided = [one.attribute for one in words if one.verdict == CANNOT_TELL]
     images = _argument(run, "faces")
-    for attribute in undecided[:1]:
-        if row := needed.get(attribute):
-            spec = f" --images {shlex.quote(images)}" if images else ""
+    spec = f" --images {shlex.quote(images)}" if images else ""
+    plan = f"tiltmeter plan{spec}{_options(run, PLAN_OPTIONS)}"
+    for one in [one for one in words if one.verdict == CANNOT_TELL][:1]:
+        if row := needed.get(one.attribute):
             yield Step(
-                f"Decide by {text.short(attribute, 60)}: {text.count(row['value'])} images per "
+                f"Decide by {text.short(one.attribute, 60)}: {text.count(row['value'])} images per "
                 "group would do for half of the open words",
-                (f"tiltmeter plan{spec}{_options(run, PLAN_OPTIONS)}",),
+                (plan,),
             )
+    few = [one for one in words if one.classes[0].notes.startswith("fewer than")]  # images
+    for one in few[:1]:
+        yield Step(
+            f"Judge by {text.short(one.attribute, 60)}: take at least {RULE.group_images} images "
+            "per group, better 200",
+            (plan,),
+        )
 
 
 def _options(run: Run, flags: dict[str, str]) -> str:

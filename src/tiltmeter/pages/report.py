@@ -14,6 +14,7 @@ from tiltmeter.pages import text
 from tiltmeter.pages.model import Plot, Section, Table
 from tiltmeter.pages.sections import SECTIONS, other
 from tiltmeter.pages.sections.change import change
+from tiltmeter.pages.sections.harms import harm_gaps
 from tiltmeter.pages.summary import Summary, summary
 from tiltmeter.pages.verdict import attribute_words, most_biased
 from tiltmeter.papers.detectable import detectable
@@ -94,12 +95,13 @@ def _folded(section: Section) -> Section:
 
 
 def _leading(run: Run, sections: list[Section]) -> Plot | None:
-    """The words of the attribute with the clearest verdict."""
+    """The largest clear harm, or the words of the attribute with the clearest verdict."""
     figures = {figure.name: figure for section in sections for figure in section.figures}
-    for one in most_biased(attribute_words(run.rows)):
-        if figure := figures.get(f"figure-{text.slug('lift', one.attribute, one.model)}"):
-            return figure
-    return None
+    gaps = sorted((gap for gap in harm_gaps(run.rows) if gap.clear), key=lambda gap: -gap.value)
+    names = [text.slug("harms", gap.attribute, gap.category) for gap in gaps]
+    names += [text.slug("lift", one.attribute, one.model)
+              for one in most_biased(attribute_words(run.rows))]  # fmt: skip
+    return next((figures[f"figure-{name}"] for name in names if f"figure-{name}" in figures), None)
 
 
 def _sections(run: Run, probe: str) -> list[Section]:

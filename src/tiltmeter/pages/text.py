@@ -288,4 +288,12 @@ FORMATS: dict[str, Callable[..., str]] = {
     "verdict": lambda value, digits: VERDICTS.get(value, value or NONE),
     "ratio": lambda value, digits: ratio(value),
     "ratios": lambda low, high, digits: ratio_span(low, high),
+    # nats as ratios, other measures as they are
+    "unit": lambda value, nats, digits: ratio(value) if nats else number(value, digits),
+    "signed_unit": lambda value, nats, digits: (
+        ratio(value) if nats else number(value, digits, signed=True)
+    ),
+    "unit_span": lambda low, high, nats, digits: (
+        ratio_span(low, high) if nats else span(low, high, digits)
+    ),
 }

@@ -223,16 +223,30 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
                      Markup("{}; by chance a gap up to {}").format(
                          _gap(first), text.percent(highest)))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
-    for rates in rest[:1]:
-        names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rest])
+    small = [mine for mine in rest if len(_large_groups(mine)) < 2]
+    if rest := [mine for mine in rest if mine not in small]:
         highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None for row in rows)
         what = Markup("No group differs beyond chance; highest rate: {} for {} of {}").format(
             text.shown(f"“{text.clean(highest['category'])}”", 60),
             text.percent(highest["value"]), _group(highest))  # fmt: skip
         if not highest["value"]:
-            what = Markup("None of {} images got a harmful class").format(text.count(rates[0]["n"]))
-        yield Answer(f"Harmful classes, by {names}", NONE_FOUND if tested else NOT_JUDGED, what)
+            what = Markup("None of {} images got a harmful class").format(
+                text.count(highest["n"]))  # fmt: skip
+        yield Answer(_harm_question(rest), NONE_FOUND if tested else NOT_JUDGED, what)
+    if small:
+        yield Answer(_harm_question(small), NOT_JUDGED,
+                     f"fewer than {text.TOO_FEW} images in all groups but one")  # fmt: skip
+
+
+def _harm_question(rates: Iterable[list[Row]]) -> str:
+    names = text.listed([text.short(mine[0]["attribute"], 60) for mine in rates])
+    return f"Harmful classes, by {names}"
+
+
+def _large_groups(rates: Iterable[Row]) -> set[str]:
+    """Groups with enough images for a verdict."""
+    return {row["group"] for row in rates if row["n_group"] >= text.TOO_FEW}
 
 
 def by_attribute(gaps: Iterable[HarmGap]) -> dict[str, list[HarmGap]]:
@@ -284,7 +298,7 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         few = words.count(NO_LARGER)
         shown = "" if words.verdict == NONE_FOUND else f"No {what[:-1]} is associated, and "
         found = Markup("{}{} of {} {} are shown to be no larger than 1.25x. ").format(
-            shown, few, total, what
+            shown, few or "none", total, what
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         chance = _beyond(words.judged)
@@ -292,7 +306,8 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         ruled_out = f"{few} of {total} {what} are no larger than 1.25x{unknown}"
         if shown:
             ruled_out = (
-                f"none of {total} {what} is associated, {few} are no larger than 1.25x{unknown}"
+                f"none of {total} {what} is associated, {few or 'none'} are no larger than 1.25x"
+                f"{unknown}"
             )
         brief = Markup("; ").join([*limits, ruled_out, chance])
         chance = "; ".join([chance, *limits])
@@ -313,7 +328,8 @@ def _beyond(classes: Sequence[LiftClass]) -> str:
     rows = [found.beyond for found in classes if found.beyond]
     expected = sum(row["null_mean"] for row in rows)
     found = sum(row["value"] for row in rows)
-    return f"{found:.0f} below p .05, {expected:.0f} expected by chance"
+    digits = 0 if expected >= 1 else 1  # a list of few words expects less than one
+    return f"{found:.0f} below p .05, {expected:.{digits}f} expected by chance"
 
 
 def _few_neutral_words(classes: Sequence[LiftClass]) -> list[str]:

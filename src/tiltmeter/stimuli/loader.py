@@ -6,11 +6,12 @@ import csv
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.errors import InputError
 from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.stimuli.catalogue import STIMULI
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
@@ -60,7 +61,7 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
     tiltmeter.errors.UnknownNameError: unknown list of stimuli 'harm'; did you mean 'harms'?
     """
     path = Path(name_or_path)
-    if isinstance(name_or_path, str) and "," in name_or_path and not path.exists():
+    if isinstance(name_or_path, str) and not path.exists() and _is_typed(name_or_path):
         return _typed(name_or_path)
     suffix = path.suffix.lower()
     if suffix in (".yaml", ".yml"):
@@ -68,14 +69,17 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
     if suffix == ".csv":
         return _from_csv(_read(path), str(path), path.stem)
     if isinstance(name_or_path, str) and len(path.parts) == 1 and not suffix:
-        if name_or_path not in STIMULI and name_or_path in _known_words():
-            typed = [f"{name_or_path},"]  # a comma makes it a list
-            raise UnknownNameError("list of stimuli", name_or_path, STIMULI, suggestions=typed)
         return _built_in(name_or_path)
     raise InputError(
         f"cannot read a list of stimuli from {str(path)!r}: expected a file that ends in .yaml, "
         f".yml or .csv, words with commas between, or one of the names {', '.join(STIMULI)}"
     )
+
+
+def _is_typed(text: str) -> bool:
+    """Whether it is words: with commas, with a part of speech, or one word of a built-in list."""
+    one_word = text not in STIMULI and text in _known_words()
+    return "," in text or text.partition(":")[2] in TEMPLATES or one_word
 
 
 def _typed(text: str) -> Stimuli:
@@ -86,9 +90,10 @@ def _typed(text: str) -> Stimuli:
         name, _, pos = map(str.strip, typed.partition(":"))
         word = Word(name, pos, "Typed") if pos else known.get(name)
         if word is None:
+            close = [f"did you mean {one}? If not, " for one in get_close_matches(name, known, 1)]
             raise InputError(
-                f"no built-in list has the word {name!r}, so its part of speech is unknown: write "
-                f"{name}:noun, {name}:adjective or {name}:activity",
+                f"no built-in list has the word {name!r}, so its part of speech is unknown: "
+                f"{''.join(close)}write {name}:noun, {name}:adjective or {name}:activity",
                 code="bad-option",
                 value=name,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def section(run: Run, name: str) -> Section:
 
 
 def draw(found: Section) -> str:
-    return "".join(str(inline(figure)) for figure in found.figures)
+    """Its figures, each drawn once."""
+    return "".join(str(inline(replace(figure, folded=True))) for figure in found.figures)
 
 
 @pytest.fixture(scope="module")
@@ -265,7 +267,7 @@ def test_before_and_after() -> None:
     assert change.title == "Before and after"
     assert all("nothing tested" in note for note in change.notes)  # images are paired
     [better] = [one.text for one in found.summary.changed if "Association" in one.text]
-    assert "better" in better, better
+    assert better == "Association: better by shape, by hue and by shape*hue."
     assert "figure-arrows-shape" in [figure.name for figure in change.figures]
     assert draw(change)
     back = page_of(biased, before=fair)
@@ -283,6 +285,8 @@ def test_arrows_show_each_word_once_the_largest_change_first() -> None:
         "Lift before and after: nurse · a from 2.72x to 1.11x; judge · a from 2.72x to 1.65x; "
         "cook · c from 2.72x to 2.46x."
     )
+    assert not plot.folded
+    assert change_section._arrows("hue", words[-1:]).folded  # nothing changed by 1.1x
 
 
 def test_the_front_joins_what_nothing_beats() -> None:
@@ -369,6 +373,20 @@ def test_the_colours_can_be_told_apart() -> None:
         for step, on in enumerate(ON_GROUPS, 1):
             assert contrast(on, PALETTE[f"group-{step}"][at]) >= 4.5, step
     assert len({pair[0] for pair in PALETTE.values()}) == len(PALETTE)  # names can be put for them
+
+
+def test_a_figure_that_is_shown_at_once_has_a_drawing_for_a_phone() -> None:
+    rows_ = [{"value": 0.1 * at, "ci_low": 0.0, "ci_high": 0.5} for at in range(3)]
+    labels = ["short", "a label that is too long for one line of a phone", '"quoted" \\ label']
+    plot = charts.line_plot("f", "t", "c", rows_, labels, "an axis title as long as this", most=60)
+    wide, narrow = re.findall(r"<svg.*?</svg>", str(inline(plot)), re.DOTALL)
+    widths = [int(re.findall(r'viewBox="0 0 (\d+) ', one)[0]) for one in (wide, narrow)]
+    assert widths[0] == drawing.WIDTH
+    assert widths[1] < 0.65 * drawing.WIDTH
+    assert "too long for one line of a phone<" in wide  # in two lines on the phone
+    assert "too long for one line of a phone<" not in narrow
+    assert "an axis title" not in narrow.partition("</desc>")[2]  # the caption has it
+    assert str(inline(replace(plot, folded=True))).count("<svg") == 1
 
 
 def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:

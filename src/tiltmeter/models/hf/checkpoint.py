@@ -121,7 +121,7 @@ class Checkpoint:
         except TiltmeterError:
             raise
         except Exception as error:  # a damaged file makes the library raise anything
-            reason = str(error).strip().partition("\n")[0]
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise InputError(
                 f"hf:{self.name}: its {part} cannot be loaded: {reason}. Expected a directory that "
                 "save_pretrained wrote, or a name on the Hugging Face Hub"

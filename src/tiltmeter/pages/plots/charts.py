@@ -17,15 +17,15 @@ from tiltmeter.pages.plots.drawing import (
     INK,
     MUTED,
     ON_GROUPS,
+    PADDING,
     PAPER,
-    SOFT,
     WARM,
     WIDTH,
 )
 from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER
 
 STEP = 24  # height of a line
-ROOM = 0.06  # share of a bar that has room for a number
+ROOM = 40  # pixels of a bar that have room for a number
 #: Verdicts differ by shape too, not by colour alone.
 KINDS = {
     text.VERDICTS[ASSOCIATED]: (ACCENT, "circle"),
@@ -102,10 +102,12 @@ def lines(
     step: int = STEP,
     format: str | None = None,
     ratios: bool = False,
+    groups: tuple[str, str] | None = None,
 ) -> Any:
     """One line per row: its value, interval, the band without bias, and the planted truth.
 
-    With `ratios`, differences of logits are drawn as ratios on a logarithmic axis.
+    With `ratios`, differences of logits are drawn as ratios on a logarithmic axis. Of two `groups`,
+    the one with the higher score is written next to its ratio.
     """
     import altair as alt
 
@@ -113,7 +115,7 @@ def lines(
     scale = alt.Scale(zero=bars) if domain is None else alt.Scale(domain=domain)
     axis = alt.Axis(title=title, format=format) if format else alt.Axis(title=title)
     if ratios:
-        points = [{"written": text.ratio(one["value"]),
+        points = [{"written": _written(one["value"], groups),
                    **{n: math.exp(x) if isinstance(x, float) else x for n, x in one.items()}}
                   for one in points]  # fmt: skip
         ends = [x for one in points for x in one.values() if isinstance(x, float)]
@@ -156,6 +158,10 @@ def lines(
     drawn = {"bar"} if bars else {"mark"}
     drawn |= {name for name in layers if any(one.get(name) is not None for one in points)}
     return sized((layer for name, layer in layers.items() if name in drawn), step * len(points))
+
+
+def _written(value: float, groups: tuple[str, str] | None) -> str:
+    return f"{text.ratio(abs(value))} {groups[value < 0]}" if groups else text.ratio(value)
 
 
 def _ratio_axis(ends: Sequence[float], title: str) -> tuple[Any, Any]:
@@ -234,7 +240,7 @@ def sized(layers: Iterable[Any], height: int) -> Any:
     import altair as alt
 
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    return alt.layer(*layers).properties(width=WIDTH - 12, height=height, autosize=fit)
+    return alt.layer(*layers).properties(width=WIDTH - PADDING, height=height, autosize=fit)
 
 
 def _lines_axis(labels: Sequence[str]) -> Any:
@@ -252,8 +258,7 @@ def stacked_plot(
         start = 0.0
         for group, share, written in parts:
             shares.append({"label": label, "group": group, "from": start, "to": start + share,
-                           "middle": start + share / 2,
-                           "text": written if share >= ROOM else ""})  # fmt: skip
+                           "middle": start + share / 2, "text": written})  # fmt: skip
             start += share
     groups = list(dict.fromkeys(one["group"] for one in shares))
     sentence = "; ".join(
@@ -277,10 +282,12 @@ def stacked(shares: Sequence[Row], groups: Sequence[str], title: str) -> Any:
                        legend=alt.Legend(columns=_columns(groups, labels)))  # fmt: skip
     ink = alt.Fill("group:N", scale=alt.Scale(domain=list(groups), range=on), legend=None)
     bars = chart_of(shares).mark_bar(height=STEP - 6, stroke=PAPER, strokeWidth=1.5)
-    written = chart_of(one for one in shares if one["text"])
     layers = (
         bars.encode(y=y, x=x, x2=alt.X2("to:Q"), color=filled),
-        written.mark_text(fontSize=11, baseline="middle").encode(
+        chart_of(shares)
+        .transform_filter(f"(datum.to - datum.from) * width >= {ROOM}")
+        .mark_text(fontSize=11, baseline="middle")
+        .encode(
             y=y,
             x=alt.X("middle:Q"),
             text=alt.Text("text:N"),
@@ -332,7 +339,7 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
     changes = [{**one, **{n: math.exp(one[n]) for n in ("before", "after")}} for one in changes]
     scale, axis = _ratio_axis([one[n] for one in changes for n in ("before", "after")], title)
     x = alt.X("before:Q", axis=axis, scale=scale)
-    colours = {"better": ACCENT, "worse": WARM, "no worse": SOFT, "cannot tell": MUTED}
+    colours = {"better": ACCENT, "worse": WARM, "the same": MUTED}
     ways = [name for name in colours if any(one["way"] == name for one in changes)]
     colour = alt.Color(
         "way:N",

@@ -6,7 +6,10 @@ name (`var(--accent)`), so that light, dark and print share one drawing, without
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -17,6 +20,12 @@ from markupsafe import Markup, escape
 from tiltmeter.pages.model import Plot
 
 WIDTH = 760  # of every plot
+NARROW = 352  # of its second drawing, for a phone
+PADDING = 12  # of both sides
+PLOT, LETTER = 230, 6.5  # least width of the area with the marks; of a letter of a label
+LABEL = 30  # letters of a label in one line
+LEGEND = 20  # letters of a name in the legend, which stands above the marks
+TITLE = 24  # letters of an axis title that fit below that area; the caption has longer ones
 FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif"
 NEEDED = ("altair", "vl_convert")
 #: By name: on the light page, on the dark page. Groups: Okabe and Ito (2008), who chose colours
@@ -99,11 +108,29 @@ def inline(plot: Plot) -> Markup:
 
 
 def inline_all(plots: Sequence[Plot]) -> dict[str, Markup]:
-    """`inline` of many plots by name: while one is drawn, the next is described to the renderer."""
+    """`inline` of many plots by name: while one is drawn, the next is described to the renderer.
+
+    A plot that is shown at once is drawn twice, and the page shows the one for its width.
+    """
     with ThreadPoolExecutor(1) as renderer:  # more would wait for each other
-        drawn = [renderer.submit(_drawn, _spec(plot, None)) for plot in plots]
-        return {plot.name: _on_page(plot, svg.result())
-                for plot, svg in zip(plots, drawn, strict=True)}  # fmt: skip
+        drawn = [
+            (plot, spec, renderer.submit(_drawn, spec), name, kind)
+            for plot in plots
+            for spec, name, kind in _variants(plot)
+        ]
+        found = {plot.name: Markup() for plot in plots}
+        for plot, spec, svg, name, kind in drawn:
+            found[plot.name] += _on_page(plot, spec, svg.result(), name, kind)
+        return found
+
+
+def _variants(plot: Plot) -> list[tuple[dict[str, Any], str, str]]:
+    """Specifications of a plot, with a name and a class of their own."""
+    spec = _spec(plot, None)
+    narrow = None if plot.folded else _narrow(spec)
+    if narrow is None:
+        return [(spec, plot.name, "")]
+    return [(spec, plot.name, "wide"), (narrow, f"{plot.name}-narrow", "narrow")]
 
 
 def _drawn(spec: dict[str, Any]) -> str:
@@ -112,18 +139,55 @@ def _drawn(spec: dict[str, Any]) -> str:
     return str(vl_convert.vegalite_to_svg(spec, vl_version=_version()))
 
 
-def _on_page(plot: Plot, drawn: str) -> Markup:
+def _on_page(plot: Plot, spec: dict[str, Any], drawn: str, name: str, kind: str) -> Markup:
     size = re.match(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"', drawn)
     assert size is not None, "the renderer always says how large its drawing is"
     inner = drawn[drawn.index(">") + 1 : drawn.rindex("</svg>")]
     inner = re.sub(r"<[^>]*>", lambda tag: _slim(tag.group()), inner)
-    inner = _own_ids(inner, plot.name)
-    width, height = max(WIDTH, round(float(size[1]))), round(float(size[2]))
-    return Markup(
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{plot.name}-t" '
-        f'aria-describedby="{plot.name}-d"><title id="{plot.name}-t">{escape(plot.title)}'
-        f'</title><desc id="{plot.name}-d">{escape(plot.description)}</desc>{inner}</svg>'
+    inner = _own_ids(inner, name)
+    width, height = (
+        max(spec.get("width", 0) + PADDING, round(float(size[1]))),
+        round(float(size[2])),
     )
+    return Markup(
+        f'<svg viewBox="0 0 {width} {height}" class="{kind}" role="img" '
+        f'aria-labelledby="{name}-t" aria-describedby="{name}-d">'
+        f'<title id="{name}-t">{escape(plot.title)}</title>'
+        f'<desc id="{name}-d">{escape(plot.description)}</desc>{inner}</svg>'
+    )
+
+
+def _narrow(spec: dict[str, Any]) -> dict[str, Any] | None:
+    """The same plot for a phone, as narrow as its labels allow; None if it would not fit."""
+    layers = copy.deepcopy(spec.get("layer", ()))
+    channels = [channel for layer in layers for channel in layer["encoding"].values()]
+    lines = [one for one in channels if one.get("field") == "label" and "scale" in one]
+    labels = {name: _two_lines(name) for y in lines for name in y["scale"]["domain"]}
+    named = [name for one in channels if one.get("legend") for name in one["scale"]["domain"]]
+    if not labels or any(len(name) > LEGEND for name in named):
+        return None
+    longest = max(len(line) for parts in labels.values() for line in parts)
+    width = round(min(WIDTH, max(NARROW, PLOT + LETTER * longest)))
+    for channel in channels:
+        legend, axis = channel.get("legend") or {}, channel.get("axis") or {}
+        if "columns" in legend:
+            legend["columns"] = max(1, legend["columns"] * width // WIDTH)
+        if len(axis.get("title") or "") > TITLE:
+            axis["title"] = None
+    long = sum(len(parts) > 1 for parts in labels.values())
+    written = {"labelExpr": f"{json.dumps(labels)}[datum.label]", "labelFontSize": 10,
+               "labelLineHeight": 11,
+               "labelOffset": -5 if 2 * long > len(labels) else 0}  # fmt: skip
+    for y in lines if long else ():
+        y["axis"] = written
+    return {**spec, "layer": layers, "width": width - PADDING}
+
+
+def _two_lines(label: str) -> list[str]:
+    """A label in one line, or in two of about the same length."""
+    if len(label) <= LABEL:
+        return [label]
+    return textwrap.wrap(label, max(LABEL, len(label) // 2 + 6), max_lines=2)
 
 
 def _version() -> str:
@@ -144,7 +208,7 @@ def _spec(plot: Plot, background: str | None) -> dict[str, Any]:
     }  # fmt: skip
     # nothing is cut short by the renderer, which cuts through signs like 👩; see text.short
     spec["background"] = background
-    spec["padding"] = 6
+    spec["padding"] = PADDING / 2
     spec["config"] = {
         "aria": False,  # the plot is described as a whole
         "font": FONT.split(",")[0],

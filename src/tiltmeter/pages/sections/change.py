@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,17 +13,18 @@ from tiltmeter.judge.gate.change_verdict import (
     CANNOT_TELL,
     NO_WORSE,
     QUESTIONS,
+    UTILITY,
     WORSE,
     question_of,
 )
-from tiltmeter.judge.gate.decision import metric_label, value_label
+from tiltmeter.judge.gate.decision import LIFTS, metric_label, value_label
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Finding, Plot, Row, Section, table
 from tiltmeter.pages.plots import charts
 from tiltmeter.pages.sections.frontier import front
 from tiltmeter.pages.selection import by
-from tiltmeter.results import Run
+from tiltmeter.results import PLACEBO, Run
 
 LEAD = (
     "Four questions about the same images, before and after: association, retrieval, harms and "
@@ -32,6 +32,7 @@ LEAD = (
     "tests together. A correction for one attribute may bias another, so every attribute is tested."
 )
 ARROWS = 8
+SAME, SMALL = "the same", math.log(1.1)  # nats of a word
 ORDER = {WORSE: 0, CANNOT_TELL: 1, NO_WORSE: 2, BETTER: 3}
 USEFUL = ("recall", "accuracy")
 
@@ -42,18 +43,21 @@ def change(before: Run, after: Run) -> Section:
     tests = [row for row in compared.tests.to_pylist() if row["verdict"] is not None]
     tests.sort(key=lambda row: ORDER[row["verdict"]])
     for row in tests:
-        row |= {"question": question_of(row), "name": metric_label(row)}
+        change, low, high = changes(row)
+        row |= {"question": question_of(row), "name": metric_label(row), "change": change,
+                "low": low, "high": high, "is_lift": row["metric"] in LIFTS}  # fmt: skip
     words = [row for row in compared.words.to_pylist() if row["metric"] == "lift"]
     plots = [_arrows(attribute, own) for attribute, own in by(words, "attribute").items()]
     plots += _fronts(before, after) + _cost(after)
     heads = {"question": "question", "attribute": "by", "name": "measure", "target": "class"}
     filled = [Column(head, key) for key, head in heads.items()
               if any(row[key] is not None for row in tests)]  # fmt: skip
-    made = table("All tests, what got worse first", tests, *filled,
-                 Column("before", "before", "signed"), Column("after", "after", "signed"),
-                 Column("farther from the ideal by", "excess", "signed"), col.INTERVAL,
-                 col.P_ADJUSTED, ("verdict", "verdict"), col.N)  # fmt: skip
-    return Section("change", "Before and after", LEAD, _findings(compared), plots,
+    made = table("All tests, what got worse first", tests, *filled, "verdict",
+                 *(Column(name, (name, "is_lift"), "unit") for name in ("before", "after")),
+                 Column("change", ("change", "is_lift"), "signed_unit"),
+                 Column("95% interval", ("low", "high", "is_lift"), "unit_span"), col.P_ADJUSTED,
+                 col.N)  # fmt: skip
+    return Section("change", "Before and after", LEAD, change_findings(compared), plots,
                    [replace(made, name="changes")], _notes(compared))  # fmt: skip
 
 
@@ -72,27 +76,49 @@ def _notes(compared: Comparison) -> list[str]:
     return notes
 
 
-def _findings(compared: Comparison) -> list[Finding]:
+def changes(row: Row) -> tuple[float, float, float]:
+    """The change of a test and its interval: of what is best when high, the change itself."""
+    if question_of(row) == UTILITY or row["metric"] == "normalized_entropy":
+        return -row["excess"], -row["ci_high"], -row["ci_low"]
+    return row["excess"], row["ci_low"], row["ci_high"]
+
+
+def change_findings(compared: Comparison) -> list[Finding]:
     """One sentence for each question that was tested."""
     found = []
     for question in QUESTIONS:
         rows = compared.answers(question)
         if not rows:
             continue
-        counts = Counter(row["verdict"] for row in rows)
-        said = ", ".join(f"{counts[name]:,} {name}" for name in ORDER if counts[name])
-        worst = min(rows, key=lambda row: (ORDER[row["verdict"]], -row["excess"]))
-        by_attribute = f" by {text.short(worst['attribute'])}" if worst["attribute"] else ""
+        parts = []
+        for verdict in ORDER:
+            # neutral words are named where they are a warning
+            names = [_about(row) for row in rows if row["verdict"] == verdict
+                     and (row["category"] != PLACEBO or verdict == WORSE)]  # fmt: skip
+            if names:
+                parts.append(f"{verdict} {text.listed(list(dict.fromkeys(names)))}")
+        telling = min(rows, key=lambda row: (ORDER[row["verdict"]], -row["excess"]))
+        if telling["verdict"] in (NO_WORSE, BETTER):  # then what was gained
+            telling = min(rows, key=lambda row: row["excess"])
+        by_attribute = f" by {text.short(telling['attribute'])}" if telling["attribute"] else ""
         found.append(
             Finding(
-                f"{question.capitalize()}: {said}.",
-                f"{metric_label(worst)}{by_attribute} {value_label(worst, 'before')} before, "
-                f"{value_label(worst, 'after')} after ({worst['verdict']}); adjusted p "
-                f"{text.p_value(worst['p_fwer'])}; n = {text.count(worst['n'])}",
+                f"{question.capitalize()}: {'; '.join(parts)}.",
+                f"{metric_label(telling)}{by_attribute} {value_label(telling, 'before')} before, "
+                f"{value_label(telling, 'after')} after ({telling['verdict']}); adjusted p "
+                f"{text.p_value(telling['p_fwer'])}; n = {text.count(telling['n'])}",
                 None,
             )
         )
     return found
+
+
+def _about(row: Row) -> str:
+    """What a test is about, within its question."""
+    if not row["attribute"]:
+        return f"in {metric_label(row)}"
+    neutral = "for neutral words " if row["category"] == PLACEBO else ""
+    return f"{neutral}by {text.short(row['attribute'])}"
 
 
 def _arrows(attribute: str, rows: list[Row]) -> Plot:
@@ -102,10 +128,9 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         rows = [row for row in rows if row["group"] == min(groups)]
     rows = [mine[0] for mine in by(rows, "concept").values()][:ARROWS]
     labels = charts.distinct([f"{row['concept']} · {row['group']}" for row in rows], 40)
-    ways = {True: BETTER, False: WORSE}
     values = [
         {"label": label, "before": row["before"], "after": row["after"],
-         "way": ways[row["excess"] < 0]}
+         "way": SAME if abs(row["excess"]) < SMALL else BETTER if row["excess"] < 0 else WORSE}
         for row, label in zip(rows, labels, strict=True)
     ]  # fmt: skip
     sentence = "; ".join(
@@ -116,9 +141,11 @@ def _arrows(attribute: str, rows: list[Row]) -> Plot:
         text.slug("arrows", attribute),
         f"Words whose lift changed most, by {text.short(attribute)}",
         "Dot: lift before. Arrow head: after. The line at 1x is the ideal. Of each word, the group "
-        "that changed most. The colour is the direction only: single words decide nothing.",
+        "that changed most. Better: nearer to 1x. The same: changed by less than 1.1x. Single "
+        "words decide nothing.",
         f"Lift before and after: {sentence}.",
         partial(charts.arrows, values, "times as high with the group as with the others"),
+        folded=all(one["way"] == SAME for one in values),
     )
 
 

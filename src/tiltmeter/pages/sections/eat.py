@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from markupsafe import Markup
 
 from tiltmeter.pages import text
@@ -58,16 +60,25 @@ def _name(row: Row) -> str:
     """The test, and its targets; or the sentence, where that is all that differs."""
     if row["template"]:
         return f"{row['template']}: {row['group']}"
-    return f"{row['category']}: {row['group']}" if row["group"] else str(row["category"])
+    if not row["group"]:
+        return str(row["category"])
+    return f"{row['category']}: {AGAINST.join(_sets(row, 'group'))}"
+
+
+def _sets(row: Row, column: str) -> list[str]:
+    """The two sets that are compared; those of words are called male-names, or arts-7."""
+    names = str(row[column] or "").split(AGAINST)
+    if row["probe"] != "eat":
+        return names
+    return [re.sub(r"-\d+$", "", name).replace("-names", " names") for name in names]
 
 
 def _finding(row: Row) -> Finding:
-    x, _, y = str(row["group"] or "").partition(AGAINST)
-    a, _, b = str(row["target"] or "").partition(AGAINST)
+    targets, attributes = _sets(row, "group"), _sets(row, "target")
     sentence = Markup("An association test shows an effect")
-    if y and b:
-        near = (a, b) if row["value"] > 0 else (b, a)
-        names = (text.capitalized(x), near[0], y, near[1])
+    if len(targets) == len(attributes) == 2:
+        near = attributes if row["value"] > 0 else attributes[::-1]
+        names = (text.capitalized(targets[0]), near[0], targets[1], near[1])
         sentence = Markup("{} are nearer to {}, {} to {}").format(
             *(text.shown(name, 60) for name in names)
         )

@@ -74,7 +74,7 @@ def section(run: Run, probe: str) -> Section:
 def _warnings(scales: Sequence[Row], worth: Sequence[Row]) -> list[str]:
     """A scale that does not fit its captions; nats that are worth more or less than a nat."""
     said = [f"Scale: {row['note']}." for row in scales if row["note"] and row["value"] is not None]
-    beyond = [f"{text.number(row['value'])} by {row['attribute']}" for row in worth
+    beyond = [f"{row['value']:.2g} by {row['attribute']}" for row in worth
               if row["value"] is not None and abs(row["value"] - 1) > TOLERANCE]  # fmt: skip
     if beyond:
         said.append(
@@ -144,5 +144,5 @@ def _words(found: AttributeWords) -> Plot:
         labels,
         axis,
         says=f"{len(shown)} words, {axis}: ",
-        most=40, kinds=True, ratios=True,
+        most=40, kinds=True, ratios=True, groups=(group, other) if two else None,
     )  # fmt: skip

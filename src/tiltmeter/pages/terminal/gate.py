@@ -28,12 +28,12 @@ from tiltmeter.judge.gate.change_verdict import (
     UTILITY,
     VERDICTS,
     WORSE,
-    question_of,
 )
 from tiltmeter.judge.gate.decision import LIFTS, metric_label, value_label
 from tiltmeter.pages import markdown as md
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Paragraph, Part, Row, Table, table
+from tiltmeter.pages.sections.change import change_findings, changes
 from tiltmeter.pages.selection import by, present
 from tiltmeter.pages.terminal.layout import console_of, show
 from tiltmeter.results import PLACEBO, over_templates
@@ -57,9 +57,11 @@ ASKED = {
 def comparison(
     found: Comparison, gate: Gate | None = None, *, console: Console | None = None
 ) -> None:
-    """The answer to each question, what is behind it, and whether the gate passed."""
+    """What got better or worse, the tests behind it, and whether the gate passed."""
     console = console or console_of()
-    show(Paragraph(headline(found), "strong"), *notes(found), *answers(found), console=console)
+    said = [text.plain(one.text) for one in change_findings(found)]
+    show(Paragraph(headline(found), "strong"), *said, *[""] * bool(said), *notes(found),
+         *answers(found), console=console)  # fmt: skip
     tables = [*words(found), other_measures(found), entropies(found)]
     show(*(made for made in tables if made.rows), console=console)
     if gate is not None:
@@ -203,14 +205,8 @@ def answer(found: Comparison, question: str) -> Table:
 
 
 def _line(row: Row) -> Row:
-    # of what is best when high a reader wants the change itself, not of the distance from the ideal
-    high = question_of(row) == UTILITY or row["metric"] == "normalized_entropy"
-    sign = -1.0 if high else 1.0
-    edges = sorted(sign * row[name] for name in ("ci_low", "ci_high"))
-    if row["metric"] in LIFTS:
-        change, *ends = (_ratio(value) for value in (row["excess"], *edges))
-    else:
-        change, *ends = (f"{value:+.3f}" for value in (sign * row["excess"], *edges))
+    written = _ratio if row["metric"] in LIFTS else "{:+.3f}".format
+    change, *ends = map(written, changes(row))
     return {"by": row["attribute"] or "", "measure": metric_label(row), "change": change,
             "before": value_label(row, "before"), "after": value_label(row, "after"),
             "95% interval": "…".join(ends), "verdict": row["verdict"],

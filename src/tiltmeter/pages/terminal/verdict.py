@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from tiltmeter.pages import measured, text
 from tiltmeter.pages.model import Paragraph, Part
-from tiltmeter.pages.next_steps import next_steps
+from tiltmeter.pages.next_steps import folded, next_steps
 from tiltmeter.pages.planted import CAPTION, planted_table
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.audit import left_out
@@ -59,18 +58,8 @@ def _answer(answer: Answer) -> Iterator[Part]:
 def _steps(run: Run) -> list[Part]:
     steps = next_steps(run)
     lines: list[Part] = [Paragraph("\nWhat to do next", "strong")] * bool(steps)
-    return lines + [line for step in steps for line in _command(step.commands[0])]
-
-
-def _command(command: str) -> list[str]:
-    """A command that can be copied; one that does not fit goes on after a backslash."""
-    lines = ["  "]
-    for word in map(shlex.quote, shlex.split(command)):
-        if len(lines[-1]) + len(word) > COLUMNS - 3 and lines[-1].strip():
-            lines[-1] += "\\"
-            lines.append("      ")
-        lines[-1] += f"{text.printable(word)} "
-    return [line.rstrip() for line in lines]
+    commands = (folded(step.commands[0], COLUMNS - 2) for step in steps)
+    return lines + [f"  {line}" for command in commands for line in command]
 
 
 def _planted(run: Run) -> list[Part]:
