@@ -69,7 +69,7 @@ def _mentions(rows: list[Row]) -> Iterator[Row]:
             and row["truth"] is not None and row["ci_low"] is not None]  # fmt: skip
     if gaps:
         inside = [row["ci_low"] <= row["truth"] <= row["ci_high"] for row in gaps]
-        what = f"intervals of {len(gaps)} gaps of mentions with planted in them"
+        what = f"intervals of {len(gaps)} gaps that cover planted"
         yield _line("description", what, text.percent(float(np.mean(inside))), "95.0%")
 
 
