@@ -402,6 +402,7 @@ def test_a_gpu_that_no_node_has_is_said(cluster: Cluster) -> None:
 
 def test_ray_prints_nothing(tmp_path: Path) -> None:
     """Neither among results, which may be JSON, nor of how Ray Data starts its actors."""
+    pytest.importorskip("ray")
     place = corpus(tmp_path / "captions", 1)
     (place / "cut.parquet").unlink()
     command = [sys.executable, "-m", "tiltmeter", "captions", str(place), "--json"]

@@ -128,7 +128,7 @@ def test_what_a_model_or_an_engine_cannot_do() -> None:
         audited("testbed:dual", "sobit", scores="rank")
     with refused("bad-option", "masked"):
         audited("testbed:dual", "sobit", scores="masked")
-    with refused("bad-option", "matching", "by parts"):
+    with refused("bad-option", "matching", "--engine local"):
         tm.audit("testbed:fusion", faces, probes=["lift"], engine="parts:size=100",
                  options={"lift": {"scores": "matching"}})  # fmt: skip
     with refused("bad-input", "by parts"):

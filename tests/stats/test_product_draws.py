@@ -37,6 +37,7 @@ def test_draws_of_c_asc(prompts: int, images: int) -> None:
     work = job(prompts, images)
     ranking = InMemoryRanking(work, np.random.default_rng(0), "cpu", lambda *_: None)
     (sample,) = ranking.drawn
+    weights = dict(sample.weights)  # they are freed when they are no longer needed
     found = {
         estimate.groups.attribute: estimate
         for turn in ranking.turns()
@@ -53,7 +54,7 @@ def test_draws_of_c_asc(prompts: int, images: int) -> None:
         assert estimate.boot is not None
         null, boot = estimate.null[:], estimate.boot[:]
         np.testing.assert_allclose(null, kernels.c_asc_of_sums(sums, groups.counts), atol=2e-5)
-        expected = bootstrap_c_asc(scores, groups, sample.weights[name])
+        expected = bootstrap_c_asc(scores, groups, weights[name])
         np.testing.assert_allclose(boot, expected, atol=1e-4)
         # some draws of some prompts are the same numbers
         np.testing.assert_allclose(estimate.null[3:7, 1:3], null[3:7, 1:3], atol=1e-6)
