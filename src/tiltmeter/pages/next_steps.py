@@ -88,12 +88,11 @@ def _is_generative(run: Run) -> bool:
 
 
 def _to_correct(words: list[AttributeWords], gaps: list[HarmGap]) -> Iterator[str]:
-    """Attributes by what was found: clear harms, words, weak harms; no intersections."""
+    """Attributes by what was found: clear harms, then words; no intersections."""
     gaps = sorted(gaps, key=lambda gap: -gap.value)
     found = [
         *(gap.attribute for gap in gaps if gap.clear),
         *(one.attribute for one in most_biased(words)),
-        *(gap.attribute for gap in gaps),
     ]
     return (name for name in found if "*" not in name)
 
