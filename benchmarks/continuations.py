@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -162,8 +163,8 @@ def main() -> None:
     texts = [" ".join(f"w{word}" for word in row) for row in words]
     ids = torch.tensor([model.continuation_ids(text) for text in texts], device=device)
     with torch.inference_mode():
-        ready = [inputs for _, inputs in model._batches(images, PROMPT)]
-        share = max(1, model.rows // model.block)
+        ready = [model._moved(inputs) for _, inputs in model._batches(images, PROMPT)]
+        share = ceil(len(texts) / ceil(len(texts) / max(1, model.rows // model.block)))
         model.continuations(images[: model.block], PROMPT, texts)  # warm up
         bare(model, ready[:1], ids, share)
         by_pairs(model, {k: x[:1] for k, x in ready[0].items()}, ids[:2])

@@ -91,6 +91,9 @@ def test_batches_and_neighbours_change_nothing(model: Any) -> None:
     model.block, model.rows, before = 2, 2, (model.block, model.rows)
     assert np.allclose(model.continuations(images, PROMPT, TEXTS).logprobs, together, atol=NEAR)
     model.block, model.rows = before
+    model.copied_bytes, most = 1, model.copied_bytes  # one copy of a prompt at a time
+    assert np.allclose(model.continuations(images, PROMPT, TEXTS).logprobs, together, atol=NEAR)
+    model.copied_bytes = most
 
 
 def test_padding_and_shared_beginnings_change_nothing(model: Any) -> None:

@@ -126,7 +126,7 @@ class WriterTestbed(Generative, Testbed):
             if seen:
                 inputs["pixel_values"] = 2 * self.pixels(some) - 1
             rows = list(range(start, start + len(some)))
-            yield rows, {name: self._moved(x) for name, x in inputs.items()}
+            yield rows, {name: self._ready(x) for name, x in inputs.items()}
 
     @lru_cache(maxsize=64)  # noqa: B019 (a model lives as long as its prompts)
     def _prompt(self, prompt: str, stem: str, *, sees_image: bool) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from tiltmeter.errors import InputError
 from tiltmeter.io.image_files import rendered
 from tiltmeter.models.hf.checkpoint import Checkpoint
+from tiltmeter.models.hf.continued_texts import ContinuedTexts
 from tiltmeter.models.network import Network
 from tiltmeter.results import content_hash
 from tiltmeter.types import Continuations, WrittenText
@@ -31,14 +32,11 @@ T = TypeVar("T")
 TRAINING = ("labels",)
 
 
-_Context = tuple[tuple[int, ...], list[int]]  # tokens to read; numbers of the texts they score
-
-
 @dataclass(eq=False)
 class _ImagePrefix:
     """The beginning of a prompt with its images, and what the network computed for it."""
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Tensor]  # on the CPU: a comparison on a GPU would wait for it
     versions: list[int]  # of the weights, which may be trained between two prompts
     cache: Any = None  # made when a second prompt begins alike
     rope_deltas: Any = None  # Qwen2-VL keeps those of the last image, next to its cache
@@ -62,6 +60,7 @@ class Generative(Network):
 
     block = 8  # images at a time
     rows = 256  # continuations at a time: pairs of an image and a text
+    copied_bytes = 4 << 30  # most memory for the copies of the prompts' caches that they read
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         from transformers import AutoModelForImageTextToText
@@ -113,8 +112,12 @@ class Generative(Network):
         asked = [None] if images is None else rendered(images)
         logprobs = np.empty((len(asked), len(texts)))
         with torch.inference_mode():
-            for rows, inputs in ahead(self._batches(asked, prompt, stem)):
-                logprobs[rows] = self._score(inputs, ids).double().cpu().numpy()
+            continued = ContinuedTexts(ids, self.device)
+            # read from the device at the end: a copy would wait for all that was asked of it
+            scored = [(rows, self._score(inputs, continued))
+                      for rows, inputs in ahead(self._batches(asked, prompt, stem))]  # fmt: skip
+            for rows, found in scored:
+                logprobs[rows] = found.double().cpu().numpy()
         tokens = np.array([len(pieces) for pieces in ids])
         return Continuations(logprobs, tokens, np.ones(logprobs.shape, dtype=bool))
 
@@ -140,7 +143,7 @@ class Generative(Network):
             torch.manual_seed(seed)
             for rows, inputs in self._batches(asked, prompt):
                 tokens = self.network.generate(
-                    **inputs,
+                    **self._moved(inputs),
                     max_new_tokens=limit,
                     num_return_sequences=samples,
                     repetition_penalty=1.0,
@@ -206,7 +209,7 @@ class Generative(Network):
     def _batches(
         self, images: Any, prompt: str, stem: str = ""
     ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """Inputs of images whose shapes are the same, so that nothing is padded."""
+        """Inputs of images whose shapes are the same, so that nothing is padded; not yet moved."""
         for start in range(0, len(images), self.block):
             alike: dict[Any, tuple[list[int], list[dict[str, Tensor]]]] = {}
             for row in range(start, min(start + self.block, len(images))):
@@ -216,23 +219,32 @@ class Generative(Network):
                 rows.append(row)
                 parts.append(inputs)
             for rows, parts in alike.values():
-                yield rows, {k: self._moved(torch.cat([x[k] for x in parts])) for k in parts[0]}
+                yield rows, {k: self._ready(torch.cat([x[k] for x in parts])) for k in parts[0]}
 
-    def _moved(self, x: Tensor) -> Tensor:
-        """Pixels in the precision of the weights, on their device."""
-        return x.to(self.device, self.network.dtype if x.is_floating_point() else None)
+    def _ready(self, x: Tensor) -> Tensor:
+        """Pixels in the precision of the weights, where a GPU can fetch them by itself."""
+        x = x.to(self.network.dtype) if x.is_floating_point() else x
+        return x.pin_memory() if self.device.type == "cuda" else x
 
-    def _score(self, inputs: dict[str, Tensor], ids: list[list[int]]) -> Tensor:
+    def _moved(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return {name: x.to(self.device, non_blocking=True) if isinstance(x, Tensor) else x
+                for name, x in inputs.items()}  # fmt: skip
+
+    def _score(self, inputs: dict[str, Tensor], texts: ContinuedTexts) -> Tensor:
         """Log-likelihoods, images x texts: the prompt once, then all texts on its cache."""
         prompt = self._read(inputs)
-        first = prompt.logits[:, -1].float().log_softmax(dim=-1)
-        logprobs = first[:, [pieces[0] for pieces in ids]]
-        longer = _by_context(ids)
-        share = max(1, self.rows // len(first))
-        for start in range(0, len(longer), share):
-            some = longer[start : start + share]
-            texts = [at for _, own in some for at in own]
-            logprobs[:, texts] += self._follow(inputs, prompt, some, ids)
+        images = len(inputs["input_ids"])
+        logprobs = prompt.logits[:, -1].float().log_softmax(dim=-1)[:, texts.first]
+        cache, copies = _cache(prompt), 0
+        each = sum(x.nbytes for x in _tensors(cache)) // images
+        most = max(1, min(self.rows, self.copied_bytes // max(1, each)) // images)
+        for share in texts.shares(most):
+            if copies != len(share.read):  # row = image * contexts + context
+                copies, repeated = len(share.read), _copied(cache)
+                repeated.batch_repeat_interleave(copies)
+            follow = self._followed_by(inputs, share.read.repeat(images, 1))
+            output = self._forward({**follow, "past_key_values": _copied(repeated)})
+            logprobs[:, share.texts] += share.logprobs(output.logits)
         return logprobs  # type: ignore[no-any-return]
 
     def _read(self, inputs: dict[str, Tensor]) -> Any:
@@ -281,31 +293,6 @@ class Generative(Network):
         return {name: x[:, :end] if x.shape[:2] == tokens.shape else x
                 for name, x in inputs.items()}  # fmt: skip
 
-    def _follow(
-        self, inputs: dict[str, Tensor], prompt: Any, contexts: list[_Context], ids: list[list[int]]
-    ) -> Tensor:
-        """Log-likelihoods of all tokens but the first of the contexts' texts, images x texts."""
-        images, steps = len(inputs["input_ids"]), max(len(read) for read, _ in contexts)
-        read = [[*context, *[0] * (steps - len(context))] for context, _ in contexts]
-        cache = _copied(_cache(prompt))
-        cache.batch_repeat_interleave(len(contexts))
-        # row = image * contexts + context; what follows a text's end is never read: it comes later
-        follow = self._followed_by(inputs, torch.tensor(read, device=self.device).repeat(images, 1))
-        output = self._forward({**follow, "past_key_values": cache})
-        logprobs = output.logits.float().log_softmax(dim=-1)
-        logprobs = logprobs.reshape(images, len(contexts), steps, -1)
-        # each token of each text: its context, its step and its number
-        texts = [(row, ids[at]) for row, (_, own) in enumerate(contexts) for at in own]
-        places = [(row, step, token) for row, pieces in texts
-                  for step, token in enumerate(pieces[1:])]  # fmt: skip
-        row, step, token = torch.tensor(places, device=self.device).unbind(dim=1)
-        own = torch.repeat_interleave(
-            torch.arange(len(texts), device=self.device),
-            torch.tensor([len(pieces) - 1 for _, pieces in texts], device=self.device),
-        )
-        total = torch.zeros(images, len(texts), device=self.device)
-        return total.index_add(1, own, logprobs[:, row, step, token])
-
     def _followed_by(self, inputs: dict[str, Tensor], tokens: Tensor) -> dict[str, Tensor]:
         """Inputs of tokens that follow the prompt; no attention mask, since nothing is padded."""
         if "cross_attention_mask" not in inputs:
@@ -317,7 +304,7 @@ class Generative(Network):
         return {"input_ids": tokens, "cross_attention_mask": seen}
 
     def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
-        return self.network(**inputs, use_cache=True, **options)
+        return self.network(**self._moved(inputs), use_cache=True, **options)
 
     def _written(self, tokens: list[int]) -> WrittenText:
         ends = self._end_tokens
@@ -341,7 +328,7 @@ class Blip2Writer(Generative):
     def _forward(self, inputs: dict[str, Any], **options: Any) -> Any:
         # without an image, and after the prompt, only the language model is asked
         network = self.network if "pixel_values" in inputs else self.network.language_model
-        return network(**inputs, use_cache=True, **options)
+        return network(**self._moved(inputs), use_cache=True, **options)
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
@@ -358,28 +345,6 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield cast(T, item)
 
 
-def _by_context(ids: list[list[int]]) -> list[_Context]:
-    """What has to be read to score texts of several tokens, and which texts each of it scores.
-
-    Texts often differ in their last word only: what they have in common is read once.
-
-    >>> _by_context([[7, 8, 1], [7, 8, 2], [5], [7, 3]])
-    [((7, 8), [0, 1, 3])]
-    """
-    contexts: dict[tuple[int, ...], list[int]] = {}
-    within: dict[tuple[int, ...], tuple[int, ...]] = {}  # a beginning: the context that has it
-    for at in sorted(range(len(ids)), key=lambda at: -len(ids[at])):
-        read = tuple(ids[at][:-1])
-        if not read:
-            continue
-        if read not in within:
-            contexts[read] = []
-            for end in range(1, len(read) + 1):
-                within.setdefault(read[:end], read)
-        contexts[within[read]].append(at)
-    return list(contexts.items())
-
-
 def _equal(a: Tensor, b: Tensor) -> bool:
     return a.dtype == b.dtype and a.device == b.device and torch.equal(a, b)
 
@@ -394,6 +359,10 @@ def _copied(cache: Any) -> Any:
     copied = copy(cache)
     copied.layers = [copy(layer) for layer in cache.layers]
     return copied
+
+
+def _tensors(cache: Any) -> Iterator[Tensor]:
+    return (x for layer in cache.layers for x in (layer.keys, layer.values) if x is not None)
 
 
 def _cache(output: Any) -> Any:
