@@ -12,7 +12,7 @@ from scipy import stats
 
 from tiltmeter import metrics
 from tiltmeter.metrics.ranking import max_of, skew_of_shares
-from tiltmeter.stats import null
+from tiltmeter.stats import defined, null
 from tiltmeter.types import Groups
 
 
@@ -79,3 +79,34 @@ def test_many_values_against_one_sample(draws: list[int], side: str) -> None:
     values, sample = np.arange(-4.0, 5.0), np.array(draws, dtype=float)
     expected = [null.p_from_null_draws(value, sample, side) for value in values]
     np.testing.assert_allclose(null.p_from_shared_null(values, sample, side), expected)
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice")
+@pytest.mark.parametrize("method", ["linear", "weibull"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1,), (2,), (999,), (400, 3), (60, 4, 5)])
+def test_quantiles_are_numpys(shape: tuple[int, ...], dtype: type, method: str) -> None:
+    rng, at = np.random.default_rng(len(shape)), [0.0, 0.025, 0.5, 0.975, 1.0]
+    for undefined in (0, 0.3, 1):
+        draws = rng.normal(size=shape).round(1).astype(dtype)  # with ties
+        draws[rng.random(shape) < undefined] = np.nan
+        expected = np.nanquantile(draws.astype(float), at, axis=0, method=method)  # type: ignore[call-overload]
+        assert defined.quantile(draws, at, method) == pytest.approx(expected, nan_ok=True)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([np.float32, np.float64]))
+def test_p_counts_the_draws_that_are_defined(seed: int, dtype: type) -> None:
+    rng = np.random.default_rng(seed)
+    draws = rng.integers(0, 4, (30, 3, 2)).astype(dtype)
+    draws[rng.random(draws.shape) < 0.2] = np.nan
+    values = rng.integers(0, 4, (3, 2)).astype(float)
+    values[0, 0] = np.nan
+    for side in null.SIDES:
+        p = null.p_from_null_draws(values, draws, side)
+        for at, value in np.ndenumerate(values):
+            known = [x for x in draws[:, *at].tolist() if x == x]
+            above = (1 + sum(x >= value for x in known)) / (1 + len(known))
+            below = (1 + sum(x <= value for x in known)) / (1 + len(known))
+            both = min(1.0, 2 * min(above, below))
+            expected = {"greater": above, "less": below, "two": both}[side]
+            assert p[at] == pytest.approx(np.nan if np.isnan(value) else expected, nan_ok=True)

@@ -19,7 +19,7 @@ from tiltmeter.types import Floats, Ints
 
 F = TypeVar("F", bound=Callable[..., Any])
 ROWS = 8  # per task: few enough to balance threads, enough to outweigh the call
-LITTLE = 2**16  # numbers: other threads would not have started before these are processed
+LITTLE = 2**18  # numbers per task: waking a thread takes as long as processing some of these
 STRIDE = 32  # scores compared together
 COLUMNS = 64  # columns of values summed together
 _limit: int | None = None  # cores that loops may use; None: all that this process may
@@ -53,8 +53,9 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
 
 
 def light(rows: int, numbers: int) -> int:
-    """Rows per task where tasks need no memory: a few tasks per core, or one for few numbers."""
-    return max(1, rows if numbers < LITTLE else -(-rows // (4 * cores())))
+    """Rows per task where tasks need no memory: a few tasks per core, none with few numbers."""
+    tasks = min(4 * cores(), numbers // LITTLE)
+    return max(1, -(-rows // max(1, tasks)))
 
 
 @lru_cache(maxsize=1)
@@ -371,6 +372,102 @@ def _draw_moments(draws: Floats, mean: Floats, m2: Floats, count: Floats) -> Non
             for c in range(draws.shape[2]):
                 deviation = draws[u, r, c] - mean[u, c]
                 m2[u, c] += deviation * deviation if not np.isnan(deviation) else 0.0
+
+
+def quantiles_of_draws(draws: Floats, at: Floats, spread: int) -> Floats:
+    """Quantiles of the defined draws, of units x draws x columns: one units x columns for each.
+
+    Those of n draws are at `at * (n + spread)`, counted from where NumPy's methods count:
+    -1 is its `linear`, 1 its `weibull`.
+    """
+    units, _, columns = draws.shape
+    found = np.empty((len(at), units, columns))
+    in_rows(
+        lambda part: _draw_quantiles(draws[part], at, spread, found[:, part]),
+        units,
+        light(units, draws.size),
+    )
+    return found
+
+
+@jit
+def _draw_quantiles(draws: Floats, at: Floats, spread: int, found: Floats) -> None:
+    known = np.empty(draws.shape[1])
+    for u in range(draws.shape[0]):
+        for c in range(draws.shape[2]):
+            n = 0
+            for r in range(draws.shape[1]):
+                if not np.isnan(draws[u, r, c]):
+                    known[n] = draws[u, r, c]
+                    n += 1
+            for j in range(len(at)):
+                if n == 0:
+                    found[j, u, c] = np.nan
+                    continue
+                place = min(max(at[j] * (n + spread) - (spread > 0), 0.0), n - 1.0)
+                rank = int(place)
+                low = _select(known, n, rank)
+                high = low if rank + 1 >= n else known[rank + 1 : n].min()
+                share = place - rank
+                # from the nearer end, as NumPy does
+                if share < 0.5:
+                    found[j, u, c] = low if high == low else low + (high - low) * share
+                else:
+                    found[j, u, c] = low if high == low else high - (high - low) * (1 - share)
+
+
+@jit
+def _select(x: Floats, n: int, rank: int) -> float:
+    """Hoare's selection: `x[rank]` as if x[:n] were sorted, what is smaller to its left."""
+    left, right = 0, n - 1
+    while left < right:
+        pivot = x[(left + right) // 2]
+        i, j = left, right
+        while i <= j:
+            while x[i] < pivot:
+                i += 1
+            while x[j] > pivot:
+                j -= 1
+            if i <= j:
+                x[i], x[j] = x[j], x[i]
+                i += 1
+                j -= 1
+        if rank <= j:
+            right = j
+        elif rank >= i:
+            left = i
+        else:
+            break
+    return float(x[rank])
+
+
+def tails_of_draws(draws: Floats, low: Floats, high: Floats) -> tuple[Ints, Ints, Ints]:
+    """How many draws are at least `low`, at most `high`, and defined: each units x columns.
+
+    `draws` are units x draws x columns, both bounds units x columns.
+    """
+    above, below, defined = np.zeros((3, *low.shape), np.int64)
+    in_rows(
+        lambda part: _draw_tails(
+            draws[part], low[part], high[part], above[part], below[part], defined[part]
+        ),
+        len(draws),
+        light(len(draws), draws.size),
+    )
+    return above, below, defined
+
+
+@jit
+def _draw_tails(
+    draws: Floats, low: Floats, high: Floats, above: Ints, below: Ints, defined: Ints
+) -> None:
+    for u in range(draws.shape[0]):
+        for r in range(draws.shape[1]):
+            for c in range(draws.shape[2]):
+                value = draws[u, r, c]
+                above[u, c] += value >= low[u, c]
+                below[u, c] += value <= high[u, c]
+                defined[u, c] += value == value
 
 
 def weighted_means(values: Floats, weights: Floats) -> Floats:

@@ -71,14 +71,8 @@ def null_band(draws: Floats) -> NullBand:
     >>> [float(part) for part in null_band(np.arange(101.0))]
     [50.0, 2.5, 97.5]
     """
-    if draws.ndim == 1:
-        lo, hi = defined.quantile(draws, [0.025, 0.975])
-        return NullBand(defined.mean(draws), lo, hi)
-    band = NullBand(*np.empty((3, *draws.shape[1:])))
-    for at in slices_of_draws(draws.shape, 1):
-        band.low[at], band.high[at] = defined.quantile(draws[:, at], [0.025, 0.975])
-        band.mean[at] = defined.mean(draws[:, at])
-    return band
+    lo, hi = defined.quantile(draws, [0.025, 0.975])
+    return NullBand(defined.mean(draws), lo, hi)
 
 
 def p_from_null_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
@@ -110,11 +104,8 @@ def p_from_null_draws(value: Any, draws: Floats, side: str = "two") -> Floats:
     """
     value = np.asarray(value, dtype=float)
     slack = tie_tolerance(draws) * (1 + np.abs(value))
-    # one mask at a time: draws are many
-    points = 1 + len(draws) - np.isnan(draws).sum(axis=0)
-    above = (1 + (draws >= value - slack).sum(axis=0)) / points
-    below = (1 + (draws <= value + slack).sum(axis=0)) / points
-    p = np.asarray(p_from_two_tails(above, below, side))
+    above, below, points = defined.tails(draws, value - slack, value + slack)
+    p = np.asarray(p_from_two_tails((above + 1) / (points + 1), (below + 1) / (points + 1), side))
     return np.where(np.isnan(value), np.nan, p)[()]
 
 
