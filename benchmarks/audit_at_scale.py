@@ -138,6 +138,8 @@ def audit(place: Path, part: int, bootstraps: int, device: str, few: bool) -> di
     """Seconds by step, seconds of processor time, and GB at the most."""
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.models.embeddings import StoredTexts
+    from tiltmeter.probes.lift.probe import lift_table
+    from tiltmeter.probes.lift.scale import Scale
     from tiltmeter.probes.ranking.probe import RankingBackend, ranking
     from tiltmeter.results import Run
     from tiltmeter.stats.resampling import Resampling
@@ -153,21 +155,34 @@ def audit(place: Path, part: int, bootstraps: int, device: str, few: bool) -> di
     texts = prompts(part)
     model = StoredTexts("random", texts, unit_vectors(rng, len(texts)))
 
-    def run(rows: int, resampling: Resampling) -> Any:
+    def faces_of(rows: int) -> Faces:
         space, items = store(place)
-        faces = Faces(
+        return Faces(
             tuple(str(row) for row in range(rows)),
             {name: one[:rows] for name, one in groups.items()},
             space.vectors(items[:rows]),
         )
+
+    def run(rows: int, resampling: Resampling) -> Any:
         return ranking(
             model,
-            faces,
+            faces_of(rows),
             prompts=prompts(max(FEW, part)) if rows < IMAGES else texts,
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
             resampling=resampling,
             backend=RankingBackend(device=device),
+        )
+
+    def lift(rows: int) -> None:
+        lift_table(
+            model,
+            faces_of(rows),
+            prompts=texts,
+            attributes=ATTRIBUTES,
+            convention=get_convention("tiltmeter"),
+            scale=Scale(100.0, "checkpoint"),
+            resampling=Resampling(0, bootstraps),
         )
 
     if few:  # for the cache of compiled kernels, which a process of its own has to read
@@ -179,11 +194,16 @@ def audit(place: Path, part: int, bootstraps: int, device: str, few: bool) -> di
     with timed(seconds, device):
         found = run(IMAGES, Resampling(PERMUTATIONS, bootstraps))
         Run(found.table, {}, {"ranking": found.instances}).save(place / "run")
-    took = now() - started
+    took, peak = now() - started, peak_memory()
+    lift(2000)
+    started = now()
+    lift(IMAGES)
+    lifted = now() - started
     seconds["scores, values and the rest"] = took - sum(seconds.values(), np.zeros(2))
     return {
         "seconds": took.tolist(),
-        "peak": peak_memory(),
+        "lift": lifted.tolist(),
+        "peak": peak,
         "steps": {step: each.tolist() for step, each in seconds.items()},
         "rows": found.table.num_rows,
         "instances": found.instances.num_rows,
@@ -219,6 +239,8 @@ def main() -> None:
         f"{found['peak']:.2f} GB at the most; {found['rows']:,} rows of results, "
         f"{found['instances']:,} top images\n"
     )
+    share = found["lift"][0] / found["seconds"][0]
+    print(f"Lift with its verdicts, on the CPU: {found['lift'][0]:.1f} s more ({share:.0%})\n")
     print("| step | seconds | of all cores together | share |\n|---|---|---|---|")
     for step, (took, cores) in sorted(found["steps"].items(), key=lambda one: -one[1][1]):
         print(f"| {step} | {took:.1f} | {cores:.1f} | {cores / found['seconds'][1]:.0%} |")

@@ -43,7 +43,7 @@ from tiltmeter.errors import EXPECTED, InputError, reason
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.probes import PROBES
-from tiltmeter.probes.embeddings import image_embeddings
+from tiltmeter.probes.embeddings import image_embeddings, texts_embedded_once
 from tiltmeter.probes.probe import AuditContext, CannotRunError, Probe, ProbeResult
 from tiltmeter.probes.texts import audit_lists, audit_prompts
 from tiltmeter.results import ProbeFailedError, Run, combined, prompt_record, run_record
@@ -100,7 +100,8 @@ def audit(
     >>> run.table.num_rows > 0
     True
     """
-    return _Audit(model, faces, AuditOptions.of(**options), progress).run()
+    with texts_embedded_once():
+        return _Audit(model, faces, AuditOptions.of(**options), progress).run()
 
 
 @dataclass(eq=False)

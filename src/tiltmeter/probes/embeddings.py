@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -11,6 +13,20 @@ from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy, unit
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.types import Faces, Floats, Prompt, TextEncoder
+
+#: By a model's id the model, so that no other gets its id, and the vectors of its texts.
+_Known = dict[int, tuple[TextEncoder, dict[str, Floats]]]
+_KNOWN: ContextVar[_Known | None] = ContextVar("known texts", default=None)
+
+
+@contextmanager
+def texts_embedded_once() -> Iterator[None]:
+    """Within it a text of several probes is embedded once: no weights may change meanwhile."""
+    token = _KNOWN.set({})
+    try:
+        yield
+    finally:
+        _KNOWN.reset(token)
 
 
 def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
@@ -21,10 +37,21 @@ def text_embeddings(model: TextEncoder, prompts: Sequence[Prompt]) -> Floats:
     InputError
         If the model does not return one vector per text.
     """
-    texts = np.asarray(to_numpy(model.encode_texts([prompt.text for prompt in prompts])))
-    if len(texts) != len(prompts):
-        raise InputError(f"the model gave {len(texts)} embeddings for {len(prompts)} texts")
-    return texts
+    texts = [prompt.text for prompt in prompts]
+    models = _KNOWN.get()
+    if models is None:
+        return _encoded(model, texts)
+    _, known = models.setdefault(id(model), (model, {}))
+    if new := [text for text in dict.fromkeys(texts) if text not in known]:
+        known.update(zip(new, _encoded(model, new), strict=True))
+    return np.stack([known[text] for text in texts])
+
+
+def _encoded(model: TextEncoder, texts: list[str]) -> Floats:
+    vectors = np.asarray(to_numpy(model.encode_texts(texts)))
+    if len(vectors) != len(texts):
+        raise InputError(f"the model gave {len(vectors)} embeddings for {len(texts)} texts")
+    return vectors
 
 
 def image_embeddings(model: TextEncoder, faces: Faces) -> Floats:

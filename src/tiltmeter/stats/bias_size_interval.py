@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from tiltmeter.metrics.numpy_kernels import quantiles_of_draws
 from tiltmeter.types import Floats
 
 
@@ -59,6 +60,6 @@ def bias_size_interval(
 
 def _square(raw: Floats, neutral: Floats) -> Floats:
     """Mean squared lift of words minus that of neutral words, one per draw."""
-    middle = np.median(neutral, axis=1, keepdims=True)
+    middle = quantiles_of_draws(neutral, np.array([0.5]), -1)[0][:, None]  # the median
     of_words, of_neutral = (np.square(x - middle).mean(axis=(1, 2)) for x in (raw, neutral))
     return np.asarray(of_words - of_neutral)

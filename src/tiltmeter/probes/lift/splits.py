@@ -49,9 +49,8 @@ def split_sizes(scored: ScoredClass, means: Floats) -> Floats:
     splits, groups, dimensions = means.shape
     scores = scored.sample.scores(means.reshape(splits * groups, dimensions))
     by_split = scores.reshape(len(scores), splits, groups)
-    words, neutral = np.split(by_split, [len(scored.words)])
-    lifts = (np.asarray(lift_of_group_scores(side, neutral)) for side in (words, neutral))
-    return bias_size(*(lift.transpose(1, 0, 2) for lift in lifts))
+    lifts = np.asarray(lift_of_group_scores(by_split, by_split[len(scored.words) :]))
+    return bias_size(*np.split(lifts.transpose(1, 0, 2), [len(scored.words)], axis=1))
 
 
 def mean_features(

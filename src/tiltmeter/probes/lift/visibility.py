@@ -60,12 +60,14 @@ def visibility_rows(
         same = {**constants, "metric": "visibility", "attribute": attribute}
         try:
             texts = [group_texts(attribute, name, planted=planted) for name in names]
-            vectors = [np.asarray(unit(to_numpy(model.encode_texts(t)), "texts")) for t in texts]
+            told = to_numpy(model.encode_texts([text for own in texts for text in own]))
         except UnknownNameError as error:
             tables.append(rows(1, **same, value=np.nan, note=str(error)))
             continue
         at = np.isin(by.codes, enough)
-        evidence = scale * images[at] @ np.stack([vector.mean(axis=0) for vector in vectors]).T
+        ends = np.cumsum([len(own) for own in texts])
+        of_groups = np.split(np.asarray(unit(told, "texts")), ends[:-1])
+        evidence = scale * images[at] @ np.stack([own.mean(axis=0) for own in of_groups]).T
         own = np.searchsorted(enough, by.codes[at])
         found, worth = visibility(evidence, own), evidence_worth(evidence, own)
         half = 1.96 * found.error
