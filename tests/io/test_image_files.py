@@ -209,6 +209,21 @@ def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
         list(resolve_all_within(tmp_path / "root", ["a/in.png", name]))
 
 
+def test_an_absolute_path_within_the_root_is_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "root/a").mkdir(parents=True)
+    noise().save(tmp_path / "root/a/x.png")
+    noise().save(tmp_path / "y.png")
+    inside = str(tmp_path / "root/a/x.png")
+    assert resolve_within(tmp_path / "root", inside) == Path(inside)
+    assert list(resolve_all_within(tmp_path / "root", [inside, "a/x.png"])) == [Path(inside)] * 2
+    for outside in (tmp_path / "y.png", tmp_path / "root2/x.png"):
+        with refused("unsafe-path", f"root={tmp_path}"):
+            resolve_within(tmp_path / "root", str(outside))
+    (tmp_path / "root/link.png").symlink_to(tmp_path / "y.png")
+    with refused("unsafe-path"):
+        list(resolve_all_within(tmp_path / "root", [str(tmp_path / "root/link.png")]))
+
+
 def test_links_that_lead_out_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "a").mkdir(parents=True)

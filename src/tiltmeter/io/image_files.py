@@ -156,7 +156,7 @@ def resolve_within(root: Path, name: str) -> Path:
     root
         The directory.
     name
-        A path relative to it.
+        A path relative to it, or an absolute one within it.
 
     Raises
     ------
@@ -168,15 +168,15 @@ def resolve_within(root: Path, name: str) -> Path:
     >>> resolve_within(Path("/data"), "../etc/passwd")
     Traceback (most recent call last):
     ...
-    tiltmeter.errors.InputError: '../etc/passwd' leads out of /data: ...
+    tiltmeter.errors.InputError: '../etc/passwd' leads out of /data, ...
     """
-    plain = PurePath(name)
-    bad = bool(plain.anchor) or ".." in plain.parts or "\0" in name
-    real = os.path.realpath(root)
+    plain, real = PurePath(name), os.path.realpath(root)
+    bad = ".." in plain.parts or "\0" in name
     path = real if bad else os.path.realpath(os.path.join(real, name))  # noqa: PTH118
-    if bad:
+    within = Path(path).is_relative_to(real)
+    if bad or (plain.anchor and not within):
         raise outside_root(name, root)
-    if not Path(path).is_relative_to(real):
+    if not within:
         raise InputError(
             f"{name!r} in {root} is a link to {path}: links out of a directory are not followed, "
             "so that data from elsewhere cannot read your files. Copy the images (cp -L), or pass "
@@ -189,9 +189,10 @@ def resolve_within(root: Path, name: str) -> Path:
 
 def outside_root(name: str, root: object) -> InputError:
     """The error for a file that is not under its root directory."""
+    above = PurePath(name).parent if PurePath(name).anchor else "DIR"
     return InputError(
-        f"{name!r} leads out of {root}: image paths must be relative to their root directory, "
-        "without `..`. For a table, write them relative to a directory and name it: ?root=DIR",
+        f"{name!r} leads out of {root}, the root directory of the images: no path may leave it. "
+        f"For a table, name a directory that contains all images: root={above} in its spec",
         code="unsafe-path",
         value=name,
     )

@@ -52,9 +52,16 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
             other.result()
 
 
+def plain(x: Floats) -> Floats:
+    """A copy in double precision, row by row: compiled loops are compiled once for each kind of
+    array, which takes longer than copying a part.
+    """
+    return np.array(x, np.float64, order="C")
+
+
 def light(rows: int, numbers: int) -> int:
-    """Rows per task where tasks need no memory: a few tasks per core, none with few numbers."""
-    tasks = min(4 * cores(), numbers // LITTLE)
+    """Rows per task: a few tasks per core, but none with few numbers, and none with very many."""
+    tasks = max(min(4 * cores(), numbers // LITTLE), numbers // (16 * LITTLE))
     return max(1, -(-rows // max(1, tasks)))
 
 
@@ -351,7 +358,7 @@ def moments_of_draws(draws: Floats) -> tuple[Floats, Floats, Floats]:
     units, _, columns = draws.shape
     mean, m2, count = np.zeros((3, units, columns))
     in_rows(
-        lambda part: _draw_moments(draws[part], mean[part], m2[part], count[part]),
+        lambda part: _draw_moments(plain(draws[part]), mean[part], m2[part], count[part]),
         units,
         light(units, draws.size),
     )
@@ -381,13 +388,13 @@ def quantiles_of_draws(draws: Floats, at: Floats, spread: int) -> Floats:
     -1 is its `linear`, 1 its `weibull`.
     """
     units, _, columns = draws.shape
-    found = np.empty((len(at), units, columns))
+    found = np.empty((units, columns, len(at)))
     in_rows(
-        lambda part: _draw_quantiles(draws[part], at, spread, found[:, part]),
+        lambda part: _draw_quantiles(plain(draws[part]), at, spread, found[part]),
         units,
         light(units, draws.size),
     )
-    return found
+    return found.transpose(2, 0, 1)
 
 
 @jit
@@ -402,7 +409,7 @@ def _draw_quantiles(draws: Floats, at: Floats, spread: int, found: Floats) -> No
                     n += 1
             for j in range(len(at)):
                 if n == 0:
-                    found[j, u, c] = np.nan
+                    found[u, c, j] = np.nan
                     continue
                 place = min(max(at[j] * (n + spread) - (spread > 0), 0.0), n - 1.0)
                 rank = int(place)
@@ -411,9 +418,9 @@ def _draw_quantiles(draws: Floats, at: Floats, spread: int, found: Floats) -> No
                 share = place - rank
                 # from the nearer end, as NumPy does
                 if share < 0.5:
-                    found[j, u, c] = low if high == low else low + (high - low) * share
+                    found[u, c, j] = low if high == low else low + (high - low) * share
                 else:
-                    found[j, u, c] = low if high == low else high - (high - low) * (1 - share)
+                    found[u, c, j] = low if high == low else high - (high - low) * (1 - share)
 
 
 @jit
@@ -449,7 +456,10 @@ def tails_of_draws(draws: Floats, low: Floats, high: Floats) -> tuple[Ints, Ints
     above, below, defined = np.zeros((3, *low.shape), np.int64)
     in_rows(
         lambda part: _draw_tails(
-            draws[part], low[part], high[part], above[part], below[part], defined[part]
+            *map(plain, (draws[part], low[part], high[part])),
+            above[part],
+            below[part],
+            defined[part],
         ),
         len(draws),
         light(len(draws), draws.size),
@@ -472,14 +482,14 @@ def _draw_tails(
 
 def weighted_means(values: Floats, weights: Floats) -> Floats:
     """Weighted means of what is defined over the third axis of four, NaN where nothing is."""
-    means = np.empty((values.shape[0], values.shape[1], values.shape[3]))
     units = values.shape[1]
+    means = np.empty((units, values.shape[0], values.shape[3]))
     in_rows(
-        lambda part: _weighted_means(values[:, part], weights, means[:, part]),
+        lambda part: _weighted_means(plain(values[:, part]), weights, means[part]),
         units,
         light(units, values.size),
     )
-    return means
+    return means.swapaxes(0, 1)
 
 
 @jit
@@ -493,7 +503,7 @@ def _weighted_means(values: Floats, weights: Floats, means: Floats) -> None:
                     if not np.isnan(value):
                         total += value * weights[t]
                         weight += weights[t]
-                means[r, u, c] = total / weight if weight > 0 else np.nan
+                means[u, r, c] = total / weight if weight > 0 else np.nan
 
 
 def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:

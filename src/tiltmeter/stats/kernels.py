@@ -15,7 +15,7 @@ import numpy as np
 
 from tiltmeter.metrics import numpy_kernels as loops
 from tiltmeter.metrics.association import ROUNDING
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, light, ndkl_of_one
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, light, ndkl_of_one, plain
 from tiltmeter.metrics.ranking import log_shares
 from tiltmeter.stats import whole_ranking
 from tiltmeter.stats.null import slices_of_draws
@@ -205,7 +205,9 @@ def shared_means(draws: Floats, share: Floats) -> Floats:
     """
     count, _, units, columns = draws.shape
     means = np.empty((count, units, columns))
-    _in_light_rows(lambda part: _shared_means(draws[part], share[part], means[part]), draws)
+    _in_light_rows(
+        lambda part: _shared_means(plain(draws[part]), plain(share[part]), means[part]), draws
+    )
     return means
 
 

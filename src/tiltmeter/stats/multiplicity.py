@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.metrics.numpy_kernels import in_rows, jit, light
+from tiltmeter.metrics.numpy_kernels import in_rows, jit, light, plain
 from tiltmeter.stats import defined
 from tiltmeter.stats.null import TOLERANCE, slices_of_draws, tie_tolerance
 from tiltmeter.types import Floats, Ints
@@ -66,7 +66,7 @@ def _step_down(
 
         def work(part: slice, read: Floats = read, at: tuple[Ints, Ints] = at) -> None:
             some = np.zeros(len(order), np.int64)
-            _count_reached(read[part], *at, centre, spread, sign, two, least, some)
+            _count_reached(plain(read[part]), *at, centre, spread, sign, two, least, some)
             with adding:
                 np.add(reached, some, out=reached)
 

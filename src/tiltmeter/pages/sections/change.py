@@ -90,13 +90,14 @@ def change_findings(compared: Comparison) -> list[Finding]:
         rows = compared.answers(question)
         if not rows:
             continue
-        parts = []
-        for verdict in ORDER:
-            # neutral words are named where they are a warning
-            names = [_about(row) for row in rows if row["verdict"] == verdict
-                     and (row["category"] != PLACEBO or verdict == WORSE)]  # fmt: skip
-            if names:
-                parts.append(f"{verdict} {text.listed(list(dict.fromkeys(names)))}")
+        said: dict[str, str] = {}  # several tests are about one thing: what matters most is said
+        for verdict in (WORSE, CANNOT_TELL, BETTER, NO_WORSE):
+            for row in rows:
+                # neutral words are named where they are a warning
+                if row["verdict"] == verdict and (row["category"] != PLACEBO or verdict == WORSE):
+                    said.setdefault(_about(row), verdict)
+        parts = [f"{verdict} {text.listed([name for name, of in said.items() if of == verdict])}"
+                 for verdict in ORDER if verdict in said.values()]  # fmt: skip
         telling = min(rows, key=lambda row: (ORDER[row["verdict"]], -row["excess"]))
         if telling["verdict"] in (NO_WORSE, BETTER):  # then what was gained
             telling = min(rows, key=lambda row: row["excess"])
