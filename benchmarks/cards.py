@@ -6,7 +6,7 @@ test holds the cards to what this prints. `python -m benchmarks.cards stereotype
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -179,7 +179,12 @@ TABLES = {"stereotype": (stereotypes, worlds, no_tilt_at_all), "propagation": (p
 
 
 def main() -> None:
-    for name in sys.argv[1:] or TABLES:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cards", nargs="*", help=" or ".join(TABLES))
+    asked = parser.parse_args().cards or list(TABLES)
+    if unknown := set(asked) - set(TABLES):
+        parser.error(f"unknown card: {', '.join(sorted(unknown))}")
+    for name in asked:
         for table in TABLES[name]:
             for text in table():
                 print(text, flush=True)
