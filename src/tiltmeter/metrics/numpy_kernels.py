@@ -456,7 +456,9 @@ def tails_of_draws(draws: Floats, low: Floats, high: Floats) -> tuple[Ints, Ints
     above, below, defined = np.zeros((3, *low.shape), np.int64)
     in_rows(
         lambda part: _draw_tails(
-            *map(plain, (draws[part], low[part], high[part])),
+            plain(draws[part]),
+            plain(low[part]),
+            plain(high[part]),
             above[part],
             below[part],
             defined[part],
