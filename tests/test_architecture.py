@@ -37,7 +37,7 @@ OF_TORCH = {
     "debiasers/fairvlp.py", "debiasers/training_loop.py", "models/trainable.py",
     "metrics/torch_kernels.py", "models/albef.py", "models/albef_network.py", "models/hf/blip.py",
     "models/hf/bridgetower.py", "models/hf/dual.py", "models/hf/flava.py",
-    "models/hf/generative.py", "testbed/writer.py",
+    "models/hf/generative.py", "models/hf/continued_texts.py", "testbed/writer.py",
     "models/hf/image_network.py", "models/hf/region_models.py", "models/hf/regions.py",
     "models/hf/text.py",
     "models/hf/vilt.py", "models/network.py", "models/open_clip.py", "models/weights.py",
