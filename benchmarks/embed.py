@@ -10,7 +10,7 @@ import io
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding.jpeg import KeepsSize
 from tiltmeter.engine.embedding.loader import (
     LoaderConfig,
@@ -30,6 +29,7 @@ from tiltmeter.engine.embedding.loader import (
     decoder_of,
     embed,
 )
+from tiltmeter.engine.embedding.transfer import Transfer
 from tiltmeter.engine.embedding.workers import embed_on
 from tiltmeter.engine.engines import LocalEngine
 from tiltmeter.io.image_files import ImageFiles
@@ -169,6 +169,34 @@ def _one_of_them(
     ready.wait()
 
 
+class Decoded(torch.utils.data.Dataset[Tensor]):
+    """Files as research code usually reads them: decoded by Pillow, one at a time."""
+
+    def __init__(self, paths: Sequence[Path], pixels: Callable[[Any], Tensor]) -> None:
+        self.paths, self.pixels = paths, pixels
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, at: int) -> Tensor:
+        with Image.open(self.paths[at]) as image:
+            return self.pixels([image.convert("RGB")])[0]
+
+
+def with_dataloader(
+    tower: Tower, pictures: ImageFiles, batch: int, device: str, workers: int
+) -> float:
+    """Pictures a second of torch's DataLoader and the same forward pass."""
+    loader = torch.utils.data.DataLoader(
+        Decoded(pictures.paths, tower.pixels), batch, num_workers=workers, pin_memory=True
+    )
+    started = time.perf_counter()
+    with torch.inference_mode(), torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        made = [tower.encode_images(x.to(device, non_blocking=True)).float() for x in loader]
+    torch.cat(made).cpu()
+    return len(pictures) / (time.perf_counter() - started)
+
+
 def parts(
     tower: Tower, pictures: ImageFiles, config: LoaderConfig, device: str
 ) -> dict[str, float]:
@@ -189,13 +217,17 @@ def parts(
     }
     if gpu:
         batch = config.batch_on(device)
-        files = [path.read_bytes() for path in pictures.paths[: 4 * batch]]
-        jpeg.decode(files[:batch], device)
-        _wait(device)
+        files = [path.read_bytes() for path in pictures.paths[: 16 * batch]]
+        batches = [files[at : at + batch] for at in range(0, len(files), batch)]
+        transfer = Transfer(device)
+
+        def decode_all() -> None:
+            for decoded in [transfer.start(some) for some in batches]:
+                decoded()
+
+        decode_all()
         started = time.perf_counter()
-        for at in range(0, len(files), batch):
-            jpeg.decode(files[at : at + batch], device)
-        _wait(device)
+        decode_all()
         found["decoding on the GPU"] = len(files) / (time.perf_counter() - started)
     return found
 
@@ -215,6 +247,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--sharing", type=int, nargs="*", default=[], metavar="WORKERS",
         help="and as many such workers do it that share the GPU, a core each",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dataloader", type=int, default=0, metavar="WORKERS",
+        help="and a loop over torch's DataLoader with so many workers does it",
     )  # fmt: skip
     given = parser.parse_args(arguments)
     config = LoaderConfig(workers=given.workers, decode=given.decode, compiled=given.compile)
@@ -245,6 +281,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"{seconds:.1f} s in all",
                 flush=True,
             )
+            if given.dataloader:
+                there = with_dataloader(
+                    tower, pictures[:some], batch, given.device, given.dataloader
+                )
+                what = f"DataLoader, {given.dataloader} workers"
+                print(
+                    f"  {what:25s} {there:10,.1f} images/s (ours {rate / there:.1f} x)", flush=True
+                )
             for cores in given.as_worker:
                 there = as_worker(tower, pictures, config, given.device, cores)
                 what = f"as a worker, {cores} cores"

@@ -32,12 +32,14 @@ def audited(spec: str, seed: int, options: argparse.Namespace) -> Run:
         cross=["shape*hue"] if options.cross else [],
         bootstraps=20,
         seed=seed,
+        device=options.device,
         options={
             "lift": {
                 "scores": options.scores,
                 "splits": 50,
                 "masked_images": options.per_cell,
                 "matched_images": options.per_cell,
+                "matched_neutral": options.neutral,
             }
         },
     )
@@ -78,6 +80,8 @@ def main() -> None:
     parser.add_argument("--words", default="sobit")
     parser.add_argument("--images", type=int, default=2800)
     parser.add_argument("--per-cell", type=int, default=50, help="of masked and matching heads")
+    parser.add_argument("--neutral", type=int, default=10**6, help="words, of matching heads")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--attributes", nargs="+", default=["shape", "hue"])
     parser.add_argument("--no-cross", dest="cross", action="store_false")

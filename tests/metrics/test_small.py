@@ -110,6 +110,18 @@ def test_large_whole_numbers_are_not_rounded_into_ties() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_unit_vectors_are_not_copied(kind: type) -> None:
+    from tiltmeter.metrics.arrays import unit
+
+    vectors = np.random.default_rng(0).normal(size=(200, 64)).astype(kind)
+    once = unit(vectors)
+    assert once is not vectors
+    assert unit(once) is once
+    longer = once * kind(1 + 1e-4)
+    assert np.linalg.norm(unit(longer), axis=1) == pytest.approx(1, abs=1e-6)
+
+
 def test_vectors_too_long_or_short_to_square_have_a_direction() -> None:
     from tiltmeter.metrics.arrays import unit
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tiltmeter.errors import InputError
-from tiltmeter.stats import null
+from tiltmeter.stats import defined, null
 from tiltmeter.stats.bootstrap import bootstrap_mean_of_words
 from tiltmeter.stats.multiplicity import (
     benjamini_hochberg,
@@ -160,6 +160,27 @@ def test_variance_shares_find_what_was_put_in() -> None:
     assert np.isnan(variance_shares(np.ones((3, 3)), 0.0)).all()
     with pytest.raises(InputError, match="at least 2 words and 2 templates"):
         variance_shares(np.ones((1, 3)), 0.0)
+
+
+def test_a_word_that_counts_twice_is_a_word_more() -> None:
+    rng = np.random.default_rng(1)
+    values, noise = rng.normal(size=(9, 4)), rng.random((9, 4))
+    counts = rng.multinomial(9, np.full(9, 1 / 9), 5)
+    found = np.array(variance_shares(values, noise, counts))
+    for column, draw in zip(found.T, counts, strict=True):
+        rows = np.repeat(np.arange(9), draw)
+        assert column == pytest.approx(np.array(variance_shares(values[rows], noise[rows])))
+
+
+def test_the_observed_value_is_one_more_draw() -> None:
+    rng = np.random.default_rng(2)
+    values, draws = rng.normal(size=(6, 3)), rng.normal(size=(20, 6, 3))
+    draws[rng.random(draws.shape) < 0.3] = np.nan
+    draws[:, 0, 0], values[1, 1] = np.nan, np.nan
+    draws[:, 2, 2], values[2, 2] = np.nan, np.nan
+    found = defined.mean_and_std(draws, values)
+    expected = defined.mean_and_std(np.concatenate([values[None], draws]))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 def test_draws_in_stretches_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

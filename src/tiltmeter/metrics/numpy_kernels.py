@@ -513,10 +513,20 @@ def ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:
     return np.asarray(relabelled_ndkl(order, codes[None], log_target)[0])
 
 
-def ndkl_of_labels(ranked: Ints, log_target: Floats) -> Floats:
-    """`ndkl` of rows of group codes that are already in the order of their ranks."""
-    order = np.arange(ranked.shape[1], dtype=np.int32)[None]
-    return relabelled_ndkl(order, ranked, log_target)[:, 0]
+def ndkl_of_labels(ranked: Ints, log_target: Floats, group_of: Ints | None = None) -> Floats:
+    """`ndkl` of rows of group codes that are already in the order of their ranks.
+
+    With `group_of`, the rows are labels, and it has the group code of each.
+    """
+    order, tables = np.arange(ranked.shape[1], dtype=np.int32)[None], ndkl_tables(ranked.shape[1])
+    found = np.empty(len(ranked))
+
+    def work(part: slice) -> None:
+        codes = ranked[part] if group_of is None else group_of[ranked[part]]
+        _ndkl(order, codes, log_target, *tables, 0, found[part])
+
+    in_rows(work, len(ranked))
+    return found
 
 
 def relabelled_ndkl(order: Ints, codes: Ints, log_target: Floats) -> Floats:

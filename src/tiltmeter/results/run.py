@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -352,11 +353,13 @@ class Run:
                 "directory"
             )
         with atomic_directory(path) as folder:
-            write_parquet(self.table, folder / "results.parquet")
+            files = {folder / "results.parquet": self.table}
             for part, tables in (("instances", self.instances), ("vectors", self.vectors)):
-                for name, table in tables.items():
-                    (folder / part).mkdir(exist_ok=True)
-                    write_parquet(table, folder / part / f"{name}.parquet")
+                if tables:
+                    (folder / part).mkdir()
+                files |= {folder / part / f"{name}.parquet": tables[name] for name in tables}
+            with ThreadPoolExecutor() as pool:  # several files at a time: each is one thread's work
+                list(pool.map(write_parquet, files.values(), files))
             meta = {
                 "format": FORMAT,
                 **self.meta,

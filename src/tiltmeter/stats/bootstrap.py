@@ -43,13 +43,9 @@ def bootstrap_weights_within_groups(groups: Groups, draws: int, rng: np.random.G
     >>> weights[:, :2].sum(axis=1).tolist(), weights[:, 2].tolist()
     ([2, 2, 2, 2], [1, 1, 1, 1])
     """
-    weights = np.empty((draws, len(groups)), np.uint8)
-    for code, size in enumerate(groups.counts):
-        rows = np.flatnonzero(groups.codes == code)
-        for draw in range(draws):
-            sample = rng.integers(0, size, size=size)
-            weights[draw, rows] = np.minimum(np.bincount(sample, minlength=size), 255)
-    return weights
+    from tiltmeter.stats.random_draws import resampled_weights
+
+    return resampled_weights(groups.codes, groups.counts, draws, rng)
 
 
 def bootstrap_c_asc(scores: Floats, groups: Groups | Ints, weights: Ints) -> Floats:
@@ -356,10 +352,11 @@ def bootstrap_mean_of_words(
     starts = np.searchsorted(word[order], np.arange(word.max() + 1))
     total = np.add.reduceat(weight[:, order], starts, axis=1)  # draws x words
     # where none of a word's templates was drawn, all of them are used
-    missed = total[:, word] == 0
-    weight = np.where(missed, 1.0, weight)
-    share = weight / np.where(missed, np.bincount(word)[word], total[:, word])
-    share = share * _multiplicity(word, len(draws), rng)
+    total = total[:, word]
+    if (missed := total == 0).any():
+        weight = np.where(missed, 1.0, weight)
+        total = np.where(missed, np.bincount(word)[word], total)
+    share = weight / total * _multiplicity(word, len(draws), rng)
     from tiltmeter.stats.kernels import shared_means
 
     rest = draws.shape[2:]
@@ -372,4 +369,6 @@ def _multiplicity(codes: Ints, draws: int, rng: np.random.Generator) -> Floats:
     count = int(codes.max()) + 1
     if count == 1:
         return np.ones((draws, len(codes)))
-    return rng.multinomial(count, np.full(count, 1 / count), size=draws)[:, codes].astype(float)
+    units = rng.integers(0, count, (draws, count)) + count * np.arange(draws)[:, None]
+    times = np.bincount(units.ravel(), minlength=draws * count).reshape(draws, count)
+    return times[:, codes].astype(float)

@@ -38,9 +38,18 @@ def std(draws: Floats) -> Floats:
         return np.asarray(deviations(draws, axis=0, ddof=1, dtype=np.float64))
 
 
-def mean_and_std(draws: Floats) -> tuple[Floats, Floats]:
-    """Mean and standard deviation (n - 1) over the first axis, without NaN."""
+def mean_and_std(draws: Floats, observed: Floats | None = None) -> tuple[Floats, Floats]:
+    """Mean and standard deviation (n - 1) over the first axis, without NaN.
+
+    `observed` is one more draw, for which the others are not copied.
+    """
     average, squares, count = _moments(draws)
+    if observed is not None:
+        known = ~np.isnan(observed)
+        before = np.where(count > 0, average, observed)
+        gap, count = np.where(known, observed - before, 0.0), count + known
+        average = before + gap / np.maximum(count, 1)
+        squares = squares + gap * np.where(known, observed - average, 0.0)
     return average, np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from tiltmeter.metrics.numpy_kernels import cores
 from tiltmeter.stats.null import slices_of_draws
 from tiltmeter.types import Floats, Ints
 
-MOST_BYTES = 2**27  # of the draws of one metric and attribute
+MOST_BYTES = 2**26  # per core, of the draws of one metric and attribute
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +78,8 @@ class BootstrapDraws:
         >>> BootstrapDraws(np.ones((1, 2, 3))).computed().shape
         (2, 1, 3)
         """
-        kept = self.kept
-        if isinstance(kept, np.ndarray) or np.prod(kept.shape) * kept.dtype.itemsize > MOST_BYTES:
+        kept, most = self.kept, MOST_BYTES * cores()
+        if isinstance(kept, np.ndarray) or np.prod(kept.shape) * kept.dtype.itemsize > most:
             return self
         numbers = np.empty(kept.shape, kept.dtype)
         for part in slices_of_draws(kept.shape, 0):

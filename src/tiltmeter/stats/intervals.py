@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tiltmeter.stats import defined
 from tiltmeter.types import Floats, Ints
 
 Z = 1.959963984540054  # 97.5th percentile of the normal distribution
@@ -68,7 +69,7 @@ def wilson_of_top_k_shares(counts: Floats, draws: Floats | None, k: int) -> tupl
     p = counts / k
     if draws is None:
         return wilson(counts, np.full(counts.shape, k))
-    variance = draws.var(axis=0, ddof=1, dtype=np.float64)
+    variance = defined.std(draws) ** 2
     spread = p * (1 - p)
     varies = (variance > 0) & (spread > 0)
     n = np.where(varies, spread / np.where(varies, variance, 1.0), k)

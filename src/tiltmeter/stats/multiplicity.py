@@ -128,8 +128,7 @@ def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
     """
     centre, spread = np.empty(values.shape), np.empty(values.shape)
     for at in slices_of_draws(draws.shape, 1):
-        points = np.concatenate([values[None, at], draws[:, at]])
-        centre[at], spread[at] = defined.mean_and_std(points)
+        centre[at], spread[at] = defined.mean_and_std(draws[:, at], values[at])
     spread = np.where(spread > 1e-12, spread, np.nan)
     if values.ndim != 2:  # an array, of any shape
         draws = np.asarray(draws).reshape(len(draws), 1, -1)

@@ -22,7 +22,7 @@ SIDES = ("two", "greater", "less")
 #: Absorbs rounding where a drawn value and the observed one are equal.
 TOLERANCE = 1e-9
 SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
-AT_ONCE = 2**20  # numbers processed at one time: draws are many, and statistics copy them
+AT_ONCE = 2**19  # numbers per core processed at one time: draws are many, and statistics copy them
 
 
 def tie_tolerance(draws: Floats) -> float:
@@ -31,10 +31,12 @@ def tie_tolerance(draws: Floats) -> float:
 
 
 def slices_of_draws(shape: tuple[int, ...], axis: int) -> Iterator[slice]:
-    """Slices along an axis of draws, of at most `AT_ONCE` numbers each where possible."""
+    """Slices along an axis of draws, of at most `AT_ONCE` numbers per core where possible."""
+    from tiltmeter.metrics.numpy_kernels import cores
+
     length = shape[axis]
     each = math.prod(shape) // max(length, 1)
-    step = max(AT_ONCE // max(each, 1), 1)
+    step = max(AT_ONCE * cores() // max(each, 1), 1)
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
 

@@ -28,15 +28,22 @@ def _walk(  # type: ignore[no-untyped-def]
     total = tl.zeros([LANES], tl.float64)
     codes += draw * by_draw
     weights += draw * items
+    # items are read two steps ahead, labels and weights one: no step waits for memory that long
+    item = tl.load(order + lane)
+    following = tl.load(order + queries + lane)
+    code = tl.load(codes + item).to(tl.int32)
+    if WEIGHTED:
+        weight = tl.load(weights + item).to(tl.int32)
     for _ in range(items):
-        item = tl.load(order + lane)
+        next_code = tl.load(codes + following).to(tl.int32)
+        if WEIGHTED:
+            next_weight = tl.load(weights + following).to(tl.int32)
+        following = tl.load(order + 2 * queries + lane)
         order += queries
-        code = tl.load(codes + item).to(tl.int32)
         own = code[:, None] == group[None, :]
         nth = tl.sum(tl.where(own, count, 0), 1)
         log_share = tl.load(log_q + code)
         if WEIGHTED:
-            weight = tl.load(weights + item).to(tl.int32)
             for copy in range(tl.max(weight, 0)):
                 more = copy < weight
                 part = tl.load(step + nth + copy, mask=more, other=0.0) - log_share
@@ -44,10 +51,12 @@ def _walk(  # type: ignore[no-untyped-def]
                 total += tl.where(more, part, 0.0)
             rank += weight
             count += tl.where(own, weight[:, None], 0)
+            weight = next_weight
         else:
             total += tl.load(tail + rank) * (tl.load(step + nth) - log_share)
             rank += 1
             count += own.to(tl.int32)
+        code = next_code
     tl.store(out + draw * queries + lane, total, mask=there)
 
 
@@ -65,8 +74,10 @@ def walk(
     drawn = codes if weights is None else weights
     queries, items = order.shape
     out = torch.empty((len(drawn), queries), dtype=torch.float64, device=order.device)
+    ahead = order[:, -1:].expand(-1, 2)
+    ranked = torch.cat([order, ahead], 1).T.int().contiguous()
     _walk[(triton.cdiv(queries, LANES), len(drawn))](
-        order.T.int().contiguous(), codes.contiguous(), drawn.contiguous(), *tables, out, items,
+        ranked, codes.contiguous(), drawn.contiguous(), *tables, out, items,
         queries, items if weights is None else 0, WEIGHTED=weights is not None,
         GROUPS=max(2, triton.next_power_of_2(len(tables[2]))), LANES=LANES, num_warps=2,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.types import Floats
+from tiltmeter.types import Floats, Ints
 
 
 class VarianceShares(NamedTuple):
@@ -29,15 +29,19 @@ class VarianceShares(NamedTuple):
     image: Floats
 
 
-def variance_shares(values: Floats, image_variance: Floats | float) -> VarianceShares:
+def variance_shares(
+    values: Floats, image_variance: Floats | float, counts: Ints | None = None
+) -> VarianceShares:
     """Variance components of values of words x templates, by the method of moments.
 
     Parameters
     ----------
-    values : array of shape (..., words, templates)
+    values : array of shape (words, templates)
         One value per prompt.
     image_variance : float or array of the shape of `values`
         Sampling variance of a value, from a bootstrap over images.
+    counts : array of shape (..., words), optional
+        How often each word counts, in each of several resamples; once by default.
 
     Returns
     -------
@@ -56,20 +60,27 @@ def variance_shares(values: Floats, image_variance: Floats | float) -> VarianceS
     [0.89, 0.11, 0.0, 0.0]
     """
     values = np.asarray(values, dtype=float)
-    words, templates = values.shape[-2:]
+    words, templates = values.shape
     if words < 2 or templates < 2:
         raise InputError(
             f"variance shares need at least 2 words and 2 templates; got {words} and {templates}"
         )
-    grand = values.mean(axis=(-2, -1))[..., None]
-    by_word, by_template = values.mean(axis=-1), values.mean(axis=-2)
-    residual = values - by_word[..., None] - (by_template - grand)[..., None, :]
-    ms_word = templates * ((by_word - grand) ** 2).sum(axis=-1) / (words - 1)
-    ms_template = words * ((by_template - grand) ** 2).sum(axis=-1) / (templates - 1)
-    ms_rest = (residual**2).sum(axis=(-2, -1)) / ((words - 1) * (templates - 1))
-    image = np.broadcast_to(image_variance, values.shape).mean(axis=(-2, -1))
+    weights = np.ones(words) if counts is None else np.asarray(counts, dtype=float)
+    n = weights.sum(axis=-1)
+    values = values - values.mean()  # sums of squares are then exact to rounding
+    by_word, by_template = values.mean(axis=1), weights @ values / n[..., None]
+    grand = weights @ by_word / n
+    # sums of squares of means, each as often as it counts, and of single values
+    ss_word = templates * (weights @ by_word**2)
+    ss_template = n * (by_template**2).sum(axis=-1)
+    ss_grand = n * templates * grand**2
+    ss_rest = weights @ (values**2).sum(axis=1) - ss_word - ss_template + ss_grand
+    ms_word = (ss_word - ss_grand) / (n - 1)
+    ms_template = (ss_template - ss_grand) / (templates - 1)
+    ms_rest = ss_rest / ((n - 1) * (templates - 1))
+    image = weights @ np.broadcast_to(image_variance, values.shape).mean(axis=1) / n
     parts = np.maximum(
-        [(ms_word - ms_rest) / templates, (ms_template - ms_rest) / words, ms_rest - image, image],
+        [(ms_word - ms_rest) / templates, (ms_template - ms_rest) / n, ms_rest - image, image],
         0.0,
     )
     total = parts.sum(axis=0)

@@ -10,13 +10,20 @@ from contextlib import nullcontext
 from functools import lru_cache
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 START, BASELINE, SCAN, END = 0xD8, 0xC0, 0xDA, b"\xff\xd9"
 #: Segments that change how an image is read: rotation (Exif) and colour space (Adobe).
 ODD = (0xE1, 0xEE)
+
+
+class JpegFile(NamedTuple):
+    """A plain JPEG file, as bytes, with its width and height."""
+
+    data: bytes
+    size: tuple[int, int]
 
 
 def plain_size(data: bytes) -> tuple[int, int] | None:
@@ -40,7 +47,8 @@ def plain_size(data: bytes) -> tuple[int, int] | None:
             return None
         length = int.from_bytes(data[position + 2 : position + 4])
         if kind == BASELINE:
-            if data[position + 4] != 8 or data[position + 9] != 3:  # bits, channels
+            # bits, channels; and one size only, since a decoder writes as many pixels as it reads
+            if data[position + 4] != 8 or data[position + 9] != 3 or size is not None:
                 return None
             height, width = (
                 int.from_bytes(data[position + 5 + i : position + 7 + i]) for i in (0, 2)

@@ -27,7 +27,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import jpeg
-from tiltmeter.engine.embedding.jpeg import KeepsSize, can_decode
+from tiltmeter.engine.embedding.cuda_graph import GraphedCall
+from tiltmeter.engine.embedding.jpeg import JpegFile, KeepsSize, can_decode
 from tiltmeter.engine.embedding.transfer import DeviceBatch, Transfer, out_of_memory
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.filesystems import is_url
@@ -219,6 +220,9 @@ class _Encoder:
         self.waiting: list[Any] = []
         self.coming: deque[tuple[_Vectors, list[Any], Callable[[], DeviceBatch]]] = deque()
         self.vectors = _Vectors()  # of the chunk that images are added to
+        self.forward: Callable[[Any], Any] = self._forward
+        if device == "cuda":
+            self.forward = GraphedCall(self._forward, batch)
 
     def add(self, prepared: Any) -> None:
         self.waiting.append(prepared)
@@ -268,7 +272,7 @@ class _Encoder:
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error) or len(batch) == 1:
                 raise
-            self.batch = len(batch) // 2
+            self.batch, self.forward = len(batch) // 2, self._forward
             self._run(vectors, batch, arrived)
             return
         if made is not None:
@@ -291,18 +295,20 @@ class _Encoder:
         }
         if arrived_batch.pixels is None:
             return None
+        with torch.inference_mode():
+            return self.forward(arrived_batch.pixels)
+
+    def _forward(self, pixels: Any) -> Any:
+        """Embeddings of a batch on the device: bytes, or pixels from 0 to 1."""
+        import torch
+
         half = self.precision == "bfloat16"
-        with (
-            torch.inference_mode(),
-            torch.autocast(self.device, torch.bfloat16, enabled=half),
-        ):
-            pixels = arrived_batch.pixels
+        with torch.autocast(self.device, torch.bfloat16, enabled=half):
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
             made = self.model.encode_images(pixels).float()
-            if half:  # they were normalised in half precision
-                made = torch.nn.functional.normalize(made, dim=-1)
-            return made
+            # a model normalises in half precision
+            return torch.nn.functional.normalize(made, dim=-1) if half else made
 
 
 def device_of(model: Any) -> str:
@@ -338,7 +344,7 @@ class _Prepare:
             if self.keeps_size is not None and data is not None:
                 size = jpeg.plain_size(data)
                 if size is not None and self.keeps_size(size):
-                    return item, data, None
+                    return item, JpegFile(data, size), None
             image = self.images[row] if data is None else decode(data)
         except OSError as error:
             return None, None, f"{error.filename}: {error.strerror}"
@@ -361,7 +367,7 @@ class _Prepare:
     def reads_only(self, count: int) -> bool:
         """Whether the first `count` images are all decoded by the GPU."""
         prepared = [self(row)[1] for row in range(min(count, len(self.images)))]
-        return all(isinstance(data, bytes) for data in prepared)
+        return all(isinstance(data, JpegFile) for data in prepared)
 
     def with_name(self, row: int, reason: str) -> str:
         """The reason with the image's name, which raw bytes do not have."""

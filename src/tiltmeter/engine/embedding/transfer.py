@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.engine.embedding import jpeg
+from tiltmeter.engine.embedding.jpeg import JpegFile
+from tiltmeter.engine.embedding.nvjpeg import BatchDecoder
 from tiltmeter.io.image_files import UnreadableImageError, decode
 
 AHEAD = {"cuda": 3}  # batches on their way to a device while the model works, each by a thread
@@ -47,7 +49,7 @@ class Transfer:
         return self.movers.submit(self.bring, prepared).result
 
     def bring(self, prepared: Sequence[Any]) -> DeviceBatch:
-        """Files (bytes) and pixels (arrays of one shape) as one tensor, in their order."""
+        """Files and pixels (arrays of one shape) as one tensor, in their order."""
         if self.device != "cuda":
             return self._assemble(prepared)
         import torch
@@ -65,10 +67,18 @@ class Transfer:
     def _assemble(self, prepared: Sequence[Any]) -> DeviceBatch:
         import torch
 
-        files = {index: array for index, array in enumerate(prepared) if isinstance(array, bytes)}
+        files = {
+            index: array for index, array in enumerate(prepared) if isinstance(array, JpegFile)
+        }
         with torch.inference_mode():
             if not files:
                 return DeviceBatch(self._send(prepared), {})
+            if len(files) == len(prepared) and (decoder := self._decoder()) is not None:
+                try:
+                    return DeviceBatch(decoder.decode(prepared, self.device), {})
+                except RuntimeError as error:  # of several sizes, or one that it cannot decode
+                    if out_of_memory(error):
+                        raise
             ready, broken = self._decode(files)
             rest = [index for index in range(len(prepared)) if index not in files]
             if rest:
@@ -79,17 +89,28 @@ class Transfer:
             pixels = torch.stack([ready[index] for index in sorted(ready)]) if ready else None
             return DeviceBatch(pixels, broken)
 
-    def _decode(self, files: dict[int, bytes]) -> tuple[dict[int, Any], dict[int, str]]:
+    def _decoder(self) -> BatchDecoder | None:
+        """This thread's own decoder; None where it does not work."""
+        if not hasattr(self.per_thread, "decoder"):
+            try:
+                self.per_thread.decoder = BatchDecoder()
+            except RuntimeError:
+                self.per_thread.decoder = None
+        decoder: BatchDecoder | None = self.per_thread.decoder
+        return decoder
+
+    def _decode(self, files: dict[int, JpegFile]) -> tuple[dict[int, Any], dict[int, str]]:
         try:
-            images = jpeg.decode(list(files.values()), self.device, self.decoding)
+            data = [file.data for file in files.values()]
+            images = jpeg.decode(data, self.device, self.decoding)
             return dict(zip(files, images, strict=True)), {}
         except RuntimeError as error:
             if out_of_memory(error):
                 raise
         ready, broken = {}, {}
-        for index, data in files.items():  # one is broken: find it with Pillow, one by one
+        for index, file in files.items():  # one is broken: find it with Pillow, one by one
             try:
-                ready[index] = self._send([np.asarray(decode(data)).transpose(2, 0, 1)])[0]
+                ready[index] = self._send([np.asarray(decode(file.data)).transpose(2, 0, 1)])[0]
             except UnreadableImageError as reason:
                 broken[index] = str(reason)
         return ready, broken

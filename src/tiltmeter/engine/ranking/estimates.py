@@ -232,10 +232,7 @@ def _ndkl_estimate(
     if len(labels):
         # permuted labels are a random ranking, the same for all words
         log_target = log_shares(target_shares(convention.target, groups))
-        group_of = group_of.astype(labels.dtype)
-        blocks = [loops.ndkl_of_labels(group_of[labels[rows]], log_target)
-                for rows in slices_of_draws(labels.shape, 0)]  # fmt: skip
-        null_values = np.concatenate(blocks)
+        null_values = loops.ndkl_of_labels(labels, log_target, group_of.astype(labels.dtype))
         band, p = (
             null_band(null_values[:, None]),
             p_from_shared_null(values, null_values, "greater")[:, None],

@@ -29,12 +29,14 @@ from tiltmeter.stats import kernels
 from tiltmeter.stats.bootstrap import bootstrap_weights_within_groups
 from tiltmeter.stats.permuted_labels import PermutedLabels, pack_attributes
 from tiltmeter.stats.product_draws import CAscDraws
+from tiltmeter.stats.random_draws import permuted_rows
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.weighted_rankings import WeightLanes
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
-#: Prompts per block, by device: only their scores and rankings are in memory.
-BLOCK, BLOCK_OF_TENSORS = 64, 512
+#: Prompts per block: only their scores and rankings are in memory. On a GPU they are as many as
+#: fit half of its memory, up to a number: a walk down one ranking takes it as long as thousands.
+BLOCK, MOST_ON_GPU, BYTES_PER_SCORE = 64, 4096, 64
 #: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99
 FEW_IMAGES = 2**12  # sums of fewer image embeddings are in double precision
@@ -89,6 +91,15 @@ class Backend:
 
         return cls(tensor_loops, tensor_kernels, device)
 
+    def block(self, images: int) -> int:
+        """Prompts processed at one time; always the same on the same machine."""
+        if self.device is None or not self.device.startswith("cuda"):
+            return BLOCK
+        import torch
+
+        room = torch.cuda.get_device_properties(self.device).total_memory // 2
+        return min(max(room // (BYTES_PER_SCORE * images), BLOCK), MOST_ON_GPU)
+
     def put(self, x: Array) -> Array:
         """Move an array to the device; integers of more than one byte become int64 indices."""
         if self.device is None:
@@ -122,9 +133,7 @@ def draw_sample(
     _, first, labels = np.unique(cells, return_index=True, return_inverse=True)
     kinds = codes[first]  # group of each cell of the finest partition, by attribute
     labels = labels.astype(np.min_scalar_type(len(kinds)))
-    relabelled = np.tile(labels, (resampling.permutations, 1))
-    for draw in relabelled:
-        rng.shuffle(draw)
+    relabelled = permuted_rows(labels, resampling.permutations, rng)
     weights = {
         name: bootstrap_weights_within_groups(g, resampling.bootstraps, rng)
         for name, g in groups.items()
@@ -243,7 +252,7 @@ class InMemoryRanking:
         drawing = any(map(len, (sample.relabelled, *sample.weights.values())))
         resampling = any(map(len, sample.weights.values()))
         c_asc_tasks = [] if job.reorder else [task for task in tasks if not task.ranks]
-        block = BLOCK if backend.device is None else BLOCK_OF_TENSORS
+        block = backend.block(len(images))
         for start in range(0, len(texts), block):
             progress("ranking images", 0.8 * start / len(texts))
             scores = texts[start : start + block] @ images.T

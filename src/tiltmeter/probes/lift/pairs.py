@@ -56,11 +56,11 @@ def answer_logprobs(model: Continuer, question: str, progress: Progress) -> Pair
 
 def score_pairs(
     protocol: str, score: PairScores, model: object, prompts: Sequence[Prompt], faces: Faces,
-    cells: Groups, rows: Ints,
+    cells: Groups, rows: Ints, most_neutral: int = RULE.neutral_words,
 ) -> list[ScoredClass]:  # fmt: skip
     """Score the images of `rows` with each word in its first template.
 
-    Of neutral words an evenly spaced sample is scored, as many as a verdict needs. Words that the
+    Of neutral words an evenly spaced sample is scored, `most_neutral` at the most. Words that the
     model has no tokens for are left out, and named.
     """
     sample = f"a sample of {len(rows):,} images; each word in its first template"
@@ -69,7 +69,7 @@ def score_pairs(
         (words, unknown), (neutral, _) = (
             _known(own, model) for own in (found.words, found.neutral)
         )
-        most = min(len(neutral), RULE.neutral_words)
+        most = min(len(neutral), most_neutral)
         neutral = [neutral[at] for at in np.linspace(0, len(neutral) - 1, most).astype(int)]
         note = f"{NO_TOKENS}: {', '.join(unknown)}" if unknown else None
         scored = ScoredClass(protocol, pos, words, neutral,

@@ -86,6 +86,9 @@ class LiftOptions:
     masked_images, matched_images : int
         Most images of each cell (every combination of labels) for these protocols. 0 takes as many
         as the groups of every attribute need to be judged, and 140 in all.
+    matched_neutral : int
+        Most neutral words of each class that matching heads and answers are given: by default as
+        many as a verdict needs. More make p-values more exact, and take as much longer.
     captions : str
         Captions of masked words, separated by ``|``, in place of the templates.
     targets : str
@@ -98,6 +101,7 @@ class LiftOptions:
     splits: int = 200
     masked_images: int = 50
     matched_images: int = 0
+    matched_neutral: int = RULE.neutral_words
     captions: str = ""
     targets: str = "activities"
     question: str = "Describe this image."
@@ -182,13 +186,14 @@ def lift_table(
         at = rows_per_cell(cells, options.masked_images)
         scored += score_masked(model, faces, cells, at, read)
     pair_rows = rows_per_cell(cells, options.matched_images or _pairs_per_cell(kinds, attributes))
+    pairs = (model, prompts, faces, cells, pair_rows, options.matched_neutral)
     if MATCHING in protocols:
         with unknown_word_cannot_run():
             score = matching_logits(model, progress)
-            scored += score_pairs(MATCHING, score, model, prompts, faces, cells, pair_rows)
+            scored += score_pairs(MATCHING, score, *pairs)
     if ANSWERS in protocols:
         score = answer_logprobs(model, options.question, progress)
-        scored += score_pairs(ANSWERS, score, model, prompts, faces, cells, pair_rows)
+        scored += score_pairs(ANSWERS, score, *pairs)
     if not any(one.words for one in scored):
         raise CannotRunError("the model has tokens for none of the words")
     if not any(one.scores for one in scored):

@@ -57,6 +57,11 @@ class Level(list[RowUnit]):
         return np.concatenate([unit.prompts for unit in self])
 
     @cached_property
+    def last(self) -> int:
+        """The last prompt of all units."""
+        return int(self.prompts.max())
+
+    @cached_property
     def batches(self) -> tuple[list[tuple[Ints, Ints]], list[int]]:
         """Numbers and prompts of one-word units with equally many templates; numbers of the others.
 

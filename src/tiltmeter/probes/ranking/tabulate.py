@@ -59,12 +59,16 @@ def means(values: Floats, level: Level) -> Floats:
 def drawn_means(draws: BootstrapDraws, level: Level, of_words: Floats | None = None) -> Floats:
     """`means` of each draw; of many words from those `of_words`, if all draws are defined."""
     if of_words is not None:
-        parts = [of_words[:, np.unique(unit.words)].mean(axis=1) for unit in level]
-        return np.stack(parts, axis=1)
+        shares = np.zeros((len(level), of_words.shape[1]))
+        for share, unit in zip(shares, level, strict=True):
+            words = np.unique(unit.words)
+            share[words] = 1 / len(words)
+        return np.tensordot(shares, of_words.swapaxes(0, 1), axes=1).swapaxes(0, 1)
     if level.single.all():
         return draws.at(level.prompts)
     count, _, columns = draws.shape
-    found = np.empty((count, len(level), draws.columns))
+    # unit by unit, as statistics read them: what they read is then in one piece
+    found = np.empty((len(level), count, draws.columns)).swapaxes(0, 1)
     batches, others = level.batches
     for numbers, grid in batches:
         for part in slices_of_draws((count, len(numbers), grid.shape[1] * columns), 1):
@@ -312,4 +316,4 @@ def _word_intervals(
 
 def _reaches(draws: BootstrapDraws, level: Level) -> bool:
     """Whether all prompts of the level have draws: the costly ones are made for words only."""
-    return bool(max(unit.prompts.max() for unit in level) < draws.prompts)
+    return level.last < draws.prompts

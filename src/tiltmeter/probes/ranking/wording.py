@@ -55,7 +55,7 @@ def _variance(draws: BootstrapDraws, prompts: Ints) -> Floats:
     for part in slices_of_draws(shape, 1):
         drawn = draws.at(prompts[part].ravel())
         by_template = drawn.reshape(len(drawn), -1, prompts.shape[1], drawn.shape[2])
-        variances.append(by_template.var(axis=0, ddof=1, dtype=np.float64))
+        variances.append(defined.std(by_template) ** 2)
     return np.concatenate(variances)
 
 
@@ -72,11 +72,11 @@ def _rows(
     shares: Floats = np.full(len(VarianceShares._fields), np.nan)
     ci = shares, shares
     if complete.sum() >= FEWEST_WORDS:
-        shares = np.array(variance_shares(values[complete], noise[complete]))
-        resampled = drawn % complete.sum()  # the same draws, of the remaining words
-        resampled_shares = np.stack(
-            variance_shares(values[complete][resampled], noise[complete][resampled]), axis=1
-        )
+        values, noise = values[complete], noise[complete]
+        shares = np.array(variance_shares(values, noise))
+        resampled = drawn % len(values)  # the same draws, of the remaining words
+        counts = np.stack([np.bincount(draw, minlength=len(values)) for draw in resampled])
+        resampled_shares = np.stack(variance_shares(values, noise, counts), axis=1)
         ci = tuple(defined.quantile(resampled_shares, (0.025, 0.975)))
     return rows(
         len(VarianceShares._fields),
