@@ -12,16 +12,18 @@ from dataclasses import asdict
 
 from benchmarks.cases import CASES
 
+USAGE = f"usage: python -m benchmarks [CASE ...]    (cases: {', '.join(CASES)}; all by default)"
 HEAD = "| work | ours | bare work | ratio (budget) | peak (budget) | the loop way | factor gained |"
 
 
-def row(name: str) -> str:
-    """One case, measured in a fresh process, as a row of a Markdown table."""
+def row(name: str) -> tuple[str, bool]:
+    """One case, measured in a fresh process, as a row of a Markdown table; whether it worked."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--one", name], capture_output=True, text=True
     )
     if done.returncode:
-        return f"| {name} | failed: {done.stderr.strip().splitlines()[-1]} | | | | | |"
+        reason = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        return f"| {name} | failed: {reason} | | | | | |", False
     t = json.loads(done.stdout)
     ratio = f"{t['ours'] / t['bare']:.2f} ({t['budget']:g})"
     peak = f"{t['peak']:.2f} GB" + (f" ({t['peak_budget']:g})" if t["peak_budget"] else "")
@@ -30,18 +32,30 @@ def row(name: str) -> str:
     return (
         f"| {work} | {t['ours']:.2f} s | {t['bare']:.2f} s{others} "
         f"| {ratio} | {peak} | {t['loop']:,.0f} s | {t['loop'] / t['ours']:,.0f} |"
-    )
+    ), True
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str]) -> int:
+    """The exit code: 1 if a case failed, 2 for an unknown one."""
+    if {"-h", "--help"} & set(arguments):
+        print(USAGE)
+        return 0
     if arguments[:1] == ["--one"]:
         print(json.dumps(asdict(CASES[arguments[1]]())))
-        return
+        return 0
+    unknown = [name for name in arguments if name not in CASES]
+    if unknown:
+        print(f"unknown case {', '.join(map(repr, unknown))}; {USAGE}", file=sys.stderr)
+        return 2
     print(HEAD)
     print("|---" * 7 + "|")
+    failed = False
     for name in arguments or CASES:
-        print(row(name), flush=True)
+        text, worked = row(name)
+        print(text, flush=True)
+        failed |= not worked
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+import tomllib
 import zipfile
 
 import tiltmeter as tm
 from tests.conftest import ROOT
+from tiltmeter.errors import EXTRAS
+from tiltmeter.planning.installation import DEVELOPMENT
 from tools.lowest import lowest
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LARGEST = 20_000_000  # bytes
 
 
@@ -33,6 +37,7 @@ def test_the_wheel_is_small() -> None:
 def test_every_requirement_has_a_lower_bound() -> None:
     extras = (
         "models",
+        "open-clip",
         "datasets",
         "words",
         "debias",
@@ -44,3 +49,31 @@ def test_every_requirement_has_a_lower_bound() -> None:
     )
     versions = lowest(list(extras), ROOT / "pyproject.toml")
     assert not [one for one in versions if "==" not in one]
+
+
+def test_core_packages_suffice_to_save_a_debiaser() -> None:
+    assert "safetensors==0.4" in lowest([], ROOT / "pyproject.toml")
+
+
+def test_extras_have_names_that_every_pip_finds() -> None:
+    """pip 23.2 ignores an extra whose name hatchling normalises: open_clip."""
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert [name for name in extras if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)] == []
+
+
+def test_errors_know_the_extra_of_every_package() -> None:
+    extras = PROJECT["project"]["optional-dependencies"]
+    assert EXTRAS.keys() == extras.keys() - set(DEVELOPMENT)
+    for extra, packages in EXTRAS.items():
+        names = {re.split(r"[\[>=<]", one)[0] for one in extras[extra]} - {"tiltmeter"}
+        assert names <= set(packages), extra
+
+
+def test_the_sdist_has_what_the_readme_and_tests_use() -> None:
+    used = {"constraints.txt", "Makefile", "CHANGELOG.md", "CITATION.cff", "mkdocs.yml"}
+    for page in ("README.md", "CONTRIBUTING.md"):
+        links = re.findall(r"\]\(([^):#]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
+        used |= {page, *(link.partition("/")[0] for link in links)}
+    packed = set(PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+    assert used <= packed
+    assert [name for name in packed if not (ROOT / name).exists()] == []

@@ -23,7 +23,7 @@ def page(paper: Paper) -> str:
         "",
         "```sh",
         f"tiltmeter reproduce {paper.name} --out {paper.name}   # the built-in world",
-        f"tiltmeter reproduce {paper.name} MODEL {data} --out {paper.name}",
+        f"tiltmeter reproduce {paper.name} MODEL {data} --out {paper.name}-mine",
         "```",
         "",
         "| data | what the paper used |",
@@ -38,6 +38,13 @@ def page(paper: Paper) -> str:
         *(_line(paper, item) for item in paper.items),
         "",
     ]
+    if paper.scores:
+        lines += ["## Scores", "", "| score | meaning |", "|---|---|"]
+        lines += [
+            f"| [{name}](../metrics/{name}.md) | {escape(what)} |"
+            for name, what in paper.scores.items()
+        ]
+        lines.append("")
     if paper.notes:
         lines += ["## Differences from the paper", "", *(f"- {note}" for note in paper.notes), ""]
     lines += ["<!-- Written by `python -m tools.papers` from the recipe: edit that. -->", ""]

@@ -84,11 +84,17 @@ def reason(error: Exception) -> str:
     return str(error) if isinstance(error, EXPECTED) else f"{type(error).__name__}: {error}"
 
 
-#: Packages of our optional dependencies.
+#: Packages of our optional dependencies, by their names on PyPI.
 EXTRAS = {
-    "models": ("torch", "transformers", "safetensors"),
+    "models": ("torch", "transformers", "sentencepiece", "protobuf"),
+    "open-clip": ("open_clip_torch",),
+    "datasets": ("datasets",),
+    "words": ("wordfreq",),
+    "debias": ("scikit-learn",),
     "openai": ("httpx2",),
     "explore": ("starlette", "uvicorn", "anyio", "h11"),
+    "frames": ("pandas", "polars"),
+    "ray": ("ray",),
 }
 
 
@@ -101,16 +107,23 @@ class MissingError(InputError):
         What needs the package.
     package
         Its name on PyPI.
+    extra
+        The extra to install; by default the one that has the package.
+
+    Attributes
+    ----------
+    install : str
+        What to type.
     """
 
     code: Code = "missing-package"
+    install = ""
 
-    def __init__(self, what: str, package: str) -> None:
-        extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
-        install = f"'tiltmeter[{extra}]'" if extra else package
-        super().__init__(
-            f"{what} needs the package {package}: pip install {install}", value=package
-        )
+    def __init__(self, what: str, package: str, *, extra: str | None = None) -> None:
+        if extra is None:
+            extra = next((name for name, packages in EXTRAS.items() if package in packages), None)
+        self.install = f"pip install 'tiltmeter[{extra}]'" if extra else f"pip install {package}"
+        super().__init__(f"{what} needs the package {package}: {self.install}", value=package)
 
 
 class DamagedError(InputError):

@@ -5,8 +5,11 @@ Adding a component is one line in one table.
 
 from __future__ import annotations
 
+import ast
 import importlib
 from collections.abc import Iterator, Mapping
+from importlib.abc import InspectLoader
+from importlib.util import find_spec
 from typing import Any
 
 from tiltmeter.errors import MissingError, UnknownNameError
@@ -67,7 +70,7 @@ class Registry(Mapping[str, Any]):
         return len(self.paths)
 
     def summary(self, name: str) -> str:
-        """The first line of a component's docstring, or which package it needs.
+        """The first line of a component's docstring, and which package it needs that is not there.
 
         Parameters
         ----------
@@ -77,5 +80,27 @@ class Registry(Mapping[str, Any]):
         try:
             component = self[name]
         except MissingError as error:
-            return str(error)
-        return (component.__doc__ or "").strip().partition("\n")[0]
+            text = _first_line(_written_docstring(self.paths[name]))
+            if text:
+                return f"{text} (needs {error.value})"
+            return f"needs {error.value}: {error.install}"
+        return _first_line(component.__doc__)
+
+
+def _first_line(docstring: str | None) -> str:
+    return (docstring or "").strip().partition("\n")[0]
+
+
+def _written_docstring(path: str) -> str | None:
+    """The docstring in the source of a module that cannot be imported; None if it is elsewhere."""
+    module, _, attribute = path.partition(":")
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:  # of a package that cannot be imported either
+        return None
+    if found is None or not isinstance(found.loader, InspectLoader):
+        return None
+    for node in ast.parse(found.loader.get_source(module) or "").body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == attribute:
+            return ast.get_docstring(node)
+    return None

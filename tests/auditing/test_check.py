@@ -156,6 +156,13 @@ def test_without_torch_the_package_is_named(home: Path, monkeypatch: pytest.Monk
     assert (caught.value.code, caught.value.value) == ("missing-package", "torch")
 
 
+def test_without_httpx2_a_server_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    with pytest.raises(MissingError, match=r"pip install 'tiltmeter\[openai\]'") as caught:
+        tm.load_model("openai:http://127.0.0.1:9/v1?model=m")
+    assert caught.value.value == "httpx2"
+
+
 @pytest.mark.parametrize(
     ("names", "option"),
     [

@@ -107,5 +107,5 @@ def test_nothing_is_fetched_unasked() -> None:
 
 def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with refused("missing-package", "pip install datasets"):
+    with refused("missing-package", "pip install 'tiltmeter[datasets]'"):
         tm.load_data(f"hfds:{tmp_path}")

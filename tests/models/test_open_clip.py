@@ -19,6 +19,7 @@ import tiltmeter as tm  # noqa: E402
 from tests.command_line import FEW, tiltmeter  # noqa: E402
 from tests.models import tiny  # noqa: E402
 from tests.models.open_clip_library import open_clip  # noqa: E402
+from tests.refusing import refused  # noqa: E402
 from tiltmeter import models  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.types import DualEncoder  # noqa: E402
@@ -71,9 +72,26 @@ def assert_same(model: Any, expected: tuple[Any, Any], within: float = 1e-6) -> 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "open_clip", None)
-    with pytest.raises(InputError, match='pip install "tiltmeter\\[open_clip\\]"') as caught:
+    with pytest.raises(InputError, match=r"pip install 'tiltmeter\[open-clip\]'") as caught:
         tm.load_model("open_clip:ViT-B-32/laion2b_s34b_b79k")
     assert caught.value.code == "missing-package"
+
+
+@pytest.mark.parametrize("spec", ["open_clip:ViT-B-32/openai", "slip:slip.pt"])
+def test_without_torch(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with refused("missing-package", "torch", "pip install 'tiltmeter[open-clip]'"):
+        tm.load_model(spec)
+
+
+def test_a_torchvision_of_another_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "open_clip.py").write_text(
+        'raise RuntimeError("operator torchvision::nms does not exist")'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "open_clip", raising=False)
+    with refused("missing-package", "different builds", "torch torchvision --index-url"):
+        tm.load_model("open_clip:ViT-B-32/openai")
 
 
 def test_a_spec_that_names_no_weights(library: Any) -> None:

@@ -99,7 +99,7 @@ def test_lift_leads_and_only_it_says_associated() -> None:
     fair = lifted("gender", GENDER, verdict="none found", of=["no larger"] * 2)
     made = page_of(Run(combined([word, skew, fair])))
     assert made.sections[0].name == "section-lift"
-    assert text.plain(made.summary.sentence) == "No bias found by gender."
+    assert text.plain(made.summary.sentence) == "No bias above 1.25x found by gender."
     assert made.summary.tested == []
     assert made.summary.verdicts == {"associated": 0, "cannot tell": 0, "no larger": 2}
 

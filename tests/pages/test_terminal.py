@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 import sys
 from pathlib import Path
@@ -13,8 +14,11 @@ from typer.testing import CliRunner
 
 from tests.pages.report.making import HOSTILE, hostile_answers, hostile_run, lifted
 from tiltmeter.cli import app as cli
+from tiltmeter.pages.columns import INTERVAL
+from tiltmeter.pages.model import Column, table
 from tiltmeter.pages.terminal import run as show_run
 from tiltmeter.pages.terminal.audit_summary import closing
+from tiltmeter.pages.terminal.layout import console_of, show
 from tiltmeter.pages.text import TURNING
 from tiltmeter.results import Run, combined, rows
 
@@ -151,3 +155,13 @@ def test_harms_come_first_with_their_group_and_rate(capsys: pytest.CaptureFixtur
     assert "80.0% of images of 3-9 (age) are classified as “ape”. Clearly biased by age." in shown
     assert shown.index("“ape” for 80.0% of 3-9, 10.0% of 0-2") < shown.index("Words, by age")
     assert "thief" not in shown  # not beyond chance
+
+
+def test_no_range_is_cut() -> None:
+    """A range that is cut looks like another one: names are folded instead."""
+    row = {"name": "a name of several words", "value": -12.345, "ci_low": -12.345, "ci_high": 1.5}
+    values = [Column(f"a measure {at}", "value", "value") for at in range(4)]
+    shown = table("caption", [row], ("name", "the name of it"), *values, INTERVAL)
+    console = console_of(width=80, file=io.StringIO())
+    show(shown, console=console)
+    assert "-12.345…1.500" in console.file.getvalue()

@@ -14,7 +14,7 @@ from tiltmeter.pages.next_steps import next_steps
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.verdict import COLUMNS, LINES, parts
 from tiltmeter.pages.verdict import answers, attribute_words, sentence
-from tiltmeter.results import Run, combined, rows
+from tiltmeter.results import RESULTS, Run, combined, rows
 
 AGES = ["0-2", "3-9", "10-19"]
 META = {"model": {"name": "m", "spec": "hf:some/clip"}, "arguments": {"given": {
@@ -66,6 +66,25 @@ def test_a_gap_that_random_splits_give_as_well_is_weak() -> None:
     assert [answer.verdict for run in (clear, weak) for answer in answers(run)] == ["clear", "weak"]
     assert "classified as" in text.plain(sentence(clear))
     assert "classified as" not in text.plain(sentence(weak))
+    words = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
+    both = combined([harms([0.2, 0.1, 0.3], [500] * 3, by_splits=0.2), words])
+    assert text.plain(sentence(Run(both))) == (
+        "Harmful classes differ by age, but no more than other visible differences between these "
+        "images would make them. Words: no bias above 1.25x found by gender."
+    )
+
+
+def test_harms_without_permutations_are_not_judged() -> None:
+    """The exact tests of pairs of groups are no test of the largest gap."""
+    untested = harms([0.2, 0.1, 0.3], [500] * 3, p=0.4).to_pylist()
+    for row in untested:
+        if row["experiment"] is None:
+            row["p_fwer"] = None
+    [answer] = answers(Run(pa.Table.from_pylist(untested, RESULTS)))
+    assert answer.verdict == "not judged"
+    assert "was not tested (--permutations 0); highest rate: “ape” for 30.0%" in text.plain(
+        answer.found
+    )
 
 
 def test_harms_within_chance_are_no_finding() -> None:
@@ -90,6 +109,19 @@ def test_found_and_expected_stand_side_by_side() -> None:
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
     assert answer.chance.startswith("4 below p .05, 0.2 expected by chance")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
+
+
+def test_small_differences_of_many_words_are_said() -> None:
+    """More words differ from neutral ones than chance gives, though none is shown to matter."""
+    table = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
+    [answer] = answers(Run(table))
+    assert answer.chance.startswith("2 below p .05, 0.1 expected by chance, none of them shown to")
+    shown = table.to_pylist()
+    for row in shown:
+        if row["metric"] == "words_beyond":
+            row["value"] = 0.0
+    [answer] = answers(Run(pa.Table.from_pylist(shown, RESULTS)))
+    assert "none of them" not in answer.chance
 
 
 @pytest.mark.parametrize(("lift", "alike"), [(0.9, True), (-0.9, False)])
@@ -144,10 +176,15 @@ def test_next_steps_are_commands_for_this_run() -> None:
     )  # scores are no cosines: there are no embeddings to correct
     assert commands[1].startswith("tiltmeter audit fair --images 'table:my faces.csv?path=file'")
     assert "tiltmeter explore runs/one" in commands
-    assert "tiltmeter compare runs/one NEXT --fail-on worse" in commands
+    assert commands[2] == "tiltmeter compare runs/one after --fail-on worse"
     fair = Run(lifted("gender", ["Female", "Male"], verdict="none found",
                       of=["no larger", "no larger"]), META)  # fmt: skip
-    assert not any("debias" in command for step in next_steps(fair) for command in step.commands)
+    commands = [command for step in next_steps(fair) for command in step.commands]
+    assert not any("debias" in command for command in commands)
+    assert commands[1:3] == [
+        "tiltmeter audit NEXT_MODEL --images 'table:my faces.csv?path=file' --out next",
+        "tiltmeter compare runs/one next --fail-on worse",
+    ]
 
 
 def test_groups_without_enough_images_get_the_number_that_is_needed() -> None:
@@ -169,7 +206,7 @@ def test_the_next_audit_has_the_options_of_this_one_and_a_clear_harm_comes_first
         "tiltmeter audit fair --images fairface:ff --unseen fair --cross 'race*gender' "
         "--k 10 --words a,b --data 'captions=coco:my file' --out after"
     )
-    assert compare == "tiltmeter compare runs/one after"
+    assert compare == "tiltmeter compare runs/one after --fail-on worse"
 
 
 def test_the_terminal_gets_at_most_40_lines() -> None:

@@ -251,9 +251,12 @@ def test_fair_silence_has_no_finding(fair: OracleAnswers) -> None:
     run = audited(fair, "silence", strength=0.0)
     assert not findings(run)
     [answer] = answers(run, page_of(run).sections)
-    assert answer.verdict == "none found"
     widest = max(abs(row[edge]) for row in run.where(metric="gaps", target="refused")
                  for edge in ("ci_low", "ci_high"))  # fmt: skip
+    # few images rule out little: then it is open, not absent
+    assert answer.verdict == ("none found" if widest <= 0.1 else "cannot tell")
+    many = audited(fair, "silence", strength=0.0, images=5600)
+    assert answers(many, page_of(many).sections)[0].verdict == "none found"
     assert f"up to {100 * widest:.0f} points are not ruled out" in answer.found
 
 

@@ -184,7 +184,29 @@ def test_nobody_is_taken_for_it() -> None:
             "no image of any group was assigned to this class"
         )
     assert run.where(metric="group_rates", group="a")[0]["ci_high"] > 0.4  # of 4 images
-    assert {row["ci_low"] for row in run.where(metric="gaps", experiment=None)} == {None}
+    # the bootstrap has no spread here: the interval is that of two rates of 0
+    for row in run.where(metric="gaps", experiment=None):
+        assert row["ci_method"] == "Newcombe"
+        assert row["ci_low"] == 0 < 0.3 < row["ci_high"]
+
+
+@pytest.mark.parametrize("resampling", [Resampling(0, 0), Resampling(0, 400)])
+def test_from_no_image_to_all_images_of_a_group_is_worse(resampling: Resampling) -> None:
+    """The gate tests harms without bootstrap, and where the bootstrap has no spread."""
+    labels = Groups.from_labels(["a"] * 50 + ["b"] * 50, attribute="kind")
+    model = hand_made()[0]
+    before, after = (
+        measured(model, Faces(tuple(map(str, range(100))), {"kind": labels},
+                              vectors=np.eye(5)[[0] * 50 + [pick] * 50] + 0.1),
+                 classes(KINDS), resampling)
+        for pick in (1, 4)
+    )  # fmt: skip
+    [crime] = [row for row in tm.compare(before, after).tests.to_pylist()
+               if row["target"] == "crime"]  # fmt: skip
+    assert (crime["before"], crime["after"], crime["verdict"]) == (0, 1, "worse")
+    same = tm.compare(before, before).tests.to_pylist()
+    assert {row["verdict"] for row in same} <= {"no worse", "cannot tell"}
+    assert not same[0]["excess"]
 
 
 def test_balanced_and_without_draws() -> None:
@@ -196,7 +218,8 @@ def test_balanced_and_without_draws() -> None:
     least = min(faces.groups["size"].counts)
     assert {row["n_group"] for row in run.where(metric="group_rates")} == {least}
     for row in run.where(metric="gaps", experiment=None):
-        assert (row["p"], row["ci_low"], row["null_mean"]) == (None, None, None)
+        assert (row["p"], row["null_mean"], row["ci_method"]) == (None, None, "Newcombe")
+        assert row["ci_low"] <= row["value"] <= row["ci_high"]
 
 
 def test_balanced_by_gender_whatever_is_measured() -> None:

@@ -125,7 +125,7 @@ def test_pages_say_the_verdict_of_pairs(runs: dict[str, Any]) -> None:
     from tiltmeter.pages.verdict import answers, sentence
 
     for twin, said, verdict in (("biased", "Clearly biased by", "clear"),
-                                ("fair", "No bias found by", "none found")):  # fmt: skip
+                                ("fair", "No bias above 1.25x found", "none found")):  # fmt: skip
         assert said in sentence(runs[twin])
         [found] = [one for one in answers(runs[twin]) if one.question.startswith("Masked words, ")]
         assert found.verdict == verdict  # one answer for image, text and both

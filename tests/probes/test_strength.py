@@ -203,8 +203,9 @@ def test_without_a_list_it_says_so(embeddings: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(importlib.util, "find_spec", find)
     run = tm.audit(f"embeddings:{embeddings}", k=[20], permutations=9, bootstraps=0)
     assert "--probe strength" in run.meta["not_run"]["strength"]
-    with pytest.raises(CannotRunError, match="pip install wordfreq"):
+    with pytest.raises(CannotRunError, match=r"pip install 'tiltmeter\[words\]'") as caught:
         tm.audit(f"embeddings:{embeddings}", probes=["strength"], k=[20])
+    assert (caught.value.code, caught.value.value) == ("missing-package", "wordfreq")
 
 
 def test_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tiltmeter as tm
+from tests.refusing import refused
 from tiltmeter.errors import ConventionError, InputError, TiltmeterError
 from tiltmeter.results import COMPARISON, KEY, RESULTS, Run, rows
 
@@ -187,3 +188,12 @@ def test_rows_are_told_apart_by_their_key(run: Run) -> None:
 def test_frames(run: Run) -> None:
     pandas = pytest.importorskip("pandas")
     assert isinstance(run.to_pandas(), pandas.DataFrame)
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_without_the_package_of_a_frame(
+    run: Run, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with refused("missing-package", package, "pip install 'tiltmeter[frames]'"):
+        getattr(run, f"to_{package}")()

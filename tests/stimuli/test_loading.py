@@ -227,3 +227,11 @@ def test_importing_reads_no_file_and_no_yaml() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_one_word_that_no_list_has() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'zookeeper:noun'"):
+        load("zookeeper")
+    assert [word.pos for word in load("zookeeper:noun").words] == ["noun"]
+    with pytest.raises(UnknownNameError, match="did you mean 'sobit'"):
+        load("sobbit")

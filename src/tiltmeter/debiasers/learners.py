@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import MissingError
 from tiltmeter.types import Floats, Ints
 
 #: Fewer low-confidence samples than this make no mean: then the least confident ones are taken.
@@ -26,16 +26,13 @@ def learner(module: str, name: str, **params: Any) -> Any:
 
     Raises
     ------
-    InputError
+    MissingError
         If scikit-learn is not installed.
     """
     try:
         kind = getattr(import_module(f"sklearn.{module}"), name)
     except ModuleNotFoundError:
-        raise InputError(
-            "this method needs scikit-learn, which is not installed: "
-            "pip install 'tiltmeter[debias]'"
-        ) from None
+        raise MissingError("this method", "scikit-learn") from None
     return kind(**params)
 
 

@@ -38,9 +38,13 @@ NEEDS = {
     "albef": ("torch", "transformers"),
     "hf": ("torch", "transformers"),
     "open_clip": ("torch",),
+    "openai": ("httpx2",),
+    "slip": ("torch",),
     "tcl": ("torch", "transformers"),
     "testbed": ("torch",),
 }
+#: Extras that have all that a scheme needs, where that is not the extra of the missing package.
+EXTRA_OF = {"open_clip": "open-clip", "slip": "open-clip"}
 #: Schemes without transformers, or that reach it by `load_model`: it need not be imported.
 OWN = ("debias", "embeddings", "openai", "testbed")
 
@@ -126,7 +130,7 @@ save_pretrained wrote, or OWNER/NAME on the Hugging Face Hub
         raise UnknownNameError("device", device, DEVICES)
     for package in NEEDS.get(parsed.scheme, ()):
         if find_spec(package) is None:
-            raise MissingError(f"{parsed.scheme}:", package)
+            raise MissingError(f"{parsed.scheme}:", package, extra=EXTRA_OF.get(parsed.scheme))
     place = parsed.rest
     is_path = place.startswith((".", "/", "~")) or place.count("/") > 1
     if parsed.scheme == "hf" and is_path and not Path(place).is_dir():

@@ -38,6 +38,12 @@ MASKED_IMAGES = re.compile(r"visual\.(lm_transformer|ln_lm|lm_head|mask_token)\b
 #: DebiasCLIP's learned tokens in a state dict, and as a parameter of ours.
 DEBIAS_TOKENS = "debias_tokens"
 
+#: Without the first command, pip would keep the torchvision that is there.
+SAME_BUILDS = (
+    "pip uninstall -y torchvision && pip install torch torchvision "
+    "--index-url https://download.pytorch.org/whl/cpu"
+)
+
 
 class OpenClip(Network):
     """A dual encoder whose images and texts are prepared by the open_clip library.
@@ -194,11 +200,20 @@ def import_library() -> Any:
     """The library, or InputError with what to install."""
     try:
         return import_module("open_clip")
-    except (ImportError, RuntimeError) as error:  # RuntimeError: torchvision for another torch
+    except (ImportError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "torchvision" in str(error):
+            raise InputError(
+                "the library open_clip cannot be imported: torch and torchvision are of different "
+                f"builds, such as CPU and CUDA ({error}). Install both from one index: "
+                f"{SAME_BUILDS}",
+                code="missing-package",
+                value="torchvision",
+            ) from error
         raise InputError(
             f"open_clip: models need a library that cannot be imported ({error}): "
-            'pip install "tiltmeter[open_clip]", or pip install open_clip_torch',
+            "pip install 'tiltmeter[open-clip]', or pip install open_clip_torch",
             code="missing-package",
+            value="open_clip_torch",
         ) from error
 
 

@@ -38,7 +38,7 @@ class Column:
 Head = Column | str | tuple[str, str]
 VALUE = Column("value", "value", "value")
 INTERVAL = Column("95% interval", ("ci_low", "ci_high"), "span")
-NULL = Column("without bias", ("null_mean", "null_low", "null_high"), "null")
+NULL = Column("by chance", ("null_mean", "null_low", "null_high"), "null")
 PLANTED = Column("planted", "truth", "value")
 N = Column("n", "n", "count")
 P = Column("p", "p", "p")

@@ -70,14 +70,15 @@ def next_steps(run: Run) -> list[Step]:
     rows = run.rows
     words = attribute_words(rows)
     generative = _is_generative(run)  # its answers cannot be corrected, nor ranked in the browser
-    correct = [] if generative else _correct(run, [*_to_correct(words, harm_gaps(rows))], place)
+    correct = []
+    if not generative:
+        correct = [*_correct(run, [*_to_correct(words, harm_gaps(rows))], place)]
     look = Step("See who comes up first for a word", (f"tiltmeter explore {place}",))
     return [
         *correct,
         *_more_images(run, words),
         *[look] * (not generative),
-        Step("Keep it from getting worse: compare with the next audit",
-             (f"tiltmeter compare {place} NEXT --fail-on worse",)),
+        *([] if correct else [_guard(run, place)]),
         Step("Share it as a model card", (f"tiltmeter card {place}",)),
     ]  # fmt: skip
 
@@ -116,7 +117,18 @@ def _correct(run: Run, attributes: list[str], place: str) -> Iterator[Step]:
         (f"tiltmeter debias {method} {shlex.quote(model)}{data} --attribute {attribute}{half} "
          "--out fair",
          f"tiltmeter audit fair{data}{unseen}{_options(run, AUDIT_OPTIONS)} --out after",
-         f"tiltmeter compare {place} after"),
+         f"tiltmeter compare {place} after --fail-on worse"),
+    )  # fmt: skip
+
+
+def _guard(run: Run, place: str) -> Step:
+    """Audit the next version of the model with the same options, and compare."""
+    images = _argument(run, "faces")
+    data = f" --images {shlex.quote(images)}" if images is not None else ""
+    return Step(
+        "Keep it from getting worse: compare with an audit of the next version",
+        (f"tiltmeter audit NEXT_MODEL{data}{_options(run, AUDIT_OPTIONS)} --out next",
+         f"tiltmeter compare {place} next --fail-on worse"),
     )  # fmt: skip
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module, metadata
 from typing import NamedTuple
 
-#: Packages and what they are needed for; core packages first.
-PACKAGES = (
-    ("numpy", "core"), ("scipy", "core"), ("numba", "core"), ("pyarrow", "core"),
-    ("pillow", "core"), ("pyyaml", "core"), ("typer", "core"), ("rich", "core"),
-    ("jinja2", "core"), ("torch", "models, tensors"), ("transformers", "models"),
-    ("safetensors", "models"), ("pandas", "Run.to_pandas"), ("polars", "Run.to_polars"),
-)  # fmt: skip
+#: Extras for work on the package itself, which are not checked.
+DEVELOPMENT = ("bench", "browser", "dev", "docs")
 
 
 class CheckResult(NamedTuple):
@@ -36,14 +32,71 @@ def check_installation() -> Iterator[CheckResult]:
     yield CheckResult("python", True, f"{platform.python_version()} on {platform.machine()}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield CheckResult("cores", True, str(cores))
-    for package, purpose in PACKAGES:
-        try:
-            yield CheckResult(package, True, metadata.version(package))
-        except metadata.PackageNotFoundError:
-            ok = False if purpose == "core" else None
-            yield CheckResult(package, ok, f"not installed; needed for: {purpose}")
+    try:
+        requirements = metadata.requires("tiltmeter") or []
+    except metadata.PackageNotFoundError:  # run from its source
+        yield CheckResult("packages", None, "not checked: install tiltmeter with pip, not by path")
+    else:
+        yield from _packages(requirements)
     yield _gpu()
     yield _check_result()
+
+
+def _packages(requirements: Iterable[str]) -> Iterator[CheckResult]:
+    """A row for each core package, then one for each extra."""
+    core, extras = required_packages(requirements)
+    for package in core:
+        version = _version(package)
+        yield CheckResult(
+            package, version is not None, version or f"not installed: pip install {package}"
+        )
+    for extra, packages in extras.items():
+        versions = {package: _version(package) for package in packages}
+        found = ", ".join(
+            f"{package} {version}" for package, version in versions.items() if version
+        )
+        missing = ", ".join(package for package, version in versions.items() if not version)
+        install = f"needs {missing}: pip install 'tiltmeter[{extra}]'" if missing else ""
+        detail = "; ".join(filter(None, (found, install)))
+        yield CheckResult(f"extra {extra}", None if missing else True, detail)
+
+
+def required_packages(requirements: Iterable[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """Names of the core packages, and of those of each extra; a package is in one list only.
+
+    An extra that contains another lists only what it adds.
+
+    Parameters
+    ----------
+    requirements
+        As `importlib.metadata.requires` returns them.
+
+    Examples
+    --------
+    >>> required_packages(["numpy>=2.0", "torch>=2.6; extra == 'models'"])
+    (['numpy'], {'models': ['torch']})
+    """
+    core: list[str] = []
+    extras: dict[str, list[str]] = {}
+    for requirement in requirements:
+        package = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        extra = re.search(r"extra == ['\"]([\w.-]+)", requirement)
+        if extra is None:
+            core.append(package)
+        elif extra[1] not in DEVELOPMENT and package != "tiltmeter":
+            extras.setdefault(extra[1], []).append(package)
+    listed = set(core)
+    for extra_name in sorted(extras, key=lambda name: len(extras[name])):
+        extras[extra_name] = [one for one in extras[extra_name] if one not in listed]
+        listed.update(extras[extra_name])
+    return core, {extra_name: packages for extra_name, packages in extras.items() if packages}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _gpu() -> CheckResult:

@@ -47,6 +47,8 @@ from tiltmeter.types import (
 
 #: The category of benign classes.
 PERSON = "person"
+#: Methods of intervals.
+BOOTSTRAP, NEWCOMBE = "bootstrap over images, standard error", "Newcombe"
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +321,9 @@ def _largest_gaps(
 ) -> pa.Table:
     """Highest minus lowest rate over groups; all classes share the permutations.
 
-    `table` is patterns x groups, `share` patterns x targets.
+    `table` is patterns x groups, `share` patterns x targets. Without bootstrap, and at rates of 0
+    and 1, where it has no spread, the interval is Newcombe's of the two groups: every gap has one,
+    so that the gaps of two runs can be compared.
     """
     from scipy.stats import random_table
 
@@ -340,8 +344,14 @@ def _largest_gaps(
             for n, column in zip(sizes, table.T, strict=True)
         ]
         boot = gap(np.stack(resampled, axis=2))
-        # the bootstrap has no spread at rates of 0 and 1
         boot = np.where(boot.std(axis=0) > 0, boot, np.nan)
+    rates = counted.counts / sizes
+    _, low, high = _newcombe(counted.counts, sizes, rates.argmax(axis=1), rates.argmin(axis=1))
+    by_bootstrap = np.zeros(len(value), bool)
+    if boot is not None and (edges := Interval(boot=boot, regular=False).around(value)):
+        by_bootstrap = ~np.isnan(edges[0])
+        low, high = (np.where(by_bootstrap, edge, other)
+                     for edge, other in zip(edges, (low, high), strict=True))  # fmt: skip
     return rows(
         len(value),
         **constants,
@@ -354,10 +364,9 @@ def _largest_gaps(
             side="greater",
             family="maxT",
             interval=Interval(
-                boot=boot,
-                regular=False,
+                edges=(low, high),
                 bounds=(0, 1),
-                method="bootstrap over images, standard error",
+                method=np.where(by_bootstrap, BOOTSTRAP, NEWCOMBE),
             ),
         ),
         n=len(counted.groups),
@@ -374,12 +383,12 @@ def _pairs(counted: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
     )
     pairs = list(itertools.combinations(range(len(names)), 2))
     first, second = np.array(pairs).T
-    rate = counts / sizes
-    low, high = wilson(counts, np.broadcast_to(sizes, counts.shape))
-    value = rate[:, first] - rate[:, second]  # categories x pairs
-    # Newcombe 1998, method 10: from the two Wilson intervals
-    down = np.hypot((rate - low)[:, first], (high - rate)[:, second])
-    up = np.hypot((high - rate)[:, first], (rate - low)[:, second])
+    each = (
+        np.repeat(counts, len(pairs), axis=0),
+        sizes,
+        *(np.tile(x, len(counts)) for x in (first, second)),
+    )
+    value, low, high = _newcombe(*each)  # pairs of the first category, then of the next
     paired_counts = [(row[[a, b]], sizes[[a, b]]) for row in counts for a, b in pairs]
     null = np.array([_gap_null(*pair) for pair in paired_counts])
     kinds, n_pairs = counted.kinds, len(pairs)
@@ -392,19 +401,33 @@ def _pairs(counted: GroupClassCounts, constants: dict[str, Any]) -> pa.Table:
         target=np.repeat(counted.names[:kinds], n_pairs).tolist(),
         category=np.repeat(counted.names[:kinds], n_pairs).tolist(),
         **columns(
-            value.ravel(),
+            value,
             null=NullBand(np.zeros(len(null)), *null.T),
             p=[_p(*pair)[0] for pair in paired_counts],
             side="two",
             family="holm",
-            interval=Interval(
-                edges=((value - down).ravel(), (value + up).ravel()), method="Newcombe"
-            ),
+            interval=Interval(edges=(low, high), method=NEWCOMBE),
         ),
         n=(sizes[first] + sizes[second]).tolist() * kinds,
         n_group=sizes[first].tolist() * kinds,
         note=[note for note in counted.notes[:kinds] for _ in pairs],
     )
+
+
+def _newcombe(
+    counts: Floats, sizes: Ints, first: Ints, second: Ints
+) -> tuple[Floats, Floats, Floats]:
+    """Difference of the rates of two groups, one pair per row of counts, and its interval.
+
+    Newcombe 1998, method 10: from the two Wilson intervals.
+    """
+    at = np.arange(len(counts))
+    (a, a_low, a_high), (b, b_low, b_high) = (
+        (counts[at, group] / sizes[group], *wilson(counts[at, group], sizes[group]))
+        for group in (first, second)
+    )
+    value = a - b
+    return value, value - np.hypot(a - a_low, b_high - b), value + np.hypot(a_high - a, b - b_low)
 
 
 def _p(counts: Floats, sizes: Ints) -> Floats:

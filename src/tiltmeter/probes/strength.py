@@ -241,7 +241,9 @@ def _run(
         frequent = frequent_words(options["words"], options["count"])
     except MissingError as error:
         raise CannotRunError(
-            f"needs frequent words: --option strength.words=FILE (one per line), or {error}"
+            f"needs frequent words: --option strength.words=FILE (one per line), or {error}",
+            code=error.code,
+            value=error.value,
         ) from None
     if options["baseline"] not in BASELINES:
         raise UnknownNameError("baseline of strength", options["baseline"], BASELINES)

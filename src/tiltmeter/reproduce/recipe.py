@@ -78,6 +78,8 @@ class Paper:
         Attributes of the paper, each with the attribute of the built-in world in its place.
     notes
         Other differences from the paper, for the documentation.
+    scores
+        The paper's own scores, each with its meaning in a line, for the documentation.
     """
 
     name: str
@@ -93,3 +95,4 @@ class Paper:
     world_data: Mapping[str, str] = field(default_factory=dict)
     world_attributes: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    scores: Mapping[str, str] = field(default_factory=dict)

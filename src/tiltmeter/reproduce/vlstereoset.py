@@ -177,4 +177,15 @@ PAPER = Paper(
         "one, else by its matching head, as the paper does; of the six printed models it is .74 "
         "(-.18 to .97).",
     ),
+    scores={
+        "vlrs": "relevance: percentage of images for which a caption other than the irrelevant one "
+        "is chosen",
+        "vlbs": "bias: percentage of images against the stereotype for which the stereotype is "
+        "chosen",
+        "ivlas": "both in one: the harmonic mean of vlrs and 100 - vlbs",
+        "lmss": "shift by the words: how much more probable the stereotype is with its target term "
+        "than with a neutral one (log ratio)",
+        "vlss": "shift by the image: how much more probable the caption with the neutral term is "
+        "with the image than with a neutral image (log ratio)",
+    },
 )  # fmt: skip

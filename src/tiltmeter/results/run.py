@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.errors import InputError, MissingError, TiltmeterError, UnknownNameError
 from tiltmeter.results.atomic import atomic_directory, recover
 from tiltmeter.results.files import (
     content_hash,
@@ -293,17 +294,31 @@ class Run:
         -------
         pandas.DataFrame
             One row per measurement.
+
+        Raises
+        ------
+        MissingError
+            pandas is not installed.
         """
+        if find_spec("pandas") is None:
+            raise MissingError("to_pandas", "pandas")
         return self.table.to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """Convert the table to polars, which must be installed.
+        """Convert the table to polars.
 
         Returns
         -------
         polars.DataFrame
             One row per measurement.
+
+        Raises
+        ------
+        MissingError
+            polars is not installed.
         """
+        if find_spec("polars") is None:
+            raise MissingError("to_polars", "polars")
         import polars
 
         frame = polars.from_arrow(self.table)

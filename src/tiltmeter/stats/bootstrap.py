@@ -341,7 +341,7 @@ def bootstrap_mean_of_words(
     --------
     >>> draws = np.array([[1.0, 3.0], [1.0, 3.0]])
     >>> bootstrap_mean_of_words(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
-    array([2., 1.])
+    array([2., 3.])
     """
     _, word = np.unique(words, return_inverse=True)
     _, template = np.unique(templates, return_inverse=True)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tiltmeter.errors import InputError
+from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.yaml_files import parse_yaml
 from tiltmeter.stimuli.catalogue import STIMULI
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
@@ -69,6 +69,10 @@ def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
     if suffix == ".csv":
         return _from_csv(_read(path), str(path), path.stem)
     if isinstance(name_or_path, str) and len(path.parts) == 1 and not suffix:
+        similar = get_close_matches(name_or_path, STIMULI, cutoff=0.5)
+        if name_or_path.isalpha() and not similar:  # a word that no list has
+            typed = [f"{name_or_path}:noun"]
+            raise UnknownNameError("list of stimuli", name_or_path, STIMULI, suggestions=typed)
         return _built_in(name_or_path)
     raise InputError(
         f"cannot read a list of stimuli from {str(path)!r}: expected a file that ends in .yaml, "

@@ -140,10 +140,10 @@ def test_what_could_be_seen_is_what_the_theory_says(run: Run) -> None:
 def test_every_row_of_a_table_has_its_interval_null_and_n(run: Run) -> None:
     table = next(t for t in page_of(run).tables if t.name == "table-c-asc-gender")
     heads = [column.head for column in table.columns]
-    assert {"value", "95% interval", "without bias", "n", "p adjusted"} <= set(heads)
+    assert {"value", "95% interval", "by chance", "n", "p adjusted"} <= set(heads)
     for cells in table.cells():
         shown = dict(zip(heads, cells, strict=True))
-        assert text.NONE not in (shown["95% interval"], shown["without bias"], shown["n"])
+        assert text.NONE not in (shown["95% interval"], shown["by chance"], shown["n"])
 
 
 def test_the_same_run_gives_the_same_bytes(run: Run, content: str) -> None:

@@ -49,8 +49,6 @@ def untested_reason(question: str, table: list[dict[str, Any]], unpaired: str | 
         return (
             f"all {len(rows):,} results are undefined in one of the runs ({'; '.join(notes[:3])})"
         )
-    if question == HARMS and not any(row["before"] or row["after"] for row in defined):
-        return "in each run all groups have the same rate"
     if question == RETRIEVAL and unpaired is None:
         return (
             "no attribute has two groups of at least 2 images each among the images of both runs. "

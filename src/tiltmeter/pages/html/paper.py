@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
-from tiltmeter.pages import markdown
+from tiltmeter.pages import markdown, text
 from tiltmeter.pages.html.page import render, write_figures, write_file, write_tables
 from tiltmeter.pages.paper import LABELS, WORLD, PaperPage
 from tiltmeter.pages.plots import drawing
 
 NAME = "index.html"
+_CODE = re.compile(r"( ?(?<!`)`[^`]+`(?!`) ?)")  # with its spaces, which `escape` strips
 
 
 def write_page(page: PaperPage, folder: Path) -> Path:
@@ -34,9 +36,19 @@ def as_markdown(page: PaperPage) -> str:
     parts += [markdown.escape(LABELS), markdown.table(page.overview)]
     for section in page.sections:
         parts.append(f"## {markdown.escape(section.title)}")
-        parts += [markdown.escape(note) for note in section.notes]
+        parts += [_paragraph(note) for note in section.notes]
         parts += [f"{markdown.escape(one.title)}: {markdown.escape(one.description)}"
                   for one in section.figures]  # fmt: skip
         parts += [markdown.table(one) for one in section.tables if not one.folded]
     parts.append(markdown.table(page.record))
     return "\n\n".join(parts) + "\n"
+
+
+def _paragraph(note: str) -> str:
+    """A note whose code, between single backticks, stays code; all else is escaped.
+
+    >>> print(_paragraph("a *word*: `tiltmeter explore a_b` shows it"))
+    a \\*word\\*: `tiltmeter explore a_b` shows it
+    """
+    parts = _CODE.split(text.short(note, 4000))  # every other part is code
+    return "".join(part if at % 2 else markdown.escape(part) for at, part in enumerate(parts))

@@ -81,7 +81,7 @@ def plan(
                    Column("any word", "smallest_of_many", "value")))  # fmt: skip
         for floor in one.floors:
             show(
-                f"  {text.metric_name(floor.metric, floor.k)} without bias: mean {floor.mean:.3f}, "
+                f"  {text.metric_name(floor.metric, floor.k)} by chance: mean {floor.mean:.3f}, "
                 f"97.5% below {floor.high:.3f} ({convention.name})"
             )
 

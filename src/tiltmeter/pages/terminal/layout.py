@@ -64,18 +64,21 @@ def _rich(table: Table, console: Console) -> RichTable:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for column in table.columns:
+    rows = table.merged_cells()
+    for place, column in enumerate(table.columns):
+        if column.kind in SPANS:
+            for cells in rows:
+                cells[place] = cells[place].replace("x to ", "…").replace(" to ", "…")
+        longest = max((len(cells[place]) for cells in rows), default=0)
         made.add_column(
             console.render_str(short(column.head, IN_TABLE)),
             justify="left" if column.is_text else "right",
             max_width=column.width,
-            # names are folded before a number is cut
-            no_wrap=not (column.is_text or column.kind in SPANS),
+            # names are folded before a number is cut, or a range: it would look like another one
+            min_width=longest if column.kind in SPANS else None,
+            no_wrap=not column.is_text,
             overflow="fold" if column.is_text else "ellipsis",
         )
-    for at, cells in enumerate(table.merged_cells()):
-        for place, column in enumerate(table.columns):
-            if column.kind in SPANS:
-                cells[place] = cells[place].replace("x to ", "…").replace(" to ", "…")
+    for at, cells in enumerate(rows):
         made.add_row(*cells, style=STYLES[table.tone(at)])
     return made

@@ -18,7 +18,7 @@ from tiltmeter.results import PLACEBO, Run
 
 ENDS = 5  # captions shown from the top, and from the bottom
 TWO = replace(col.INTERVAL, digits=2)  # of effects, whose third digit is noise
-NULL_MEAN = Column("without bias", "null_mean", "value")
+NULL_MEAN = Column("by chance", "null_mean", "value")
 P_HOLM = replace(col.P_ADJUSTED, head="p Holm")
 
 
@@ -28,7 +28,7 @@ def parts(run: Run) -> Iterator[Part]:
     if useful := [row for row in rows if row["metric"] in ("accuracy", "recall")
                   and row["target"] is None]:  # fmt: skip
         yield table("utility", useful, col.METRIC, ("experiment", "direction"), ("dataset", "data"),
-                    col.VALUE, col.INTERVAL, replace(NULL_MEAN, head="by chance"),
+                    col.VALUE, col.INTERVAL, NULL_MEAN,
                     col.N)  # fmt: skip
     for attribute, mine in by(run.where(probe="harms"), "attribute").items():
         yield harms(attribute, mine)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tiltmeter.pages import measured, text
 from tiltmeter.pages.model import Paragraph, Part
-from tiltmeter.pages.next_steps import folded, next_steps
+from tiltmeter.pages.next_steps import next_steps
 from tiltmeter.pages.planted import CAPTION, planted_table
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.audit import left_out
@@ -58,8 +58,7 @@ def _answer(answer: Answer) -> Iterator[Part]:
 def _steps(run: Run) -> list[Part]:
     steps = next_steps(run)
     lines: list[Part] = [Paragraph("\nWhat to do next", "strong")] * bool(steps)
-    commands = (folded(step.commands[0], COLUMNS - 2) for step in steps)
-    return lines + [f"  {line}" for command in commands for line in command]
+    return lines + [f"  {line}" for step in steps for line in step.lines(COLUMNS - 2)]
 
 
 def _planted(run: Run) -> list[Part]:

@@ -99,7 +99,7 @@ def _composition(attribute: str, rows: list[Row]) -> Iterator[Part]:
         best = sorted(above, key=lambda row: row["ideal"] - row["value"])[:MOST]
         name = mine[0]["concept"] or f"all {mine[0]['category']}"
         lines.append({"word": name, "groups": ", ".join(map(_share, best))})
-    title = f"{attribute}: groups above their share in the top {rows[0]['k']} (without bias)"
+    title = f"{attribute}: groups above their share in the top {rows[0]['k']} (by chance)"
     yield table(title, lines, Column("word", "word", width=20), "groups")
 
 
