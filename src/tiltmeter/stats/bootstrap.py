@@ -343,9 +343,36 @@ def bootstrap_mean_of_words(
     >>> bootstrap_mean_of_words(draws, np.array([0, 1]), np.array([0, 0]), np.random.default_rng(1))
     array([2., 3.])
     """
+    share = resampled_shares(words, templates, len(draws), rng)
+    return mean_of_shares(draws, share)
+
+
+def resampled_shares(words: Ints, templates: Ints, draws: int, rng: np.random.Generator) -> Floats:
+    """How much each prompt counts in a mean over words, where words and templates are resampled.
+
+    Parameters
+    ----------
+    words, templates : array of shape (prompts,)
+        The word and the template of each prompt.
+    draws : int
+        Number of resamples.
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    array of shape (draws, prompts)
+        Shares that sum to the number of words.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> resampled_shares(np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), 3, rng).sum(axis=1)
+    array([2., 2., 2.])
+    """
     _, word = np.unique(words, return_inverse=True)
     _, template = np.unique(templates, return_inverse=True)
-    weight = _multiplicity(template, len(draws), rng)
+    weight = _multiplicity(template, draws, rng)
     # not a matrix product: integers sum exactly in any order, and BLAS would start threads for
     # each of thousands of small ones
     order = np.argsort(word, kind="stable")
@@ -356,7 +383,29 @@ def bootstrap_mean_of_words(
     if (missed := total == 0).any():
         weight = np.where(missed, 1.0, weight)
         total = np.where(missed, np.bincount(word)[word], total)
-    share = weight / total * _multiplicity(word, len(draws), rng)
+    return np.asarray(weight / total * _multiplicity(word, draws, rng))
+
+
+def mean_of_shares(draws: Floats, share: Floats) -> Floats:
+    """Means over prompts, each with its share in that draw.
+
+    Parameters
+    ----------
+    draws : array of shape (draws, prompts, ...)
+        The value of each prompt in each resample of images.
+    share : array of shape (draws, prompts)
+        As `resampled_shares` returns them.
+
+    Returns
+    -------
+    array of shape (draws, ...)
+        Means of what is defined.
+
+    Examples
+    --------
+    >>> mean_of_shares(np.array([[1.0, 3.0]]), np.array([[0.5, 1.5]]))
+    array([2.5])
+    """
     from tiltmeter.stats.kernels import shared_means
 
     rest = draws.shape[2:]

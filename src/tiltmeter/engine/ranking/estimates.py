@@ -107,15 +107,10 @@ def estimates(
     groups: Groups,
     convention: Convention,
     words: int,
-    relabelled: tuple[Ints, Ints],
     rng: np.random.Generator,
     depth: int | None = None,
 ) -> Iterator[MetricEstimate]:
-    """The estimates of a task.
-
-    `relabelled` are permuted labels (draws x images), and the group of each label. NDKL is of the
-    whole ranking, or of the first `depth` items.
-    """
+    """The estimates of a task; NDKL is of the whole ranking, or of the first `depth` items."""
     if not task.ranks:
         values = part.values("c_asc")
         complete = not np.isnan(values).any()
@@ -133,7 +128,7 @@ def estimates(
         return
     for k in sorted(convention.k):
         yield from _top_k_estimates(part, groups, convention, k, words, rng)
-    yield _ndkl_estimate(part, groups, convention, *relabelled, depth)
+    yield _ndkl_estimate(part, groups, depth)
 
 
 def _top_k_estimates(
@@ -217,25 +212,23 @@ def _top_k_estimates(
         )
 
 
-def _ndkl_estimate(
-    part: PromptBlocks,
-    groups: Groups,
-    convention: Convention,
-    labels: Ints,
-    group_of: Ints,
-    depth: int | None,
-) -> MetricEstimate:
+def random_ndkl(labels: Ints, group_of: Ints, groups: Groups, convention: Convention) -> Floats:
+    """NDKL of random rankings, which permuted labels are, the same for all words.
+
+    `labels` are draws x items, and `group_of` has the group of each label.
+    """
+    log_target = log_shares(target_shares(convention.target, groups))
+    return loops.ndkl_of_labels(labels, log_target, group_of.astype(labels.dtype))
+
+
+def _ndkl_estimate(part: PromptBlocks, groups: Groups, depth: int | None) -> MetricEstimate:
     values = part.values("ndkl")
-    labels = labels[:, :depth]
-    null, boot = part.draws("ndkl null"), part.draws("ndkl boot")
+    null, boot, random = (part.draws(f"ndkl {kind}") for kind in ("null", "boot", "random"))
     band, p = None, None
-    if len(labels):
-        # permuted labels are a random ranking, the same for all words
-        log_target = log_shares(target_shares(convention.target, groups))
-        null_values = loops.ndkl_of_labels(labels, log_target, group_of.astype(labels.dtype))
+    if random is not None:
         band, p = (
-            null_band(null_values[:, None]),
-            p_from_shared_null(values, null_values, "greater")[:, None],
+            null_band(random[:, None]),
+            p_from_shared_null(values, random, "greater")[:, None],
         )
     return MetricEstimate(
         "ndkl",

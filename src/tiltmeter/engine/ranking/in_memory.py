@@ -15,6 +15,7 @@ from tiltmeter.engine.ranking.estimates import (
     PromptBlocks,
     estimates,
     plan_passes,
+    random_ndkl,
 )
 from tiltmeter.engine.ranking.job import Drawn, Gaps, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.reranked import add_reranked, orders
@@ -44,7 +45,7 @@ COLUMNS = 128  # of image embeddings that are summed together on the CPU
 GAP_RESAMPLES = 200  # bootstrap resamples, at most, for gaps between groups
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RankedSample:
     """The images that some attributes are measured on, with permuted labels and weights."""
 
@@ -72,6 +73,11 @@ class RankedSample:
         """Free what is packed for rankings, which is large; it is packed again if needed."""
         self.__dict__.pop("lanes", None)
         self.__dict__.pop("packed", None)
+
+    def release_draws(self) -> None:
+        """Free permuted labels and weights: statistics do not read them."""
+        self.relabelled = self.relabelled[:0].copy()
+        self.weights.clear()
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,8 +216,13 @@ class InMemoryRanking:
 
             blocks = self._measure(sample, summary, tasks, progress)
             if all(later is not sample for later, _, _ in turns[turn + 1 :]):
-                sample.weights.clear()  # they are large, and all prompts have been processed
+                sample.release_draws()  # they are large, and all prompts have been processed
             yield self._estimates(sample, tasks, blocks, progress)
+
+    @property
+    def _depth(self) -> int | None:
+        """Ranks that a re-ranker orders; None: all."""
+        return None if self.job.reorder is None else max(self.job.convention.k)
 
     def _images_of(self, rows: Ints | None) -> Floats:
         return self.images if rows is None else self.images[rows]
@@ -224,13 +235,12 @@ class InMemoryRanking:
         progress: Progress,
     ) -> Iterator[Drawn]:
         job = self.job
-        depth = None if job.reorder is None else max(job.convention.k)
+        depth = self._depth
         for done, task in enumerate(tasks):
             progress(f"statistics of {task.attribute}", 0.8 + 0.2 * done / len(tasks))
-            labels = (sample.relabelled, sample.group_of[task.attribute])
             groups, part = sample.groups[task.attribute], blocks.pop(task)
             for estimate in estimates(
-                task, part, groups, job.convention, job.words, labels, self.rng, depth
+                task, part, groups, job.convention, job.words, self.rng, depth
             ):
                 yield estimate, self.rng.spawn(1)[0]
 
@@ -282,12 +292,14 @@ class InMemoryRanking:
             ids, top_scores = zip(*tops, strict=True)
             summary.top = np.concatenate(ids), np.concatenate(top_scores)
         for task, part in parts.items():
+            groups, group_of = sample.groups[task.attribute], sample.group_of[task.attribute]
             if task.ranks:
                 counts = {k: part.values(f"top {k}") for k in sorted(convention.k)}
                 summary.counts[task.attribute] = counts
+                if len(labels := sample.relabelled[:, : self._depth]):
+                    part.drawn["ndkl random"] = random_ndkl(labels, group_of, groups, convention)
             else:
-                sizes = sample.groups[task.attribute].counts
-                moments = Moments(sizes, part.values("mean"), part.values("m2"))
+                moments = Moments(groups.counts, part.values("mean"), part.values("m2"))
                 summary.moments[task.attribute] = moments
         return parts
 

@@ -26,7 +26,12 @@ from tiltmeter.engine.parts import (
     retry_without_failed,
     run_parts,
 )
-from tiltmeter.engine.ranking.estimates import MetricTask, PromptBlocks, estimates
+from tiltmeter.engine.ranking.estimates import (
+    MetricTask,
+    PromptBlocks,
+    estimates,
+    random_ndkl,
+)
 from tiltmeter.engine.ranking.in_memory import FEWEST_DRAWS, NDKL_STEPS
 from tiltmeter.engine.ranking.job import Drawn, RankingJob, SampleSummary, matched, scaled
 from tiltmeter.engine.ranking.moments import (
@@ -288,9 +293,9 @@ class PartitionedRanking:
         add_reranked(part, 0, order, job.words, ndkl_draws, codes, target, permuted)
         summary.counts[name] = {k: part.values(f"top {k}") for k in order}
         task = MetricTask(name, True)
-        for estimate in estimates(
-            task, part, groups, job.convention, job.words, permuted, rng, longest
-        ):
+        if len(shown := labels[:, :longest]):
+            part.drawn["ndkl random"] = random_ndkl(shown, permuted[1], groups, job.convention)
+        for estimate in estimates(task, part, groups, job.convention, job.words, rng, longest):
             yield estimate, rng.spawn(1)[0]
 
 
@@ -338,12 +343,8 @@ def _ranking_estimates(
     bounded, notes = _whole_ndkl(digest, q)
     part.add("ndkl", bounded.value)
     part.add("tied", np.zeros(len(bounded.value)))
-    no_labels: tuple[Ints, Ints] = (
-        np.empty((0, 0), np.uint8),
-        np.arange(len(groups.names)),
-    )
     task = MetricTask(groups.attribute, True)
-    *top, ndkl = estimates(task, part, groups, convention, words, no_labels, rng)
+    *top, ndkl = estimates(task, part, groups, convention, words, rng)
     yield from top
     log_q, sizes = log_shares(q), groups.counts
     yield _with_noise(

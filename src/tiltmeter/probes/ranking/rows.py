@@ -114,25 +114,28 @@ def instances(
     rows, k = top.shape
     image_rows = top.ravel()
     attributes, count = list(faces.groups.values()), len(image_rows)
-    # group names of all attributes in one list, and each image's positions in it
+    # group names of all attributes in one list, and each image's positions in it; of millions of
+    # rows, positions of 32 bits are as large as the table
     begins = np.cumsum([0, *(len(attribute.names) for attribute in attributes)])
-    codes = np.stack(
-        [g.codes[image_rows] + first for g, first in zip(attributes, begins[:-1], strict=True)]
-    )
+    codes = np.empty((count, len(attributes)), np.int32)
+    for column, (g, first) in enumerate(zip(attributes, begins[:-1], strict=True)):
+        codes[:, column] = (g.codes + first).astype(np.int32)[image_rows]
     groups = pa.MapArray.from_arrays(
         np.arange(0, codes.size + 1, len(attributes), dtype=np.int32),
-        chosen(list(faces.groups), np.tile(np.arange(len(attributes)), count)),
-        chosen([name for attribute in attributes for name in attribute.names], codes.T.ravel()),
+        chosen(list(faces.groups), np.tile(np.arange(len(attributes), dtype=np.int32), count)),
+        chosen([name for attribute in attributes for name in attribute.names], codes.ravel()),
     )
+    del codes
+    prompt_of = np.repeat(np.arange(rows, dtype=np.int32), k)
     columns = {
         "model": pa.repeat(pa.scalar(constants["model"], pa.string()), count),
         "dataset": pa.repeat(pa.scalar(constants["dataset"], pa.string()), count),
         "experiment": pa.repeat(pa.scalar(experiment, pa.string()), count),
-        "concept": chosen([prompt.concept for prompt in prompts], np.repeat(np.arange(rows), k)),
-        "template": chosen([prompt.template for prompt in prompts], np.repeat(np.arange(rows), k)),
+        "concept": chosen([prompt.concept for prompt in prompts], prompt_of),
+        "template": chosen([prompt.template for prompt in prompts], prompt_of),
         "id": chosen(faces.ids, image_rows),
         "groups": groups,
-        "rank": pa.array(np.tile(np.arange(1, k + 1), rows), pa.int64()),
+        "rank": pa.array(np.tile(np.arange(1, k + 1, dtype=np.int64), rows)),
         "score": pa.array(scores.ravel(), pa.float64()),
         "pick": pa.nulls(count, pa.string()),
     }

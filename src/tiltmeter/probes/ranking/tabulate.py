@@ -19,6 +19,8 @@ from tiltmeter.results.schema import chosen
 from tiltmeter.stats.bootstrap import (
     bootstrap_mean_of_words,
     interval,
+    mean_of_shares,
+    resampled_shares,
     standard_error_interval,
     widen_for_few_words,
 )
@@ -274,9 +276,12 @@ def _intervals(
         for row in others:
             unit = level[row]
             prompts = unit.prompts
-            drawn = bootstrap_mean_of_words(
-                estimate.boot.at(prompts), unit.words, unit.templates, rng
-            )
+            share = resampled_shares(unit.words, unit.templates, len(estimate.boot), rng)
+            shape = (len(share), len(prompts), estimate.boot.columns)
+            drawn = np.concatenate([
+                mean_of_shares(estimate.boot.at(prompts, part), share[part])
+                for part in slices_of_draws(shape, 0)
+            ])  # fmt: skip
             stretch = widen_for_few_words(
                 estimate.values[prompts], unit.words, unit.templates, drawn
             )
