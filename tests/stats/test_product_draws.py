@@ -37,7 +37,8 @@ def test_draws_of_c_asc(prompts: int, images: int) -> None:
     work = job(prompts, images)
     ranking = InMemoryRanking(work, np.random.default_rng(0), "cpu", lambda *_: None)
     (sample,) = ranking.drawn
-    weights = dict(sample.weights)  # they are freed when they are no longer needed
+    # they are freed when they are no longer needed
+    weights, relabelled = dict(sample.weights), sample.relabelled
     found = {
         estimate.groups.attribute: estimate
         for turn in ranking.turns()
@@ -49,7 +50,7 @@ def test_draws_of_c_asc(prompts: int, images: int) -> None:
     z = kernels.standardized(scores)
     for name, estimate in found.items():
         groups, of = sample.groups[name], sample.group_of[name]
-        sums = kernels.relabelled_sums(z, sample.relabelled, len(groups.names), of)
+        sums = kernels.relabelled_sums(z, relabelled, len(groups.names), of)
         assert estimate.null is not None
         assert estimate.boot is not None
         null, boot = estimate.null[:], estimate.boot[:]

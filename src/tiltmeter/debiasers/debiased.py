@@ -103,7 +103,10 @@ class Debiased:
         self.debiaser = debiaser
         self.record = dict(record or {})
         self.spec = spec
-        self.name = f"{getattr(model, 'name', type(model).__name__)}+{method_name(debiaser)}"
+        base = str(getattr(model, "name", type(model).__name__))
+        if Path(base).is_absolute():  # of a checkpoint: results show no path of somebody's disk
+            base = Path(base).name
+        self.name = f"{base}+{method_name(debiaser)}"
         mapped = {"encode_images": self._encode_images, "encode_texts": self._encode_texts}
         for name in PROTOCOL_MEMBERS:  # set on the object: protocols are checked by attribute
             if hasattr(self.model, name):

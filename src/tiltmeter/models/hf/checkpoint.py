@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -33,11 +32,6 @@ class Checkpoint:
         if trust not in ("yes", "no"):
             raise UnknownNameError("value of trust_remote_code", trust, ("yes", "no"))
         return cls(spec.rest, spec.options.get("revision"), trust == "yes")
-
-    @property
-    def label(self) -> str:
-        """What results call the model: no path of somebody's disk."""
-        return Path(self.name).name if Path(self.name).is_absolute() else self.name
 
     @property
     def _where(self) -> dict[str, Any]:

@@ -72,7 +72,7 @@ class Generative(Network):
                 f"({network.config.get_text_config().model_type}): only causal decoders can be "
                 "measured"
             )
-        super().__init__(network, checkpoint.label, checkpoint.provenance(network))
+        super().__init__(network, checkpoint.name, checkpoint.provenance(network))
         self.processor = checkpoint.processor
         self.tokenizer = self.processor.tokenizer
         self.preprocessing = self.processor.image_processor.to_dict()

@@ -17,7 +17,7 @@ class ImageNetwork(Network):
 
     def __init__(self, checkpoint: Checkpoint, kind: type) -> None:
         network = checkpoint.network(kind)
-        super().__init__(network, checkpoint.label, checkpoint.provenance(network))
+        super().__init__(network, checkpoint.name, checkpoint.provenance(network))
         self.processor = checkpoint.image_processor
         self.tokenizer = checkpoint.tokenizer
         self.preprocessing = self.processor.to_dict()

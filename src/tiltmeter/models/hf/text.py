@@ -54,7 +54,7 @@ class TextCheckpoint(Network):
 
     def __init__(self, checkpoint: Checkpoint, kind: type) -> None:
         network = checkpoint.network(kind)
-        super().__init__(network, checkpoint.label, checkpoint.provenance(network))
+        super().__init__(network, checkpoint.name, checkpoint.provenance(network))
         self.tokenizer = checkpoint.tokenizer
 
     def tokens(self, texts: Sequence[str]) -> Any:

@@ -182,7 +182,7 @@ def propagated(rows: list[Row]) -> Iterator[Table]:
             unit = "effect" if kind == "intrinsic" else extrinsic
             ranges.append({**row, "measure": kind, "unit": unit})
     if ranges:
-        yield table("propagation: largest difference between groups (0 without bias)", ranges,
+        yield table("propagation: largest difference between groups", ranges,
                     "experiment", "measure", "unit", "attribute", col.VALUE, col.P)  # fmt: skip
 
 
