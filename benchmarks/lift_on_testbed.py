@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--words", default="sobit")
     parser.add_argument("--images", type=int, default=2800)
     parser.add_argument("--per-cell", type=int, default=50, help="of masked and matching heads")
-    parser.add_argument("--neutral", type=int, default=10**6, help="words, of matching heads")
+    parser.add_argument("--neutral", type=int, default=RULE.neutral_words, help="of matching heads")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--attributes", nargs="+", default=["shape", "hue"])
