@@ -35,8 +35,8 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.weighted_rankings import WeightLanes
 from tiltmeter.types import Array, Floats, Groups, Ints, Progress
 
-#: Prompts per block: only their scores and rankings are in memory. On a GPU they are as many as
-#: fit half of its memory, up to a number: a walk down one ranking takes it as long as thousands.
+#: Prompts per block: only their scores and rankings are in memory. On a GPU a block takes up to
+#: half of its memory: thousands of rankings are walked in hardly more time than a few.
 BLOCK, MOST_ON_GPU, BYTES_PER_SCORE = 64, 4096, 64
 #: Ranks processed for NDKL's permutations and intervals (seconds, not minutes); fewest draws.
 NDKL_STEPS, FEWEST_DRAWS = 4 * 10**8, 99

@@ -114,8 +114,8 @@ def instances(
     rows, k = top.shape
     image_rows = top.ravel()
     attributes, count = list(faces.groups.values()), len(image_rows)
-    # group names of all attributes in one list, and each image's positions in it; of millions of
-    # rows, positions of 32 bits are as large as the table
+    # group names of all attributes in one list, and each image's positions in it, in 32 bits:
+    # there are millions of rows, and wider positions would need more memory than the rest
     begins = np.cumsum([0, *(len(attribute.names) for attribute in attributes)])
     codes = np.empty((count, len(attributes)), np.int32)
     for column, (g, first) in enumerate(zip(attributes, begins[:-1], strict=True)):
