@@ -175,6 +175,16 @@ def test_ties_are_shared_and_said() -> None:
     assert run.where(metric="gaps", target="crime", experiment=None)[0]["p"] == 1.0
 
 
+def test_rounding_breaks_no_tie() -> None:
+    """After a correction, classes that became equal differ in the last digits."""
+    model, faces = hand_made()
+    rng = np.random.default_rng(0)
+    almost = {text: 1 + 1e-8 * rng.normal(size=5) for text in model.vectors}
+    run = measured(Told(almost), faces, classes(KINDS))
+    for row in run.where(metric="group_rates", target="non-human"):
+        assert (row["value"], row["p"]) == (pytest.approx(2 / 5), 1.0)
+
+
 def test_nobody_is_taken_for_it() -> None:
     model, faces = hand_made()
     run = measured(model, replace(faces, vectors=np.eye(5)[[0] * 10] + 0.1), classes(KINDS))

@@ -9,7 +9,12 @@ import pytest
 from scipy.stats import t as student
 
 from tiltmeter.errors import InputError
-from tiltmeter.metrics.group_lift import centred, lift, lift_standard_error
+from tiltmeter.metrics.group_lift import (
+    centred,
+    lift,
+    lift_of_group_scores,
+    lift_standard_error,
+)
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.stats.lift_verdict import (
     ASSOCIATED,
@@ -29,9 +34,11 @@ from tiltmeter.stats.lift_verdict import (
     share_below,
     word_verdicts,
 )
+from tiltmeter.stats.power import detectable_lift
 from tiltmeter.stats.random_visible_splits import random_visible_splits
 from tiltmeter.testbed.oracle import Oracle
 from tiltmeter.testbed.world import World
+from tiltmeter.types import Groups
 
 
 def judged(strength: float, attribute: str, *, images: int, noise: float, seed: int = 0):
@@ -49,6 +56,31 @@ def judged(strength: float, attribute: str, *, images: int, noise: float, seed: 
     pmi = Oracle(world).pmi(attribute)[~placebo]
     truth = pmi - (pmi.sum(1, keepdims=True) - pmi) / (pmi.shape[1] - 1)
     return found, neutral, word_verdicts(found, error, neutral, groups.counts), truth, made
+
+
+@pytest.mark.parametrize("sizes", [(200, 200), (400, 60, 120), (30, 25)])
+def test_a_plan_says_which_lift_images_can_show(sizes: tuple[int, ...]) -> None:
+    """Words with the planned lift in one group pass the image test in 80% of audits."""
+    rng, words = np.random.default_rng(1), 4000
+    planned = detectable_lift(sizes, spread=0.9)
+    neutral = rng.normal(scale=1e-3, size=(300, len(sizes)))  # the test of images alone
+    for group, size in enumerate(planned):
+        true = np.where(np.arange(len(sizes)) == group, size, 0.0)
+        codes = np.repeat(np.arange(len(sizes)), sizes)
+        groups = Groups(codes, tuple(map(str, range(len(sizes)))), "g")
+        scores = true[codes] + rng.normal(scale=0.9, size=(words, len(codes)))
+        moments = Moments.of(scores, groups)
+        found = word_verdicts(
+            lift_of_group_scores(moments.mean, neutral),
+            lift_standard_error(moments),
+            neutral,
+            sizes,
+        )
+        passed = (found.p_image <= RULE.class_p) & (
+            found.group == (0 if len(sizes) == 2 else group)
+        )
+        assert passed.mean() == pytest.approx(0.8, abs=0.03)
+    assert np.isnan(detectable_lift([100, 100, 19])).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("attribute", ["shape", "hue"])

@@ -24,6 +24,8 @@ from tiltmeter.engine.ranking.job import matched
 from tiltmeter.errors import InputError
 from tiltmeter.types import Floats, Ints, Progress
 
+TIE = 5e-7  # cosines closer than this are tied: embeddings are in single precision
+
 
 class PatternCounts(NamedTuple):
     """Images of each cell by the classes that score highest."""
@@ -34,11 +36,15 @@ class PatternCounts(NamedTuple):
 
 
 def nearest(classes: Floats, images: Floats) -> tuple[Ints, Floats]:
-    """Whether each class has the highest score, images x classes, and that score."""
+    """Whether each class has the highest score, images x classes, and that score.
+
+    Classes whose scores differ by rounding alone are tied: a correction that makes them equal
+    leaves them equal to the precision of embeddings.
+    """
     matched(classes, images)  # raises if dimensions differ
     scores = images @ classes.T  # in double precision, as classes are
     best = scores.max(axis=1)
-    return scores == best[:, None], best
+    return scores >= best[:, None] - TIE, best
 
 
 @dataclass(frozen=True, eq=False)

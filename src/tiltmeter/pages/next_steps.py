@@ -13,8 +13,8 @@ from tiltmeter.pages.verdict import AttributeWords, attribute_words, most_biased
 from tiltmeter.results import Run
 from tiltmeter.stats.lift_verdict import CANNOT_TELL, RULE
 
-#: Which correction, and why: docs/debias/comparison.md has all of them on the same images.
-DEBIASER, MASKED_DEBIASER = "transport", "fairvlp"
+#: The correction with which `compare` found least that got worse: docs/debias/comparison.md.
+DEBIASER, MASKED_DEBIASER = "leace", "fairvlp"
 
 
 @dataclass(frozen=True)

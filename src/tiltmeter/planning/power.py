@@ -12,21 +12,28 @@ from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
 from tiltmeter.metrics.summary import check_k
 from tiltmeter.stats.null import draw_top_counts, ndkl_null, null_band
-from tiltmeter.stats.power import association_count, smallest_effect
+from tiltmeter.stats.power import association_count, detectable_lift, smallest_effect
 from tiltmeter.types import Faces, Groups
 
 DRAWS = 10_000
 NDKL_DRAWS = 200
+#: Of a word's score within a group, in nats, relative to neutral words: .9 to 1.1 on real faces.
+SPREAD = 1.0
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """One group: its size, and the smallest C-ASC that an audit detects with the given power."""
+    """One group: its size, and the smallest effects that an audit detects with the given power.
+
+    Lift is in nats, and None in a group with too few images for a verdict; C-ASC is in standard
+    deviations.
+    """
 
     name: str
     n: int
     share: float
-    smallest: float  # one word, tested at .05
+    lift: float | None  # of one word, tested at .05
+    smallest: float  # C-ASC of one word, tested at .05
     smallest_of_many: float  # any of the words, with the family-wise error at .05
 
 
@@ -97,9 +104,11 @@ def _plan(
         check_k(k, int(sizes.sum()))
     single = smallest_effect(sizes, power=power)
     many = smallest_effect(sizes, power=power, tests=association_count(words, len(sizes)))
+    lifts = detectable_lift(sizes, spread=SPREAD, power=power)
+    lift = [float(x) if np.isfinite(x) else None for x in lifts]
     group_plans = [
-        GroupPlan(name, int(n), float(n / sizes.sum()), float(a), float(b))
-        for name, n, a, b in zip(groups.names, sizes, single, many, strict=True)
+        GroupPlan(name, int(n), float(n / sizes.sum()), least, float(a), float(b))
+        for name, n, least, a, b in zip(groups.names, sizes, lift, single, many, strict=True)
     ]
     q = target_shares(convention.target, groups)
     floors = []

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
+from tiltmeter.stats.lift_verdict import RULE, enough_images
 from tiltmeter.types import Floats, Ints
 
 
@@ -134,6 +135,49 @@ def images_needed(
 
     z = _critical(level, tests) + ndtri(power)
     return int(np.ceil((z / effect) ** 2 / (share * (1 - share))))
+
+
+def detectable_lift(sizes: Ints, *, spread: float = 1.0, power: float = 0.8) -> Floats:
+    """The smallest lift that images can show to be above 1.25x, for each group.
+
+    It is the image test of a verdict on lift. The comparison with neutral words requires more, and
+    depends on the model.
+
+    Parameters
+    ----------
+    sizes : array of int of shape (groups,)
+        Sizes of the groups. Groups with fewer images than a verdict takes are left out.
+    spread : float
+        Standard deviation of a word's score within a group, in nats, relative to neutral words.
+    power : float
+        Probability that the test finds it.
+
+    Returns
+    -------
+    array of shape (groups,)
+        In nats; NaN for groups that are left out.
+
+    Examples
+    --------
+    >>> np.exp(detectable_lift([200, 200])).round(2)
+    array([1.66, 1.66])
+    >>> np.exp(detectable_lift([200, 200, 12])).round(2)
+    array([1.66, 1.66,  nan])
+    """
+    from scipy.special import ndtri
+    from scipy.stats import t as student
+
+    sizes = np.asarray(sizes)
+    kept = enough_images(sizes)
+    found = np.full(len(sizes), np.nan)
+    if len(kept) > 1:
+        variance = spread**2 / sizes[kept]
+        k = len(kept)
+        error = np.sqrt(variance + (variance.sum() - variance) / (k - 1) ** 2)
+        level = RULE.class_p / (2 * (1 if k == 2 else k))
+        edge = student.isf(level, sizes[kept] - 1) + ndtri(power)
+        found[kept] = RULE.smallest + edge * error
+    return found
 
 
 def _critical(level: float, tests: int) -> float:

@@ -14,7 +14,8 @@ from tiltmeter.pages.model import Column, table
 from tiltmeter.pages.terminal.layout import STRONGEST, show
 from tiltmeter.planning.cost import BY_DRIVER, total_hours
 from tiltmeter.planning.installation import CheckResult
-from tiltmeter.planning.power import AttributePlan
+from tiltmeter.planning.power import SPREAD, AttributePlan
+from tiltmeter.stats.lift_verdict import RULE
 
 if TYPE_CHECKING:
     from tiltmeter.engine.embedding.shards import ShardEmbeddingResult
@@ -71,14 +72,19 @@ def plan(
 ) -> None:
     """Smallest detectable effects and noise floors."""
     show(
-        f"{images:,} images; effects detected in {power:.0%} of audits at the 5% level, for one "
-        f"word and for any of {words:,} words (Bonferroni). C-ASC is in standard deviations."
+        f"{images:,} images; smallest effects that are detected in {power:.0%} of audits, at the "
+        "5% level. Lift: a factor that images show to be above "
+        f"{text.ratio(RULE.smallest)}, if scores of a word vary by {SPREAD:g} nat within a "
+        "group; neutral words may require more. C-ASC, in standard deviations: of one word, and of "
+        f"any of {words:,} words (Bonferroni)."
     )
     for one in plans:
         show(table(one.attribute, [vars(group) for group in one.groups], ("name", "group"),
                    Column("images", "n", "count"), Column("share", "share", "percent"),
-                   Column("one word", "smallest", "value"),
-                   Column("any word", "smallest_of_many", "value")))  # fmt: skip
+                   Column("lift", "lift", "ratio"), Column("C-ASC", "smallest", "value"),
+                   Column("C-ASC, any", "smallest_of_many", "value")))  # fmt: skip
+        if few := [group.name for group in one.groups if group.lift is None]:
+            show(f"  no verdict on lift, fewer than {RULE.group_images} images: {', '.join(few)}")
         for floor in one.floors:
             show(
                 f"  {text.metric_name(floor.metric, floor.k)} by chance: mean {floor.mean:.3f}, "
