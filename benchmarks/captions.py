@@ -117,7 +117,7 @@ def one_regex_a_word(place: Path) -> dict[str, Any]:
 def _peak() -> float:
     """GB. Not getrusage, whose peak begins with that of the process that started this one."""
     status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1e6
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e9
 
 
 WAYS = {"ours": ours, "polars": polars}

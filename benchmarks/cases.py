@@ -47,8 +47,8 @@ def best_of(rounds: int, work: Callable[[], object]) -> float:
 
 def peak_memory() -> float:
     """GB, the most this process ever held."""
-    unit = 1e9 if sys.platform == "darwin" else 1e6
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def unit_vectors(rng: np.random.Generator, rows: int) -> np.ndarray:
