@@ -107,7 +107,7 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("4 below p .05, 0.2 expected by chance")
+    assert answer.chance.startswith("0.2 below p .05, and 4 are")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 
@@ -115,7 +115,7 @@ def test_small_differences_of_many_words_are_said() -> None:
     """More words differ from neutral ones than chance gives, though none is shown to matter."""
     table = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
     [answer] = answers(Run(table))
-    assert answer.chance.startswith("2 below p .05, 0.1 expected by chance, none of them shown to")
+    assert answer.chance.startswith("0.1 below p .05, and 2 are, none of them shown to")
     shown = table.to_pylist()
     for row in shown:
         if row["metric"] == "words_beyond":

@@ -303,7 +303,9 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         said = [_effect(*two, short=at > 0) for at, two in enumerate(effects[:LARGEST])]
         said += [_topic(*three) for three in topics[:1]]
         found += Markup("; ").join(said) + "."
-        chance = f"{_beyond(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
+        chance = (
+            f"{_by_chance(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
+        )
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         named_first = [_effect(*two, short=True) for two in effects[:2]] or said
         brief = Markup("{} of {} {} associated{}; {}. {}").format(
@@ -316,9 +318,8 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
             shown, few or "none", total, what
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
-        chance = _beyond(words.judged)
-        if _surplus(words.judged):  # there is a difference, though none that matters was shown
-            chance += ", none of them shown to be above 1.25x"
+        # there is a difference, though none that matters was shown
+        unshown = ", none of them shown to be above 1.25x" if _surplus(words.judged) else ""
         limits = _few_neutral_words(words.judged)
         ruled_out = f"{few} of {total} {what} are no larger than 1.25x{unknown}"
         if shown:
@@ -326,8 +327,8 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
                 f"none of {total} {what} is associated, {few or 'none'} are no larger than 1.25x"
                 f"{unknown}"
             )
-        brief = Markup("; ").join([*limits, ruled_out, chance])
-        chance = "; ".join([chance, *limits])
+        brief = Markup("; ").join([*limits, ruled_out, _beyond(words.judged) + unshown])
+        chance = "; ".join([_by_chance(words.judged) + unshown, *limits])
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)
     return Answer(question, words.verdict, found, chance, brief,
@@ -353,8 +354,17 @@ def _surplus(classes: Sequence[LiftClass]) -> bool:
 
 def _beyond(classes: Sequence[LiftClass]) -> str:
     found, expected = _counts_beyond(classes)
-    digits = 0 if expected >= 1 else 1  # a list of few words expects less than one
-    return f"{found:.0f} below p .05, {expected:.{digits}f} expected by chance"
+    return f"{found:.0f} below p .05, {_expected(expected)} expected by chance"
+
+
+def _by_chance(classes: Sequence[LiftClass]) -> str:
+    """The same for the column of what chance gives, which begins with that."""
+    found, expected = _counts_beyond(classes)
+    return f"{_expected(expected)} below p .05, and {found:.0f} are"
+
+
+def _expected(count: float) -> str:
+    return f"{count:.{0 if count >= 1 else 1}f}"  # a list of few words expects less than one
 
 
 def _few_neutral_words(classes: Sequence[LiftClass]) -> list[str]:
