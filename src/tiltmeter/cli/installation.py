@@ -17,7 +17,7 @@ def list_(
         str | None,
         typer.Argument(
             metavar="KIND",
-            help="models, datasets, probes, debiasers, metrics, conventions or stimuli",
+            help="models, datasets, probes, debiasers, metrics, conventions, stimuli or papers",
             show_default="all",
             autocompletion=complete_kind,
         ),
@@ -28,7 +28,7 @@ def list_(
     ] = None,
     as_json: common.Json = False,
 ) -> None:
-    """List models, datasets, probes, metrics, debiasers and word lists."""
+    """List models, datasets, probes, metrics, debiasers, word lists, papers."""
     from tiltmeter.catalogue import KINDS, entries, stimuli_contents
     from tiltmeter.pages import terminal
 

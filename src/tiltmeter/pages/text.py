@@ -230,8 +230,8 @@ def group(name: Any, images: float | None) -> str:
 
 
 def metric_name(metric: str, k: int | None = None) -> str:
-    """MaxSkew@100."""
-    return METRICS.get(metric, metric.replace("_", " ")) + (f"@{k:,}" if k else "")
+    """The name of a metric as papers write it: MaxSkew@1000."""
+    return METRICS.get(metric, metric.replace("_", " ")) + (f"@{k}" if k else "")
 
 
 def slug(*names: Any) -> str:

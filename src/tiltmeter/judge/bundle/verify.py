@@ -216,7 +216,8 @@ def _title(record: dict[str, Any]) -> str:
     model, data = record.get("model"), record.get("data")
     model_name = str(model.get("name") or "a model") if isinstance(model, dict) else "a model"
     names = data.values() if isinstance(data, dict) else ()
-    datasets = ", ".join(str(entry.get("name")) for entry in names if isinstance(entry, dict))
+    of_roles = [str(entry.get("name")) for entry in names if isinstance(entry, dict)]
+    datasets = ", ".join(dict.fromkeys(of_roles))
     return f"{model_name} on {datasets}" if datasets else model_name
 
 
