@@ -380,8 +380,9 @@ PAPER = Paper(
              shortfall="ids and values of the largest; a page shows no faces."),
         Item("Figure 7", "Visual against language bias", _quadrants, ("words",)),
         Item("Table 3", "Language bias without an image, next to BERT", _texts, ("words",),
-             shortfall="for BERT give it as a further model. No image: none where the network can "
-             "(ALBEF and TCL attend to no image tokens), else a white one; the column says which."),
+             shortfall="to include BERT, give it as a further model. Without an image means text "
+             "alone where the network allows it (ALBEF and TCL then attend to no image tokens), "
+             "otherwise a white image; the column says which."),
         Item("Figure 8", "How FairVLP trains", reason="a drawing, nothing is measured"),
         Item("Table 4", "Bias after each debiasing method", _debiased, ("fairvlp",),
              shortfall="methods continue from a trained model instead of pretraining ALBEF on "

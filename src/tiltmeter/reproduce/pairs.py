@@ -100,8 +100,8 @@ PAPER = Paper(
              shortfall="a fixed lexicon and one prompt; the paper's own prompts and measures are "
              "not included."),
         Item("Printed values", "The paper's own tables and figures",
-             reason="the text of the paper was not at hand: its items are not numbered here, and "
-             "none of its values is included"),
+             reason="this recipe was written from the dataset, without the text of the paper: its "
+             "items are not numbered here, and none of its values is included"),
     ),
     world_models=("testbed:oracle", "testbed:oracle?twin=fair"),
     world_attributes={"gender": "shape", "race": "hue"},

@@ -262,11 +262,11 @@ PAPER = Paper(
         "template, then the mean.",
         "Valence sets come from the retrieved kind; appendix C.1 reads as if 1*-a and 1*-b took "
         "the query's own: `--option propagation.valence_sets=own` of an audit.",
-        "The plain p of a rho takes its two numbers as unrelated, which they never are; the p of "
+        "The plain p of a rho treats its two values as unrelated, which they never are; the p of "
         "permuted labels is next to it. With permuted labels 2-a still has a rho of .77 to .79 "
         "on the testbed.",
         "The paper reads larger models as propagating more. Three models are few, and a larger "
-        "rho is no larger bias.",
+        "rho is not a larger bias.",
         "In the built-in world valence images come from its fair twin: images of the biased world "
         "are biased themselves.",
     ),

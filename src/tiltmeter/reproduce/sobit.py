@@ -404,9 +404,10 @@ PAPER = Paper(
         "sqrt((n - 1) / n).",
         "Entropy has no ideal of 1 where groups of the data are unequal: the ideal and the null "
         "band are those of the data.",
-        "Entropy tells models apart, and does not tell bias from none: in the built-in world its "
-        "mean over categories is .03 by shape and .03 by hue for the biased model, but .68 and .55 "
-        "for the fair twin, whose rankings follow chance differences between figures.",
+        "Entropy differs between models, but does not distinguish a biased model from a fair one: "
+        "in the built-in world its mean over categories is .03 by shape and .03 by hue for the "
+        "biased model, but .68 and .55 for the fair twin, whose rankings follow chance differences "
+        "between figures.",
         "The word nearest to a group is the first of many: in the built-in world 10 of the fair "
         "twin's 22 by shape and 37 of its 77 by hue have both an adjusted p and a p among neutral "
         "words of at most .05 (biased model: 20 and 46), so Tables 1 and 2 give no verdict.",

@@ -153,9 +153,9 @@ PAPER = Paper(
              shortfall="captions and probabilities; images are shown by `tiltmeter explore` only "
              "on request."),
         Item("Figure 4", "Distributions of lmss and vlss, gender", _shifts, (MEASURED,),
-             shortfall="the paper wrote neutral captions by hand, here a table makes them. Where "
-             "CLIP and ALBEF have picked the stereotype may mean both of them; here each model has "
-             "its own selection."),
+             shortfall="the paper wrote neutral captions by hand, here a table makes them. The "
+             "paper selects images where CLIP and ALBEF have picked the stereotype, which may mean "
+             "both of them; here each model has its own selection."),
         Item("Figure 5", "The annotators' page", reason="a screenshot of the annotation"),
         Item("Figure 6", "The annotators' instructions", reason="a screenshot of the annotation"),
     ),
