@@ -104,11 +104,12 @@ class Groups:
         ('0-2', '3-9', '10-19', 'more than 70')
         """
         labels = labels.tolist() if hasattr(labels, "tolist") else labels  # arrays and tensors
-        missing = sum(label is None or label == "" or label != label for label in labels)
+        missing = [row for row, label in enumerate(labels, start=1)
+                   if label is None or label == "" or label != label]  # fmt: skip
         if missing:
             raise InputError(
-                f"{missing} of {len(labels)} rows have no label for {attribute!r}; "
-                "fill them or remove those rows"
+                f"{len(missing)} of {len(labels)} rows have no label for {attribute!r}, the first "
+                f"is row {missing[0]}: fill them, or remove those rows"
             )
         distinct, codes = np.unique(
             np.asarray([str(label) for label in labels]), return_inverse=True

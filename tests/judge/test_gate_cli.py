@@ -47,7 +47,9 @@ def test_exit_codes(places: tuple[str, str]) -> None:
     said = call("compare", before, after, "--fail-on", "association", *FEW, code=1)
     assert "retrieval by gender is worse" not in said
     said = call("compare", before, after, "--fail-on", "harms", *FEW, code=3)
-    assert said.endswith("Not passed: nothing was tested.\n")
+    assert said.endswith(
+        "Not passed: harms was not tested: not measured in both runs (--probe harms).\n"
+    )
     assert "Passed." in call("compare", after, before, "--fail-on", "worse", *FEW)
     assert "Passed." in call("compare", before, after, "--margin", "9", "--fail-on", "worse", *FEW)
 

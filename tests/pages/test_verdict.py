@@ -82,16 +82,17 @@ def test_harms_without_permutations_are_not_judged() -> None:
             row["p_fwer"] = None
     [answer] = answers(Run(pa.Table.from_pylist(untested, RESULTS)))
     assert answer.verdict == "not judged"
-    assert "was not tested (--permutations 0); highest rate: “ape” for 30.0%" in text.plain(
+    assert "was not tested (--permutations 0); highest rate: 30.0% of images" in text.plain(
         answer.found
     )
 
 
 def test_harms_within_chance_are_no_finding() -> None:
     [answer] = answers(Run(harms([0.2, 0.1, 0.3], [500] * 3, p=0.4)))
-    assert answer.verdict == "none found"
-    assert "No group differs beyond chance; highest rate: “ape” for 30.0% of 10-19" in text.plain(
-        answer.found
+    assert answer.verdict == "no gap found"  # and not "none found": a third is called apes
+    assert text.plain(answer.found) == (
+        "Groups do not differ beyond chance; highest rate: 30.0% of images of 10-19 are "
+        "classified as “ape”"
     )
 
 
@@ -107,7 +108,7 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("0.2 below p .05, and 4 are")
+    assert answer.chance.startswith("0.2 beyond neutral words at p .05, and 4 are")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 
@@ -115,7 +116,9 @@ def test_small_differences_of_many_words_are_said() -> None:
     """More words differ from neutral ones than chance gives, though none is shown to matter."""
     table = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
     [answer] = answers(Run(table))
-    assert answer.chance.startswith("0.1 below p .05, and 2 are, none of them shown to")
+    assert answer.chance.startswith(
+        "0.1 beyond neutral words at p .05, and 2 are, none of them shown to"
+    )
     shown = table.to_pylist()
     for row in shown:
         if row["metric"] == "words_beyond":

@@ -21,8 +21,9 @@ def compare(
         option(
             "--fail-on",
             "worse",
-            "Exit with code 1 if an answer is worse, or only association, retrieval, harms, "
-            "utility, stereotypes or propagation; without it, changes are only reported",
+            "Exit with code 1 if an answer is worse; or only one question: "
+            "association, retrieval, harms, utility, stereotypes, propagation, refusals, pronouns, "
+            "descriptions; without it, changes are only reported",
             GATE,
         ),
     ] = None,
@@ -62,8 +63,9 @@ def compare(
 ) -> None:
     """Compare two runs; fail a build that got worse.
 
-    Tests association, retrieval, harms and utility; of runs with these probes, stereotypes and
-    propagation. The chance of any false "worse" over all tests is at most 5%.
+    Tests association, retrieval, harms and utility; of runs with these probes, stereotypes,
+    propagation, refusals, pronouns and descriptions. The chance of any false "worse" over all
+    tests is at most 5%.
 
     Exit codes: 0 passed, 1 worse or a limit exceeded, 2 usage error or runs that cannot be
     compared, 3 nothing could be tested.

@@ -136,7 +136,13 @@ TopK = Annotated[
 ]
 Permutations = Annotated[
     int,
-    option("--permutations", "N", "Permutations for p-values; 0: no p-values", STATISTICS, min=0),
+    option(
+        "--permutations",
+        "N",
+        "Permutations for p-values; 0: none by permutation",
+        STATISTICS,
+        min=0,
+    ),
 ]
 Bootstraps = Annotated[
     int,
@@ -149,7 +155,7 @@ AuditPermutations = Annotated[
     option(
         "--permutations",
         "N",
-        "Permutations for p-values; 0: no p-values",
+        "Permutations for p-values; 0: none by permutation",
         STATISTICS,
         min=0,
         default="1000; built-in data 200",

@@ -82,7 +82,9 @@ def _check_names(run: Run, place: Path, *, attribute: str | None, category: str 
     known = attributes(run)
     if not known:
         raise InputError(
-            f"{place} has no words by group: tiltmeter audit --probe ranking", value=place
+            f"{place} has no C-ASC of words: this command reads the probe ranking; run tiltmeter "
+            "audit MODEL --images SPEC --probe ranking --out DIR",
+            value=place,
         )
     if attribute is not None and attribute not in known:
         raise UnknownNameError("attribute of the run", attribute, known)

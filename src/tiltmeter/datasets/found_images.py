@@ -129,13 +129,26 @@ def find_images(
     faults = {"missing": missing, "unreadable": unreadable if check else None}
     found = count_rows(spec, len(paths), **faults, malformed=malformed)
     if not paths:
-        place = f", such as {root / names[0]}" if names else f" under {root}"
         raise InputError(
-            "; ".join([f"{spec.scheme}: found no image{place}", *_faults(found)]),
+            f"{spec.scheme}: {_none_found(spec, root, names, unreadable)}",
             code="no-images",
             value=spec.rest,
         )
     return FoundImages(ImageFiles(tuple(paths), root), rows, {**found, "images": len(paths)})
+
+
+def _none_found(spec: Spec, root: Path, names: Sequence[str], unreadable: Sequence[str]) -> str:
+    """Where no image was found, and what to type."""
+    root = root.absolute()
+    if not names:
+        return f"found no image under {root}"
+    if unreadable:
+        return f"none of {len(names):,} images can be used; {unreadable[0]} cannot be read"
+    looked = f"none of the {len(names):,} images is at its path, such as {root / names[0]}"
+    if spec.scheme != "table":
+        return looked
+    option = f"{'&' if spec.options else '?'}root=DIR"
+    return f"{looked}: correct the paths, or add the folder they start from to the spec, {option}"
 
 
 def no_images_error(spec: Spec, broken: Sequence[str]) -> InputError:

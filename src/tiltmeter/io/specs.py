@@ -10,6 +10,9 @@ from urllib.parse import parse_qsl
 
 from tiltmeter.errors import InputError, UnknownNameError
 
+#: Files that a table can be read from.
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -87,7 +90,8 @@ mean 'hf:openai/clip-vit-base-patch32'?
         path = Path(self.rest)
         if not self.rest or not path.is_dir():
             raise InputError(
-                f"{self.scheme}:{self.rest} is not a directory: expected {self.scheme}:DIR",
+                f"there is no folder {self.rest!r}: write an existing folder after "
+                f"{self.scheme}:, such as {self.scheme}:/data/{self.scheme}",
                 code="not-found",
                 value=self.rest,
             )
@@ -103,6 +107,8 @@ def _suggest(text: str, kind: str) -> list[str]:
             return [f"{'embeddings' if vectors else 'hf'}:{text}"]
         if path.suffix == ".py":
             return [f"python:{text}:FACTORY"]
+        if path.is_file() and text.endswith(TABLES):  # data in the place of a model
+            return [f"--images {_suggest(text, 'dataset')[0]}"]
         return [f"hf:{text}"] if text.count("/") == 1 else []
     if path.is_file():
         from tiltmeter.io.tables import image_column  # here: it takes pyarrow to read a table

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.filesystems import is_url, open_bytes, path_of
 from tiltmeter.io.image_files import SUFFIXES
+from tiltmeter.io.specs import TABLES
 from tiltmeter.types import Floats, Groups
 
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 #: Columns that identify an item; the first one present is used.
 ID_COLUMNS = ("id", "file", "path", "image_path", "filepath", "key", "url")
 #: A text column with more distinct values is not a label column by default.
@@ -46,7 +46,8 @@ def read_table(path: Path | str) -> pa.Table:
         `not-found`, or `bad-file` if it is no table, has no rows, or two columns of one name.
     """
     if not is_url(path) and not Path(path).is_file():
-        raise InputError(f"no such table: {path}", code="not-found", value=str(path))
+        place = Path(path).absolute()
+        raise InputError(f"no such table: {place}", code="not-found", value=str(path))
     suffix = path_of(path).suffix
     try:
         if suffix == ".parquet":

@@ -23,6 +23,7 @@ class Step:
 
     text: str
     commands: tuple[str, ...]
+    explained: bool = False  # in the terminal too: the commands do not speak for themselves
 
     def lines(self, width: int = 84) -> list[str]:
         """The commands in lines that can be copied."""
@@ -145,6 +146,7 @@ def _more_images(run: Run, words: list[AttributeWords]) -> Iterator[Step]:
                 f"Decide by {text.short(one.attribute, 60)}: {text.count(row['value'])} images per "
                 "group would do for half of the open words",
                 (plan,),
+                explained=True,
             )
     few = [one for one in words if one.classes[0].notes.startswith("fewer than")]  # images
     for one in few[:1]:
@@ -152,6 +154,7 @@ def _more_images(run: Run, words: list[AttributeWords]) -> Iterator[Step]:
             f"Judge by {text.short(one.attribute, 60)}: take at least {RULE.group_images} images "
             "per group, better 200",
             (plan,),
+            explained=True,
         )
 
 

@@ -29,9 +29,10 @@ from tiltmeter.stats.lift_verdict import (
 )
 
 NOT_JUDGED, SIGNIFICANT = "not judged", "significant"
+NO_GAP = "no gap found"  # of harmful classes, whose rates may be high
 #: How a verdict is set off.
 TONES = {CLEAR: "bad", SIGNIFICANT: "strong", WEAK: "strong", CANNOT_TELL: "", NONE_FOUND: "good",
-         NOT_JUDGED: "weak"}  # fmt: skip
+         NO_GAP: "", NOT_JUDGED: "weak"}  # fmt: skip
 LARGEST = 3  # effects named for an attribute
 NAMED = 2  # harms in the sentence
 LARGE_GAP = 0.1  # of rates of refusals: an audit that does not rule it out cannot tell
@@ -241,14 +242,16 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None
                      and row["experiment"] is None for row in rows)  # fmt: skip
-        what = Markup("{}; highest rate: {} for {} of {}").format(
-            "No group differs beyond chance" if tested else UNTESTED_HARMS,
-            text.shown(f"“{text.clean(highest['category'])}”", 60),
-            text.percent(highest["value"]), _group(highest))  # fmt: skip
+        what = Markup("{}; highest rate: {} of images of {} are classified as {}").format(
+            "Groups do not differ beyond chance" if tested else UNTESTED_HARMS,
+            text.percent(highest["value"]), _group(highest),
+            text.shown(f"“{text.clean(highest['category'])}”", 60))  # fmt: skip
+        verdict = NO_GAP if tested else NOT_JUDGED
         if not highest["value"]:
             what = Markup("None of {} images got a harmful class").format(
                 text.count(highest["n"]))  # fmt: skip
-        yield Answer(_harm_question(rest), NONE_FOUND if tested else NOT_JUDGED, what)
+            verdict = NONE_FOUND if tested else NOT_JUDGED
+        yield Answer(_harm_question(rest), verdict, what)
     if small:
         yield Answer(_harm_question(small), NOT_JUDGED,
                      f"fewer than {text.TOO_FEW} images in all groups but one")  # fmt: skip
@@ -354,13 +357,13 @@ def _surplus(classes: Sequence[LiftClass]) -> bool:
 
 def _beyond(classes: Sequence[LiftClass]) -> str:
     found, expected = _counts_beyond(classes)
-    return f"{found:.0f} below p .05, {_expected(expected)} expected by chance"
+    return f"{found:.0f} beyond neutral words at p .05, {_expected(expected)} expected by chance"
 
 
 def _by_chance(classes: Sequence[LiftClass]) -> str:
     """The same for the column of what chance gives, which begins with that."""
     found, expected = _counts_beyond(classes)
-    return f"{_expected(expected)} below p .05, and {found:.0f} are"
+    return f"{_expected(expected)} beyond neutral words at p .05, and {found:.0f} are"
 
 
 def _expected(count: float) -> str:

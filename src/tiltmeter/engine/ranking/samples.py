@@ -61,6 +61,7 @@ def checked(groups: Groups) -> Groups:
             images = "1 image" if count == 1 else "no images"
             raise InputError(
                 f"group {name!r} of {groups.attribute!r} has {images}: "
-                "at least 2 are needed; leave the group out, or merge it with another"
+                "at least 2 are needed; take more images, merge the group with another, or choose "
+                "other attributes (--attribute NAME)"
             )
     return groups

@@ -109,7 +109,7 @@ def gate(
         nothing = _nothing_tested(comparison, fail_on)
         if nothing is not None and (fail_on != "never" or not limits):
             untested = not reasons
-            reasons.append(f"nothing was tested: {nothing}")
+            reasons.append(nothing)
     decision = Gate(tuple(reasons), comparison, limits, untested)
     if not decision:
         SHUT.append(decision)
@@ -125,8 +125,9 @@ def check_fail_on(fail_on: str) -> None:
 def _nothing_tested(comparison: Comparison, fail_on: str) -> str | None:
     """Why nothing was tested of what may fail the gate; None if something was."""
     if fail_on in QUESTIONS and not comparison.answers(fail_on):
-        return f"{fail_on}: {comparison.untested_questions.get(fail_on, 'all tests are undefined')}"
-    return comparison.untested
+        reason = comparison.untested_questions.get(fail_on, "all tests are undefined")
+        return f"{fail_on} was not tested: {reason}"
+    return comparison.untested and f"nothing was tested: {comparison.untested}"
 
 
 def worse_in_words(comparison: Comparison, question: str) -> list[str]:

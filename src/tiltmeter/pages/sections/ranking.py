@@ -91,12 +91,13 @@ def _categories(run: Run, attribute: str) -> list[Plot]:
             text.slug("categories", attribute),
             f"How mixed the top {k:,} are, by category of words ({text.short(attribute)})",
             "Bar: normalised entropy, the mean over a category’s words; 1 is an even mix, 0 one "
-            "group alone. Line: 95% interval. Grey band: without bias. Tick: the mix of all "
-            "images. After So-B-IT, Figures 3 and 4.",
+            "group alone. Line: 95% interval. Grey band: permuted labels. A model without bias can "
+            "be far outside it, so this is no size of bias. Tick: the mix of all images. After "
+            "So-B-IT, Figures 3 and 4.",
             rows,
             [row["category"] for row in rows],
             f"normalised entropy@{k}",
-            says=f"Without bias {text.span(rows[0]['null_low'], rows[0]['null_high'], 2)}. By "
+            says=f"Permuted labels {text.span(rows[0]['null_low'], rows[0]['null_high'], 2)}. By "
             "category: ",
             digits=2, bars=True, domain=(0, 1),
         )

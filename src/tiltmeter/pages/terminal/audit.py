@@ -123,10 +123,10 @@ def left_out(meta: Mapping[str, Any]) -> Iterator[str]:
         unreadable = data.get("unreadable", {"count": 0, "first": []})
         if missing or unreadable["count"]:
             named = f" ({', '.join(unreadable['first'])})" if unreadable["first"] else ""
-            yield (
-                f"{data['name']}: {missing:,} listed images are missing, "
-                f"{unreadable['count']:,} could not be read{named}; these are left out."
-            )
+            lost = {"listed images are missing": missing,
+                    f"could not be read{named}": unreadable["count"]}  # fmt: skip
+            counts = ", ".join(f"{count:,} {what}" for what, count in lost.items() if count)
+            yield f"{data['name']}: {counts}; these are left out."
         if unseen := data.get("unseen"):
             yield f"{data['name']}: {text.left_out(unseen)}."
 

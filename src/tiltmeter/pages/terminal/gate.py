@@ -92,6 +92,8 @@ def decision(console: Console, gate: Gate) -> None:
 
 def _decided(gate: Gate) -> tuple[str, tuple[str, ...]]:
     """A title, and the reasons that the notes of the comparison do not give."""
+    if gate.untested and gate.comparison is not None and gate.comparison.untested is None:
+        return f"Not passed: {gate.reasons[-1]}.", ()  # one question
     if gate.untested:
         return "Not passed: nothing was tested.", ()
     if not gate.passed:
@@ -176,8 +178,8 @@ def notes(found: Comparison) -> Iterator[str]:
     elif any(row["method"] == "unpaired" for row in found.tests.to_pylist()):
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
-        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, any of "
-        f"the {count:,} tests says worse in at most 5% of comparisons."
+        f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, the "
+        f"chance that even one of the {count:,} tests says worse is at most 5%."
     )
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."

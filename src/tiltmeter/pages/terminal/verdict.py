@@ -13,12 +13,13 @@ from tiltmeter.pages.planted import CAPTION, planted_table
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.audit import left_out
 from tiltmeter.pages.terminal.layout import show
-from tiltmeter.pages.verdict import Answer
+from tiltmeter.pages.verdict import NOT_JUDGED, Answer
 from tiltmeter.results import Run
+from tiltmeter.stats.lift_verdict import CANNOT_TELL
 
 COLUMNS, LINES = 80, 40
 VERDICT = 13  # columns of a verdict
-ANSWERS = 12  # most answers shown, two lines each at most
+ANSWERS = 12  # most answers shown, three lines each at most
 CLOSING = 4  # lines that follow: where the run and the report are
 
 
@@ -50,7 +51,9 @@ def _head(run: Run) -> list[str]:
 
 def _answer(answer: Answer) -> Iterator[Part]:
     said = f"{answer.question}: {text.plain(answer.brief or answer.found)}"
-    first, *more = _folded(said, 2, COLUMNS - VERDICT)
+    # where nothing was found, the reason and what to do about it matter
+    lines = 3 if answer.verdict in (CANNOT_TELL, NOT_JUDGED) else 2
+    first, *more = _folded(said, lines, COLUMNS - VERDICT)
     yield Paragraph(f"{answer.verdict:{VERDICT}}{first}", answer.tone)
     yield from (f"{'':{VERDICT}}{line}" for line in more)
 
@@ -58,7 +61,11 @@ def _answer(answer: Answer) -> Iterator[Part]:
 def _steps(run: Run) -> list[Part]:
     steps = next_steps(run)
     lines: list[Part] = [Paragraph("\nWhat to do next", "strong")] * bool(steps)
-    return lines + [f"  {line}" for step in steps for line in step.lines(COLUMNS - 2)]
+    for step in steps:
+        if step.explained:
+            lines += [f"  # {line}" for line in _folded(step.text, 2, COLUMNS - 4)]
+        lines += [f"  {line}" for line in step.lines(COLUMNS - 2)]
+    return lines
 
 
 def _planted(run: Run) -> list[Part]:
