@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,6 +68,46 @@ def stimuli_contents(name: str) -> dict[str, str]:
         key: ", ".join(map(str, entry)) if isinstance(entry, list | dict) else str(entry)
         for key, entry in stimuli.table.items()
     }
+
+
+def debiaser_contents(name: str) -> dict[str, str]:
+    """What a debiaser does, and its options with their defaults.
+
+    Parameters
+    ----------
+    name
+        A name of `DEBIASERS`.
+
+    Examples
+    --------
+    >>> debiaser_contents("bend")["neighbours=100"][:26]
+    'Number of images averaged.'
+    """
+    made = DEBIASERS[name]
+    parameters = (inspect.getdoc(made) or "").partition("Parameters\n----------\n")[2]
+    parameters = re.split(r"\n\w+\n-{3,}\n", parameters)[0]
+    told = {
+        one.strip(): " ".join(lines.split())
+        for names, lines in re.findall(r"^(\S[^\n:]*).*\n((?: +.*\n?)*)", parameters, re.M)
+        for one in names.split(",")
+    }
+    options = {f"{one.name}={_default(one)}": told.get(one.name, "")
+               for one in dataclasses.fields(made) if one.init}  # fmt: skip
+    return {"method": _summary("debiasers", name), **options}
+
+
+def _default(one: dataclasses.Field[Any]) -> str:
+    """A default as one types it; nothing where it is none, or made anew."""
+    value = one.default
+    if value is None or value is dataclasses.MISSING or value == ():
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+#: What `tiltmeter list KIND NAME` prints.
+CONTENTS = {"stimuli": stimuli_contents, "debiasers": debiaser_contents}
 
 
 def _summary(kind: str, name: str) -> str:

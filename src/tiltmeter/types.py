@@ -600,6 +600,28 @@ class Matcher(Protocol):
 
 
 @runtime_checkable
+class GridMatcher(Matcher, Protocol):
+    """A matcher that reads each image once for all texts."""
+
+    def match_grid(self, images: Any, texts: Sequence[str]) -> Array:
+        """Score every image with every text.
+
+        Parameters
+        ----------
+        images : sequence
+            Images.
+        texts : sequence of str
+            Texts.
+
+        Returns
+        -------
+        array of shape (images, texts)
+            Logits, as of `match`.
+        """
+        ...
+
+
+@runtime_checkable
 class MaskedPredictor(Protocol):
     """A model that predicts masked words of texts.
 

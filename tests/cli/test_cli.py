@@ -17,6 +17,8 @@ from pyarrow.csv import read_csv
 
 from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
 from tests.conftest import ROOT, write_csv
+from tiltmeter.catalogue import debiaser_contents
+from tiltmeter.debiasers import DEBIASERS
 
 
 def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
@@ -129,6 +131,19 @@ def test_list(kind: str) -> None:
     found = json.loads(tiltmeter("list", kind, "--json").stdout)[kind]
     assert found
     assert all(found.values())
+
+
+@pytest.mark.parametrize("name", list(DEBIASERS))
+def test_options_of_a_debiaser_are_listed(name: str) -> None:
+    """Each with its default, as one types it, and what it does."""
+    pytest.importorskip("torch")
+    method, *options = debiaser_contents(name).items()
+    assert method[1]
+    if name != "pipeline":  # made by joining names with +
+        assert options
+    for option, said in options:
+        assert re.fullmatch(r"\w+=.*", option)
+        assert said, option
 
 
 def test_doctor_finds_the_kernels_in_order() -> None:

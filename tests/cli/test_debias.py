@@ -34,7 +34,7 @@ def test_a_vector_map(tmp_path: Path, embeddings: Path) -> None:
     spec, place = f"embeddings:{embeddings}", str(tmp_path / "fair")
     given = ["leace", spec, "--images", spec, "-a", "gender", "--share", "0.5", "--out", place]
     said = debias(*given)
-    assert "+leace: fitted on 120 rows" in said
+    assert "+leace: fitted on 120 images" in said
     model = tm.load_model(place)
     assert model.debiaser.kind == "vectors"
     assert len(model.fitted_on(tm.load_data(spec))) == 120
@@ -57,7 +57,7 @@ def test_an_edited_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         str(place),
         *(x for o in options for x in ("--option", o)),
     )
-    assert "fitted on 180 rows" in said
+    assert "fitted on 180 images" in said
     assert "masked accuracy" in said
     assert "recall@1, text to image" in said
     assert not Path(f"{place}.training").exists()

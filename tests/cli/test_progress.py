@@ -39,7 +39,7 @@ def test_the_first_probe_says_nothing_about_the_others(clock: Clock) -> None:
     clock.now = 60.0
     assert left("ranking: ranking images", 0.01) == "ranking: ranking images"
     clock.now = 120.0
-    assert left("lift: scoring images", 0.4) == "lift: scoring images, about 3 min left"
+    assert left("lift: scoring images", 0.4) == "lift: scoring images, at least 3 min left"
 
 
 def test_probes_after_an_embedding_are_timed_by_themselves(clock: Clock) -> None:
@@ -48,7 +48,7 @@ def test_probes_after_an_embedding_are_timed_by_themselves(clock: Clock) -> None
     clock.now = 1000.0
     left("ranking: starting", 0.0)
     clock.now = 1010.0
-    assert left("lift: starting", 0.5) == "lift: starting, about 10 s left"
+    assert left("lift: starting", 0.5) == "lift: starting, at least 10 s left"
 
 
 def test_plain_lines_come_every_30_seconds(

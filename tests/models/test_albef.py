@@ -20,6 +20,7 @@ transformers = pytest.importorskip("transformers")
 
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny  # noqa: E402
+from tests.models.grid import check_grid  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.models.albef import caption  # noqa: E402
 from tiltmeter.models.albef_network import AlbefNetwork, Sizes  # noqa: E402
@@ -318,6 +319,7 @@ def test_padding_changes_nothing(model: Any) -> None:
     together = model.match(pictures, TEXTS)
     alone = [model.match(pictures[n : n + 1], TEXTS[n : n + 1])[0] for n in range(len(TEXTS))]
     assert np.abs(together - np.array(alone)).max() < 1e-5
+    check_grid(model, pictures, TEXTS)
 
 
 def test_a_checkpoint_tuned_for_retrieval_has_no_words(place: Path) -> None:

@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 import tiltmeter as tm  # noqa: E402
 from tests.models import tiny, tiny_dual  # noqa: E402
+from tests.models.grid import check_grid  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.probes.probe import Resampling  # noqa: E402
 from tiltmeter.probes.stereotype.caption_choice import CaptionCases  # noqa: E402
@@ -118,6 +119,7 @@ def test_blip_has_the_librarys_cosines_and_matches(built: Callable[[str], Built]
     assert apart(cosines, here.theirs(use_itm_head=False).itm_score) < 1e-5
     scores = here.theirs(use_itm_head=True).itm_score
     assert apart(here.model.match(PICTURES, TEXTS), scores[:, 1] - scores[:, 0]) < 1e-5
+    check_grid(here.model, PICTURES, TEXTS)
     assert scores.std(dim=0).min() > 0.01
 
 
@@ -148,6 +150,7 @@ def test_blip2_has_both_of_the_librarys_scores(tmp_path: Path, image_token: bool
     here = Built(CASES["blip-2"], tmp_path, library, tm.load_model(f"hf:{tmp_path}"))
     scores = here.theirs(use_image_text_matching_head=True).logits_per_image
     assert apart(here.model.match(PICTURES, TEXTS), scores[:, 1] - scores[:, 0]) < 1e-5
+    check_grid(here.model, PICTURES, TEXTS)
     cosines = here.theirs(use_image_text_matching_head=False).logits_per_image
     assert apart(here.model.match(PICTURES, TEXTS, head="itc"), cosines.diagonal()) < 1e-5
     assert scores.std(dim=0).min() > 0.01

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from PIL import Image  # noqa: E402
 
 import tiltmeter as tm  # noqa: E402
+from tests.models.grid import check_grid  # noqa: E402
 from tiltmeter.errors import InputError, UnknownNameError  # noqa: E402
 from tiltmeter.testbed.language import NEUTRAL_NOUN  # noqa: E402
 from tiltmeter.testbed.models import MODELS, WRITER  # noqa: E402
@@ -149,6 +150,7 @@ def test_vectors_are_the_same_on_every_machine() -> None:
     for name, (logit, logprob) in HEADS.items():
         one, nurse = model(name), ["a photo of a nurse"] * 2
         assert one.match(scenes, nurse)[1] == pytest.approx(logit, abs=1e-3)
+        check_grid(one, scenes, ["a photo of a nurse", "a photo of a beautiful person"])
         said = one.mask_logprobs(scenes, ["The ball is [MASK]"] * 2)
         assert said[1, 0, one.pieces("sleeping")[0]] == pytest.approx(logprob, abs=1e-3)
 

@@ -48,7 +48,12 @@ def debias(
     prompts: common.Prompts = None,
     option: Annotated[
         list[str] | None,
-        option("--option", "NAME=VALUE", "Option of the method; repeatable", METHOD),
+        option(
+            "--option",
+            "NAME=VALUE",
+            "Option of the method: tiltmeter list debiasers METHOD; repeatable",
+            METHOD,
+        ),
     ] = None,
     seed: common.Seed = 0,
     store: common.StorePlace = None,
@@ -106,11 +111,11 @@ def debias(
 def _show(name: str, record: dict[str, Any], out: Path) -> None:
     rows = record["fitted"]["count"] if record["fitted"] else 0
     shards = f" in {record['shards']:,} shards" if "shards" in record else ""
-    print(f"{name}: fitted on {rows:,} rows{shards} in {record['seconds']:.1f} s.")
+    print(f"{name}: fitted on {rows:,} images{shards} in {record['seconds']:.1f} s.")
     for cost in record.get("utility_cost", ()):
         print(
             f"  {cost['metric']:28} {cost['before']:.3f} -> {cost['after']:.3f}  "
             f"change {cost['change']:+.3f} [{cost['change_low']:+.3f}, {cost['change_high']:+.3f}]"
             f"  n = {cost['n']:,}"
         )
-    print(f"Audit it on other rows:  tiltmeter audit {out} --images SPEC --unseen {out}")
+    print(f"Audit it on other images:  tiltmeter audit {out} --images SPEC --unseen {out}")

@@ -24,25 +24,29 @@ def list_(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A word list, to print its words", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            help="A word list or debiaser, to show what is in it",
+            show_default=False,
+        ),
     ] = None,
     as_json: common.Json = False,
 ) -> None:
     """List models, datasets, probes, metrics, debiasers, word lists, papers."""
-    from tiltmeter.catalogue import KINDS, entries, stimuli_contents
+    from tiltmeter.catalogue import CONTENTS, KINDS, entries
     from tiltmeter.pages import terminal
 
     if kind is not None and kind not in KINDS:
         raise UnknownNameError("kind of component", kind, KINDS)
     if name is not None:
-        if kind != "stimuli":
+        if kind not in CONTENTS:
             raise InputError(
-                f"only word lists can be printed by name: tiltmeter list {kind}, or tiltmeter list "
-                "stimuli NAME",
+                f"only word lists and debiasers are shown by name: tiltmeter list {kind}, or "
+                "tiltmeter list stimuli NAME, tiltmeter list debiasers NAME",
                 code="bad-option",
                 value=name,
             )
-        by_kind = {name: stimuli_contents(name)}
+        by_kind = {name: CONTENTS[kind](name)}
     else:
         by_kind = {one: entries(one) for one in ([kind] if kind else KINDS)}
     if as_json:

@@ -76,7 +76,7 @@ class TimeLeft:
         if too_soon or share >= 1 or what.endswith(" left"):  # parts say their own time left
             return what
         left = _seconds(taken / done * (1 - share))
-        return f"{what}, about {left} left" if unlike else f"{what}, {left} left"
+        return f"{what}, at least {left} left" if unlike else f"{what}, {left} left"
 
 
 class PlainLines:

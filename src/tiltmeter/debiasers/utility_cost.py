@@ -15,6 +15,7 @@ from tiltmeter.debiasers.word_swaps import WordPairs, gender_pairs, read_caption
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
 from tiltmeter.metrics.utility import found_in_top_k
+from tiltmeter.models.match_grid import match_grid
 from tiltmeter.stats.intervals import wilson
 from tiltmeter.stats.paired import paired_test
 from tiltmeter.types import DualEncoder, Floats, MaskedPredictor, Matcher
@@ -125,11 +126,7 @@ def recall(model: Any, captions: Any, k: Sequence[int] = K) -> dict[str, Floats]
         images = images[:MOST_MATCHED]
         rows = np.flatnonzero(of < len(images))
         matched, of = [captions.texts[row] for row in rows], of[rows]
-        columns = [
-            to_numpy(model.match(captions.images[np.full(len(matched), image)], matched))
-            for image in images
-        ]
-        scores = np.stack(columns, axis=1)
+        scores = match_grid(model, captions.images[images], matched).T
     else:
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{name} has neither embeddings nor a matching head: it cannot retrieve")

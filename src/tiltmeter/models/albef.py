@@ -23,7 +23,7 @@ from tiltmeter.errors import InputError
 from tiltmeter.io.specs import Spec
 from tiltmeter.models.albef_network import HEAD, AlbefNetwork, Sizes
 from tiltmeter.models.hf.checkpoint import Checkpoint
-from tiltmeter.models.network import Masked, Network
+from tiltmeter.models.network import Masked, Matching
 from tiltmeter.models.weights import State, fill, read
 from tiltmeter.types import Array
 
@@ -74,7 +74,7 @@ def caption(text: str, mask: str) -> str:
     return " ".join(re.sub(r"[-/]", " ", text).split()[:LONGEST])
 
 
-class Albef(Network):
+class Albef(Matching):
     """ALBEF or TCL: embeddings and matching."""
 
     def __init__(
@@ -117,9 +117,12 @@ class Albef(Network):
     def encode_texts(self, texts: Sequence[str]) -> Array:
         return self.run(lambda t: self.network.text_vector(*_ids(t)), None, texts)
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array:
+    def see(self, pixels: Tensor) -> Tensor:
+        return self.network.visual_encoder(self.normal(pixels))  # type: ignore[no-any-return]
+
+    def match_seen(self, seen: Tensor, tokens: Any) -> Tensor:
         """The log-odds of a match, one per pair."""
-        return self.run(lambda x, t: self.network.match(self.normal(x), *_ids(t)), images, texts)
+        return self.network.match_seen(seen, *_ids(tokens))  # type: ignore[no-any-return]
 
 
 class AlbefWithWords(Albef, Masked):

@@ -203,24 +203,25 @@ class AlbefNetwork(nn.Module):
     def text_vector(self, ids: Tensor, real: Tensor) -> Tensor:
         return F.normalize(self.text_proj(self.bert.read(ids, real)[:, 0]), dim=-1)
 
-    def both(self, pixels: Tensor | None, ids: Tensor, real: Tensor) -> Tensor:
-        """States of the words of each text after attending to its image.
+    def both(self, seen: Tensor | None, ids: Tensor, real: Tensor) -> Tensor:
+        """States of the words of each text after attending to what `visual_encoder` saw.
 
-        Without pixels they attend to an empty set of image tokens, a sum of no terms.
+        Without an image they attend to an empty set of image tokens, a sum of no terms.
         """
         words = self.bert.read(ids, real)
-        encoder = self.visual_encoder
-        seen = words.new_zeros(len(ids), 0, encoder.pos_embed.shape[-1])
-        states: Tensor = self.bert.fuse(words, real, seen if pixels is None else encoder(pixels))
+        if seen is None:
+            seen = words.new_zeros(len(ids), 0, self.visual_encoder.pos_embed.shape[-1])
+        states: Tensor = self.bert.fuse(words, real, seen)
         return states
 
-    def match(self, pixels: Tensor, ids: Tensor, real: Tensor) -> Tensor:
-        logits: Tensor = self.itm_head(self.both(pixels, ids, real)[:, 0])
+    def match_seen(self, seen: Tensor, ids: Tensor, real: Tensor) -> Tensor:
+        logits: Tensor = self.itm_head(self.both(seen, ids, real)[:, 0])
         return logits[:, MATCH] - logits[:, NO_MATCH]
 
     def word_logits(self, pixels: Tensor | None, ids: Tensor, real: Tensor) -> Tensor:
         head: Any = self.text_encoder["cls"]
-        logits: Tensor = head["predictions"](self.both(pixels, ids, real))
+        seen = None if pixels is None else self.visual_encoder(pixels)
+        logits: Tensor = head["predictions"](self.both(seen, ids, real))
         return logits
 
 

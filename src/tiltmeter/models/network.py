@@ -118,6 +118,33 @@ class Network:
         return work(*(x.to(self.device) for x in ready))
 
 
+class Matching(Network):
+    """A network that scores image and text; it reads the image before it knows the text."""
+
+    def see(self, pixels: Tensor) -> Tensor:
+        """What the network makes of images alone."""
+        raise NotImplementedError
+
+    def match_seen(self, seen: Tensor, tokens: Any) -> Tensor:
+        """One logit per pair of an image that was seen and a text."""
+        raise NotImplementedError
+
+    def match(self, images: Any, texts: Sequence[str]) -> Array:
+        """The logit of a match, one per pair."""
+        return self.run(lambda x, t: self.match_seen(self.see(x), t), images, texts)
+
+    def match_grid(self, images: Any, texts: Sequence[str]) -> Array:
+        """Logits of all images with all texts, images x texts; each image is read once."""
+        blocks = []
+        with torch.inference_mode():
+            for at in range(0, len(images), self.block):
+                seen = self.see(self.pixels(images[at : at + self.block]).to(self.device))
+                logits = [self.match_seen(seen, self.tokens([text] * len(seen)).to(self.device))
+                          for text in texts]  # fmt: skip
+                blocks.append(torch.stack(logits, dim=1))
+            return torch.cat(blocks).float().cpu().numpy()
+
+
 class Masked(Network):
     """A network that predicts masked words."""
 

@@ -24,7 +24,7 @@ from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
 #: Methods of the protocols in `tiltmeter.types`.
 METHODS = (
     "encode_texts", "encode_images", "word_embeddings", "encode_embeddings", "match",
-    "mask_logprobs", "pieces", "losses",
+    "match_grid", "mask_logprobs", "pieces", "losses",
 )  # fmt: skip
 DEEPEST = 8  # nested lists and dictionaries that are searched for arrays
 

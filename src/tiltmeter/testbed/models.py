@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tiltmeter.errors import InputError
 from tiltmeter.metrics.arrays import to_numpy
-from tiltmeter.models.network import Masked, Network
+from tiltmeter.models.network import Masked, Matching, Network
 from tiltmeter.models.weights import weights_hash
 from tiltmeter.results import content_hash
 from tiltmeter.testbed.language import SPECIAL, encode, vocabulary
@@ -100,13 +100,16 @@ class DualTestbed(Testbed):
         return self.run(lambda t: self.network.text_vector(self.network.read(t)), None, texts)
 
 
-class Heads(Testbed, Masked):
+class Heads(Testbed, Masked, Matching):
     """Matching and masked words."""
 
     mask_token, mask_id = "[MASK]", vocabulary()["[MASK]"]
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array:
-        return self.run(self.network.match, images, texts)
+    def see(self, pixels: Tensor) -> Tensor:
+        return self.network.see(pixels)  # type: ignore[no-any-return]
+
+    def match_seen(self, seen: Tensor, tokens: Tensor) -> Tensor:
+        return self.network.match_seen(seen, tokens)  # type: ignore[no-any-return]
 
     def pieces(self, word: str) -> tuple[int, ...]:
         """Token numbers of a word's pieces: here every word is one piece."""

@@ -182,8 +182,8 @@ class Fusion(Dual):
         """Stands for the patches where there is no image."""
         return self.no_picture.expand(len(like), PATCHES + 1, -1)
 
-    def match(self, images: Tensor, tokens: Tensor) -> Tensor:
-        fused = self.fuse(tokens, self.read(tokens), self.see(images))
+    def match_seen(self, seen: Tensor, tokens: Tensor) -> Tensor:
+        fused = self.fuse(tokens, self.read(tokens), seen)
         return self.matching(fused[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
 
     def word_logits(self, images: Tensor | None, tokens: Tensor) -> Tensor:
@@ -205,11 +205,18 @@ class Stream(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.matching, self.masked = nn.Linear(width, 1), MaskedHead(self.words, width)
 
+    def see(self, images: Tensor) -> Tensor:
+        """Patches, before any word attends to them."""
+        return self.patches(images) + self.kind[1]  # type: ignore[no-any-return]
+
     def forward(self, images: Tensor | None, tokens: Tensor, shown: Tensor | None = None) -> Tensor:
         """Words after attending to patches; `shown` marks the rows that may, if not all."""
+        return self.fuse(None if images is None else self.see(images), tokens, shown)
+
+    def fuse(self, seen: Tensor | None, tokens: Tensor, shown: Tensor | None = None) -> Tensor:
+        """The same for patches that were seen."""
         x, mask = self.words(tokens) + self.kind[0], padding(tokens)
-        if images is not None:
-            seen = self.patches(images) + self.kind[1]
+        if seen is not None:
             x = torch.cat([x, seen], dim=1)
             if shown is None:
                 shown = torch.ones(len(x), dtype=torch.bool, device=x.device)
@@ -219,8 +226,8 @@ class Stream(nn.Module):
             x = layer(x, mask)
         return self.norm(x[:, : tokens.shape[1]])  # type: ignore[no-any-return]
 
-    def match(self, images: Tensor, tokens: Tensor) -> Tensor:
-        return self.matching(self(images, tokens)[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
+    def match_seen(self, seen: Tensor, tokens: Tensor) -> Tensor:
+        return self.matching(self.fuse(seen, tokens)[:, 0]).squeeze(-1)  # type: ignore[no-any-return]
 
     def word_logits(self, images: Tensor | None, tokens: Tensor) -> Tensor:
         return self.masked(self(images, tokens))  # type: ignore[no-any-return]

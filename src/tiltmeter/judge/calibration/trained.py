@@ -30,6 +30,7 @@ from tiltmeter.judge.calibration.settings import (
 )
 from tiltmeter.judge.calibration.verdict import LEVEL
 from tiltmeter.metrics.arrays import unit
+from tiltmeter.models.match_grid import match_grid
 from tiltmeter.probes.counterfactual.sources.words import MASK, read
 from tiltmeter.stimuli import fill
 from tiltmeter.testbed.data import planted_faces
@@ -150,10 +151,7 @@ def masked_scores(model: Any, faces: Faces, rng: np.random.Generator) -> Scored:
 def matching_scores(model: Any, faces: Faces, rng: np.random.Generator) -> Scored:
     """Logits of a matching head for every pair of word and image."""
     texts = _captions(model)
-    columns = [
-        model.match(faces.images[np.full(len(texts), image)], texts) for image in range(len(faces))
-    ]
-    return Scored(np.stack(columns, axis=1), {})
+    return Scored(match_grid(model, faces.images, texts).T, {})
 
 
 #: How words are scored, on how many images, and which metrics are tested besides lift.

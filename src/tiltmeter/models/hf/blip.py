@@ -12,13 +12,14 @@ from torch.nn.functional import normalize, pad
 from tiltmeter.errors import UnknownNameError
 from tiltmeter.models.hf.checkpoint import Checkpoint
 from tiltmeter.models.hf.image_network import ImageNetwork
+from tiltmeter.models.network import Matching
 from tiltmeter.types import Array
 
 #: Heads that score a pair of image and text.
 HEADS = ("itm", "itc")
 
 
-class BlipBase(ImageNetwork):
+class BlipBase(ImageNetwork, Matching):
     """What both have in common: the library scores their contrast by the plain cosine.
 
     There is no `logit_scale`: the published checkpoints do not contain the trained temperature.
@@ -59,13 +60,9 @@ class Blip(BlipBase):
 
         return self.run(work, None, texts)
 
-    def match(self, images: Any, texts: Sequence[str]) -> Array:
+    def match_seen(self, seen: Tensor, tokens: Any) -> Tensor:
         """The logit of a match minus the logit of no match."""
-
-        def work(pixels: Tensor, tokens: Any) -> Tensor:
-            return odds(self.network.itm_head(self.read(tokens, self.see(pixels))))
-
-        return self.run(work, images, texts)
+        return odds(self.network.itm_head(self.read(tokens, seen)))
 
 
 class Blip2(BlipBase):
@@ -85,16 +82,18 @@ class Blip2(BlipBase):
         """`itm`: the logit of a match minus that of no match; `itc`: the largest cosine."""
         if head not in HEADS:
             raise UnknownNameError("head of BLIP-2", head, HEADS)
-        return self.run(self.matched if head == "itm" else self.contrasted, images, texts)
+        if head == "itc":
+            return self.run(self.contrasted, images, texts)
+        return super().match(images, texts)
 
-    def matched(self, pixels: Tensor, tokens: Any) -> Tensor:
+    def match_seen(self, seen: Tensor, tokens: Any) -> Tensor:
         """Queries and text attend to the image together; the head's logits are averaged."""
-        queries = self.queries(len(pixels))
+        queries = self.queries(len(seen))
         states = self.network.qformer(
             query_embeds=self.network.embeddings(tokens["input_ids"], query_embeds=queries),
             query_length=queries.shape[1],
             attention_mask=pad(tokens["attention_mask"], (queries.shape[1], 0), value=1),
-            encoder_hidden_states=self.see(pixels),
+            encoder_hidden_states=seen,
         ).last_hidden_state
         return odds(self.network.itm_head(states[:, : queries.shape[1]]).mean(dim=1))
 

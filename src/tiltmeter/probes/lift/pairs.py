@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tiltmeter.metrics.arrays import to_numpy
+from tiltmeter.models.match_grid import match_grid
 from tiltmeter.probes.lift.scored import ScoredClass, images_of, scored_images
 from tiltmeter.probes.lift.words import Word, prompt_classes
 from tiltmeter.probes.probe import CannotRunError
@@ -22,13 +22,14 @@ PairScores = Callable[[Any, Sequence[str]], Floats]
 
 
 def matching_logits(model: Matcher, progress: Progress) -> PairScores:
-    """The matching logit of every image and text: a forward pass per pair."""
+    """The matching logit of every image and text; images are read once where the model can."""
 
     def score(images: Any, texts: Sequence[str]) -> Floats:
         logits = np.empty((len(images), len(texts)))
-        for column, text in enumerate(texts):
-            logits[:, column] = to_numpy(model.match(images, [text] * len(images)))
-            progress("matching", (column + 1) / len(texts))
+        for start in range(0, len(images), BLOCK):
+            some = images[start : start + BLOCK]
+            logits[start : start + len(some)] = match_grid(model, some, texts)
+            progress("matching", (start + len(some)) / len(images))
         return logits
 
     return score
