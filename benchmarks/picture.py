@@ -1,7 +1,7 @@
 """The picture of a report in the documentation: `python -m benchmarks.picture RUN OUT.webp`.
 
 Two views of RUN/report.html side by side, seen by Chromium (`make test-browser` installs what it
-takes). The one in docs/pictures is of `tiltmeter audit --out RUN`.
+takes). The one in docs/images is of `tiltmeter audit --out RUN`.
 """
 
 from __future__ import annotations

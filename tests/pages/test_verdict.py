@@ -108,7 +108,7 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("0.2 beyond neutral words at p .05, and 4 are")
+    assert answer.chance.startswith("0.2 beyond 95% of neutral words, and 4 are")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 
@@ -117,7 +117,7 @@ def test_small_differences_of_many_words_are_said() -> None:
     table = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
     [answer] = answers(Run(table))
     assert answer.chance.startswith(
-        "0.1 beyond neutral words at p .05, and 2 are, none of them shown to"
+        "0.1 beyond 95% of neutral words, and 2 are, none of them shown to"
     )
     shown = table.to_pylist()
     for row in shown:

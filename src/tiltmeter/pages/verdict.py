@@ -310,7 +310,7 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
             f"{_by_chance(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
         )
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
-        named_first = [_effect(*two, short=True) for two in effects[:2]] or said
+        named_first = [_effect(*two, short=True) for two in effects[:1]] or said[:1]
         brief = Markup("{} of {} {} associated{}; {}. {}").format(
             sure, total, what, unknown, _beyond(words.judged), Markup("; ").join(named_first)
         )
@@ -345,7 +345,7 @@ def _sizes(classes: Sequence[LiftClass]) -> str:
 
 
 def _counts_beyond(classes: Sequence[LiftClass]) -> tuple[float, float]:
-    """Words below p .05, found and expected."""
+    """Words beyond 95% of neutral words, found and expected."""
     rows = [found.beyond for found in classes if found.beyond]
     return sum(row["value"] for row in rows), sum(row["null_mean"] for row in rows)
 
@@ -357,13 +357,13 @@ def _surplus(classes: Sequence[LiftClass]) -> bool:
 
 def _beyond(classes: Sequence[LiftClass]) -> str:
     found, expected = _counts_beyond(classes)
-    return f"{found:.0f} beyond neutral words at p .05, {_expected(expected)} expected by chance"
+    return f"{found:.0f} beyond 95% of neutral words, {_expected(expected)} by chance"
 
 
 def _by_chance(classes: Sequence[LiftClass]) -> str:
     """The same for the column of what chance gives, which begins with that."""
     found, expected = _counts_beyond(classes)
-    return f"{_expected(expected)} beyond neutral words at p .05, and {found:.0f} are"
+    return f"{_expected(expected)} beyond 95% of neutral words, and {found:.0f} are"
 
 
 def _expected(count: float) -> str:
