@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
@@ -122,6 +123,8 @@ class Checkpoint:
             raise
         except Exception as error:  # a damaged file makes the library raise anything
             reason = str(error).strip().partition("\n")[0].rstrip(".")
+            if not Path(self.name).exists():  # a name misspelt looks for it on the hub
+                reason = f"there is no folder {self.name!r}, and on the hub: {reason}"
             raise InputError(
                 f"hf:{self.name}: its {part} cannot be loaded: {reason}. Expected a directory that "
                 "save_pretrained wrote, or a name on the Hugging Face Hub"

@@ -252,6 +252,9 @@ class Client:
                 self.sent += 1
             try:
                 response = self._http.post(url, json=body)
+            except httpx2.ConnectError:
+                problem = "nothing listens there: start the server, or correct the address"
+                continue
             except httpx2.HTTPError as error:
                 problem = type(error).__name__
                 continue

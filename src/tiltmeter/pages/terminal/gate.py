@@ -235,6 +235,7 @@ def _changed_most(found: Comparison, metric: str, title: str, about: str, many: 
     shown = _ratio if metric == "lift" else "{:.2f}".format
     lines = [{**row, "measure": metric_label(row), "before": shown(row["before"]),
               "after": shown(row["after"])} for row in lines]  # fmt: skip
+    lines = [line for line in lines if line["before"] != line["after"]]
     return table(title, lines, Column("by", "attribute", merged=True), ("concept", "word"), about,
                  *(Column(head, head, "cell") for head in ("before", "after")))  # fmt: skip
 
