@@ -80,8 +80,8 @@ def debiaser_contents(name: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> debiaser_contents("bend")["neighbours=100"][:26]
-    'Number of images averaged.'
+    >>> debiaser_contents("bend")["neighbours=100"][:24]
+    'Nearest reference images'
     """
     made = DEBIASERS[name]
     parameters = (inspect.getdoc(made) or "").partition("Parameters\n----------\n")[2]

@@ -465,7 +465,7 @@ def test_one_question_may_fail_a_gate() -> None:
     assert after.gate(before, fail_on="retrieval", **FEW)
     shut = after.gate(before, fail_on="utility", **FEW)
     assert shut.untested
-    assert "utility: not measured in both runs" in shut.reasons[0]
+    assert "utility was not tested: not measured in both runs" in shut.reasons[0]
 
 
 def test_a_run_without_lift_says_so() -> None:

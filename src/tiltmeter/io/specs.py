@@ -10,9 +10,6 @@ from urllib.parse import parse_qsl
 
 from tiltmeter.errors import InputError, UnknownNameError
 
-#: Files that a table can be read from.
-TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
-
 
 @dataclass(frozen=True)
 class Spec:
@@ -90,8 +87,8 @@ mean 'hf:openai/clip-vit-base-patch32'?
         path = Path(self.rest)
         if not self.rest or not path.is_dir():
             raise InputError(
-                f"there is no folder {self.rest!r}: write an existing folder after "
-                f"{self.scheme}:, such as {self.scheme}:/data/{self.scheme}",
+                f"{self.scheme}:{self.rest}: there is no such folder; write an existing one, such "
+                f"as {self.scheme}:/data/{self.scheme}",
                 code="not-found",
                 value=self.rest,
             )
@@ -100,6 +97,8 @@ mean 'hf:openai/clip-vit-base-patch32'?
 
 def _suggest(text: str, kind: str) -> list[str]:
     """Specs that somebody who typed a path or a name may have meant."""
+    from tiltmeter.io.tables import TABLES, image_column  # here: it takes pyarrow to read a table
+
     path = Path(text)
     if kind == "model":
         if path.is_dir():
@@ -111,8 +110,6 @@ def _suggest(text: str, kind: str) -> list[str]:
             return [f"--images {_suggest(text, 'dataset')[0]}"]
         return [f"hf:{text}"] if text.count("/") == 1 else []
     if path.is_file():
-        from tiltmeter.io.tables import image_column  # here: it takes pyarrow to read a table
-
         column = image_column(path)
         return [f"table:{text}" + (f"?path={column}" if column else "")]
     if path.is_dir():

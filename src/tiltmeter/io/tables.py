@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.filesystems import is_url, open_bytes, path_of
 from tiltmeter.io.image_files import SUFFIXES
-from tiltmeter.io.specs import TABLES
 from tiltmeter.types import Floats, Groups
 
+#: Files that a table can be read from.
+TABLES = (".csv", ".tsv", ".parquet", ".jsonl")
 #: Columns that identify an item; the first one present is used.
 ID_COLUMNS = ("id", "file", "path", "image_path", "filepath", "key", "url")
 #: A text column with more distinct values is not a label column by default.
