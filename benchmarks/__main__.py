@@ -13,7 +13,9 @@ from dataclasses import asdict
 from benchmarks.cases import CASES
 
 USAGE = f"usage: python -m benchmarks [CASE ...]    (cases: {', '.join(CASES)}; all by default)"
-HEAD = "| work | ours | bare work | ratio (budget) | peak (budget) | the loop way | factor gained |"
+HEAD = (
+    "| work | tiltmeter | minimum work | ratio (budget) | peak memory (budget) | loop | speedup |"
+)
 
 
 def row(name: str) -> tuple[str, bool]:

@@ -124,7 +124,7 @@ def loop_ndkl(ranked: np.ndarray, q: np.ndarray) -> float:
 
 
 def intervals() -> Timing:
-    """The row above with 200 bootstrap draws for every top-k figure, C-ASC and NDKL."""
+    """The row above with 200 bootstrap resamples for every top-k metric, C-ASC and NDKL."""
     case = Audit()
     ours = best_of(1, lambda: case.run(Resampling(0, 200)))
     peak = peak_memory()
@@ -151,7 +151,7 @@ def intervals() -> Timing:
 
 
 def sc_eat() -> Timing:
-    """SC-EAT p-values: 6,000 targets, 25 against 25, 10,000 relabellings."""
+    """SC-EAT p-values: 6,000 targets, 25 against 25, 10,000 permutations."""
     rng = np.random.default_rng(0)
     w, a, b = unit_vectors(rng, 6000), unit_vectors(rng, 25), unit_vectors(rng, 25)
     sc_eat_test(w[:10], a, b, draws=10, rng=rng)
