@@ -130,20 +130,19 @@ def find_images(
     found = count_rows(spec, len(paths), **faults, malformed=malformed)
     if not paths:
         raise InputError(
-            f"{spec.scheme}: {_none_found(spec, root, names, unreadable)}",
+            f"{spec.scheme}: {_none_found(spec, root, names, found)}",
             code="no-images",
             value=spec.rest,
         )
     return FoundImages(ImageFiles(tuple(paths), root), rows, {**found, "images": len(paths)})
 
 
-def _none_found(spec: Spec, root: Path, names: Sequence[str], unreadable: Sequence[str]) -> str:
+def _none_found(spec: Spec, root: Path, names: Sequence[str], found: dict[str, Any]) -> str:
     """Where no image was found, and what to type."""
     root = root.absolute()
-    if not names:
-        return f"found no image under {root}"
-    if unreadable:
-        return f"none of {len(names):,} images can be used; {unreadable[0]} cannot be read"
+    missing = (found.get("missing") or {}).get("count", 0)
+    if not names or missing < len(names):  # not the paths alone are wrong
+        return "; ".join([f"found no image that can be used under {root}", *_faults(found)])
     looked = f"none of the {len(names):,} images is at its path, such as {root / names[0]}"
     if spec.scheme != "table":
         return looked
