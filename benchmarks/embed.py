@@ -20,7 +20,7 @@ import torch
 from PIL import Image, ImageFilter
 from torch import Tensor
 
-from tiltmeter.engine.embedding.jpeg import KeepsSize
+from tiltmeter.engine.embedding.jpeg import JpegFile, KeepsSize, plain_size
 from tiltmeter.engine.embedding.loader import (
     LoaderConfig,
     _Encoder,
@@ -217,7 +217,8 @@ def parts(
     }
     if gpu:
         batch = config.batch_on(device)
-        files = [path.read_bytes() for path in pictures.paths[: 16 * batch]]
+        data = [path.read_bytes() for path in pictures.paths[: 16 * batch]]
+        files = [JpegFile(each, plain_size(each) or (0, 0)) for each in data]
         batches = [files[at : at + batch] for at in range(0, len(files), batch)]
         transfer = Transfer(device)
 

@@ -39,7 +39,7 @@ def test_without_the_library_there_is_no_decoder(monkeypatch):
     monkeypatch.setattr(nvjpeg, "library", lambda: None)
     with pytest.raises(RuntimeError, match="not loaded"):
         nvjpeg.BatchDecoder()
-    assert Transfer("cpu")._decoder() is None
+    assert not nvjpeg.can_decode_batches.__wrapped__()
 
 
 def test_a_file_with_two_sizes_is_not_plain():
@@ -59,6 +59,14 @@ def test_pixels_equal_those_of_torchvision(sampling):
     expected = torch.stack(decode([file.data for file in files], "cuda"))
     assert torch.equal(decoder.decode(files, "cuda"), expected)
     assert torch.equal(decoder.decode(files[:4], "cuda"), expected[:4])
+
+
+@needs_gpu
+def test_decoders_are_used_again_by_one_thread_at_a_time():
+    with nvjpeg.batch_decoder() as first, nvjpeg.batch_decoder() as second:
+        assert first is not second
+    with nvjpeg.batch_decoder() as again:
+        assert again in (first, second)
 
 
 @needs_gpu

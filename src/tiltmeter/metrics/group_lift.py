@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.metrics.arrays import as_groups, like, matrix, namespace
+from tiltmeter.metrics.arrays import as_groups, kernels, like, matrix, namespace
 from tiltmeter.metrics.summary import Moments
 from tiltmeter.types import Array, Groups, Ints
 
@@ -141,18 +141,9 @@ class LogMeanExp:
         """Summarise one block of items."""
         scores = matrix(scores, "scores", "queries", "items")
         groups = as_groups(groups, scores.shape[1])
-        xp = namespace(scores)
-        scores = like(scores, scores)
-        peaks, totals = [], []
-        for code in range(len(groups.names)):
-            own = scores[:, like(scores, groups.codes == code, "bool")]
-            if own.shape[1] == 0:
-                peaks.append(scores[:, 0] * 0 - float("inf"))
-                totals.append(scores[:, 0] * 0)
-                continue
-            peaks.append(xp.amax(own, 1))
-            totals.append(xp.exp(own - peaks[-1][:, None]).sum(1))
-        return cls(like(scores, groups.counts), xp.stack(peaks, 1), xp.stack(totals, 1))
+        codes = like(scores, groups.codes, "int64")
+        peak, total = kernels(scores).exp_sums(scores, codes, len(groups.names))
+        return cls(like(scores, groups.counts), peak, total)
 
     def merge(self, other: LogMeanExp) -> LogMeanExp:
         """Summarise the items of both."""

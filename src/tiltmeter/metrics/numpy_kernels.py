@@ -6,6 +6,7 @@ of threads. `torch_kernels` has the same functions for tensors.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -351,6 +352,25 @@ def _moments(scores: Floats, codes: Ints, size: Floats, mean: Floats, m2: Floats
         for i in range(scores.shape[1]):
             deviation = scores[q, i] - mean[q, codes[i]]
             m2[q, codes[i]] += deviation * deviation
+
+
+def exp_sums(scores: Floats, codes: Ints, groups: int) -> tuple[Floats, Floats]:
+    """Largest score of each group, and the sum of exp(score - largest), for each row."""
+    peak = np.full((len(scores), groups), -np.inf)
+    total = np.zeros((len(scores), groups))
+    in_rows(
+        lambda part: _exp_sums(plain(scores[part]), codes, peak[part], total[part]), len(scores)
+    )
+    return peak, total
+
+
+@jit
+def _exp_sums(scores: Floats, codes: Ints, peak: Floats, total: Floats) -> None:
+    for q in range(scores.shape[0]):
+        for i in range(scores.shape[1]):
+            peak[q, codes[i]] = max(peak[q, codes[i]], scores[q, i])
+        for i in range(scores.shape[1]):
+            total[q, codes[i]] += math.exp(scores[q, i] - peak[q, codes[i]])
 
 
 def moments_of_draws(draws: Floats) -> tuple[Floats, Floats, Floats]:

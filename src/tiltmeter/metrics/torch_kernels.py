@@ -62,6 +62,14 @@ def moments(scores: Tensor, codes: Tensor, groups: int) -> tuple[Tensor, Tensor]
     return mean, m2
 
 
+def exp_sums(scores: Tensor, codes: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """Largest score of each group, and the sum of exp(score - largest), for each row."""
+    scores, at = scores.double(), codes.expand(scores.shape)
+    peak = scores.new_full((len(scores), groups), -torch.inf).scatter_reduce(1, at, scores, "amax")
+    total = torch.exp(scores - peak.gather(1, at)) @ _membership(codes, groups)
+    return peak, total
+
+
 def ndkl(order: Tensor, codes: Tensor, log_target: Tensor, weights: Tensor | None = None) -> Tensor:
     """Discounted mean of KL(first i || target) over all i, for each ranking in `order`.
 

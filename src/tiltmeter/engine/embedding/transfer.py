@@ -16,7 +16,7 @@ import numpy as np
 
 from tiltmeter.engine.embedding import jpeg
 from tiltmeter.engine.embedding.jpeg import JpegFile
-from tiltmeter.engine.embedding.nvjpeg import BatchDecoder
+from tiltmeter.engine.embedding.nvjpeg import batch_decoder, can_decode_batches
 from tiltmeter.io.image_files import UnreadableImageError, decode
 
 AHEAD = {"cuda": 3}  # batches on their way to a device while the model works, each by a thread
@@ -73,9 +73,10 @@ class Transfer:
         with torch.inference_mode():
             if not files:
                 return DeviceBatch(self._send(prepared), {})
-            if len(files) == len(prepared) and (decoder := self._decoder()) is not None:
+            if len(files) == len(prepared) and can_decode_batches():
                 try:
-                    return DeviceBatch(decoder.decode(prepared, self.device), {})
+                    with batch_decoder() as decoder:
+                        return DeviceBatch(decoder.decode(prepared, self.device), {})
                 except RuntimeError as error:  # of several sizes, or one that it cannot decode
                     if out_of_memory(error):
                         raise
@@ -88,16 +89,6 @@ class Transfer:
                 ready |= zip(rest, sent, strict=True)
             pixels = torch.stack([ready[index] for index in sorted(ready)]) if ready else None
             return DeviceBatch(pixels, broken)
-
-    def _decoder(self) -> BatchDecoder | None:
-        """This thread's own decoder; None where it does not work."""
-        if not hasattr(self.per_thread, "decoder"):
-            try:
-                self.per_thread.decoder = BatchDecoder()
-            except RuntimeError:
-                self.per_thread.decoder = None
-        decoder: BatchDecoder | None = self.per_thread.decoder
-        return decoder
 
     def _decode(self, files: dict[int, JpegFile]) -> tuple[dict[int, Any], dict[int, str]]:
         try:
