@@ -2,7 +2,9 @@
 
 For each attribute: slope and Spearman of lift against the truth, words above .3 nats that are
 found (power), words planted at 1.5 x ln 1.25 or more that are called no larger (wrong), and of the
-fair twin the share of words with p_word < .05 over all seeds and the words called associated.
+fair twin the share of words with p_word < .05 over all seeds, the same of single words (neutral
+words of the testbed are single words, and heads vary more on phrases), and the words called
+associated.
 """
 
 from __future__ import annotations
@@ -72,6 +74,11 @@ def biased_part(rows: list[dict[str, Any]]) -> tuple[float, ...]:
     )
 
 
+def share_below(rows: list[dict[str, Any]]) -> str:
+    """Share of words that stand out among neutral words, with its interval."""
+    return interval(sum(row["p_placebo"] < 0.05 for row in rows), len(rows))
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
@@ -92,17 +99,20 @@ def main() -> None:
         for twin in ("", "?twin=fair")
     }  # fmt: skip
     shown = [*options.attributes, *(["shape*hue"] if options.cross else [])]
-    print("words | attribute | slope | Spearman | power | wrong | fair: p_word < .05 | associated")
+    print("words | attribute | slope | Spearman | power | wrong | "
+          "fair: p_word < .05 | single words | associated")  # fmt: skip
     for experiment in sorted({row["experiment"] for row in runs[""][0].where(metric="lift")}):
         for attribute in shown:
             by_seed = [biased_part(words_of(run, attribute, experiment)) for run in runs[""]]
             fair = [row for run in runs["?twin=fair"]
                     for row in words_of(run, attribute, experiment) if row["verdict"]]  # fmt: skip
-            below = sum(row["p_placebo"] < 0.05 for row in fair)
+            single = [row for row in fair if " " not in row["concept"]]
             found = sum(row["verdict"] == ASSOCIATED for row in fair)
             numbers = " | ".join(f"{x:.3f}" for x in np.mean(by_seed, axis=0))
             print(
-                f"{experiment} | {attribute} | {numbers} | {interval(below, len(fair))} | {found}"
+                f"{experiment} | {attribute} | {numbers} | {share_below(fair)} | "
+                f"{share_below(single)} | {found}",
+                flush=True,
             )
 
 
