@@ -56,3 +56,17 @@ def test_means_of_units(counts: np.ndarray) -> None:
     np.testing.assert_array_equal(
         drawn_means(BootstrapDraws(values), singles), values.swapaxes(0, 1)[:, [4, 1]]
     )
+
+
+def test_means_of_categories_from_those_of_words() -> None:
+    draws = BootstrapDraws(np.random.default_rng(0).normal(size=(6, 700, 3)))
+
+    def unit(words: list[int]) -> RowUnit:  # every word in two templates
+        prompts = [prompt for word in words for prompt in (2 * word, 2 * word + 1)]
+        return RowUnit(np.array(prompts), np.repeat(words, 2), np.tile([0, 1], len(words)))
+
+    of_words = drawn_means(draws, Level([unit([0]), unit([1]), unit([2])]))
+    categories = Level([unit([0, 2]), unit([1]), unit([0, 1, 2])])
+    found = drawn_means(draws, categories, of_words)
+    np.testing.assert_allclose(found, drawn_means(draws, categories), rtol=1e-12)
+    np.testing.assert_allclose(found[:, 1], of_words[:, 1], rtol=1e-12)

@@ -8,7 +8,7 @@ each belongs to; without it they are groups themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from tiltmeter.types import Floats, Ints
 
 _ITEMS, _COLUMNS = 1024, 64  # processed at one time: they fit the second-level cache
 _WEIGHTS = 2**14  # items whose weights are multiplied at one time
+_NUMBERS = 512  # of a row, added at one time: those of all rows fit the second-level cache
 
 
 def standardized(scores: Floats) -> Floats:
@@ -223,6 +224,39 @@ def _shared_means(draws: Floats, share: Floats, means: Floats) -> None:
                         total += value * share[r, p]
                         weight += share[r, p]
                 means[r, u, c] = total / weight if weight > 0 else np.nan
+
+
+def means_of_rows(rows: Floats, members: Sequence[Ints]) -> Floats:
+    """Mean over the rows of each of `members`, of rows x draws x columns.
+
+    A matrix product of shares reads all rows for each of them: four times as long.
+    """
+    flat = np.ascontiguousarray(rows.reshape(len(rows), -1), np.float64)
+    means = np.zeros((len(members), flat.shape[1]))
+    ends = np.cumsum([len(numbers) for numbers in members])
+    numbers = np.concatenate(members)
+    in_rows(
+        lambda part: _means_of_rows(flat, numbers, ends, part.start, part.stop, means),
+        flat.shape[1],
+        _NUMBERS,
+    )
+    return means.reshape(len(members), *rows.shape[1:])
+
+
+@jit
+def _means_of_rows(
+    rows: Floats, numbers: Ints, ends: Ints, start: int, stop: int, means: Floats
+) -> None:
+    at = 0
+    for m in range(len(ends)):
+        count = ends[m] - at
+        for n in range(at, ends[m]):
+            row = numbers[n]
+            for j in range(start, stop):
+                means[m, j] += rows[row, j]
+        for j in range(start, stop):
+            means[m, j] /= count
+        at = ends[m]
 
 
 def weighted_top_counts(

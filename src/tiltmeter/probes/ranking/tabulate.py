@@ -26,6 +26,7 @@ from tiltmeter.stats.bootstrap import (
 )
 from tiltmeter.stats.draws import BootstrapDraws
 from tiltmeter.stats.estimate import MetricEstimate
+from tiltmeter.stats.kernels import means_of_rows
 from tiltmeter.stats.multiplicity import standardised_max_t
 from tiltmeter.stats.null import (
     NullBand,
@@ -61,11 +62,8 @@ def means(values: Floats, level: Level) -> Floats:
 def drawn_means(draws: BootstrapDraws, level: Level, of_words: Floats | None = None) -> Floats:
     """`means` of each draw; of many words from those `of_words`, if all draws are defined."""
     if of_words is not None:
-        shares = np.zeros((len(level), of_words.shape[1]))
-        for share, unit in zip(shares, level, strict=True):
-            words = np.unique(unit.words)
-            share[words] = 1 / len(words)
-        return np.tensordot(shares, of_words.swapaxes(0, 1), axes=1).swapaxes(0, 1)
+        words = [np.unique(unit.words) for unit in level]
+        return means_of_rows(of_words.swapaxes(0, 1), words).swapaxes(0, 1)
     if level.single.all():
         return draws.at(level.prompts)
     count, _, columns = draws.shape
