@@ -342,5 +342,9 @@ def test_fairerclip_refuses() -> None:
         FairerClip(TARGETS).fit(x, s)
     with pytest.raises(InputError, match="tau must be from 0 to below 1; got 1"):
         FairerClip(tau=1).fit(x, s)
-    with pytest.raises(InputError, match="no image is nearer to another"):
+    with pytest.raises(InputError, match="the same embedding for all of them: 'class 1', 'again"):
         FairerClip(("class 1", "again class 1"), kernel="linear").fit(x, s, texts=CLASSES)
+    opposite = GroupTexts(lambda some: np.eye(D)[2] * [[1], [-1]], {})
+    at_the_first = x[:, 2] > 0
+    with pytest.raises(InputError, match="no image is nearer to another"):
+        FairerClip(TARGETS, kernel="linear").fit(x[at_the_first], s[at_the_first], texts=opposite)

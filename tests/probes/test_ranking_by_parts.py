@@ -28,6 +28,9 @@ from tiltmeter.stats.resampling import Resampling
 from tiltmeter.store import StoredEmbeddings
 from tiltmeter.types import Faces, Groups, Prompt
 
+#: A matrix product of single precision rounds by its shape: with some processors' libraries, parts
+#: give other last digits than the whole.
+ROUNDING = 1e-6
 KEY = ("metric", "attribute", "group", "concept", "category", "template", "k")
 
 
@@ -62,7 +65,7 @@ def test_values_and_nulls_are_those_of_the_whole_matrix(brought: str) -> None:
         )  # fmt: skip
         if key[0] == "ndkl":
             continue
-        assert mine["value"] == pytest.approx(row["value"], abs=1e-9), key
+        assert mine["value"] == pytest.approx(row["value"], abs=ROUNDING), key
         if key[0] == "skew" and row["p"] is not None:  # exact: no draw is in it
             assert mine["p"] == pytest.approx(row["p"], abs=1e-12)
 
@@ -149,7 +152,7 @@ def test_the_size_of_parts_changes_rounding_alone(brought: str) -> None:
     for key, row in one.items():
         exact = key[0] not in ("c_asc", "ndkl")
         assert many[key]["value"] == (
-            row["value"] if exact else pytest.approx(row["value"], abs=1e-9)
+            row["value"] if exact else pytest.approx(row["value"], abs=ROUNDING)
         )
 
 
@@ -263,7 +266,7 @@ def test_balanced_conventions_take_the_same_images(brought: str) -> None:
     parts = by_key(by_parts(brought, size=400, **asked))
     assert {row["n"] for row in whole.values()} == {row["n"] for row in parts.values()}
     for key, row in whole.items():
-        assert parts[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
+        assert parts[key]["value"] == pytest.approx(row["value"], abs=ROUNDING), key
 
 
 TEMPLATES = ("a photo of a {}", "this is a {}", "{}")
@@ -323,7 +326,10 @@ def tables() -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:
         )
         for seed, engine in ((1, LocalEngine()), (2, LocalEngine()), (3, PartsEngine(size=700)))
     )
-    assert parts.instances.equals(whole.instances)  # the images that come up, one by one
+    # the images that come up, one by one
+    assert parts.instances.drop_columns("score").equals(whole.instances.drop_columns("score"))
+    scores = [np.asarray(one.instances["score"]) for one in (parts, whole)]
+    np.testing.assert_allclose(*scores, atol=ROUNDING)
     named = {"whole": whole, "again": again, "parts": parts}
     return {name: keyed(Run(found.table)) for name, found in named.items()}
 

@@ -7,7 +7,8 @@ each divided by its largest eigenvalue, U has the leading eigenvectors of
     B_y + w(tau_z) B_z - w(tau) B_s   against   cov(phi) + gamma I,        w(t) = t / (1 - t)
 
 y are the target's labels, s the attribute's, and z the other tower's features of the same rows:
-the towers are solved in turn, images first.
+the towers are solved in turn, images first. Texts are only as many as targets: their U is of the
+directions in which they differ, all of which are needed to tell targets apart.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tiltmeter.types import Array, Floats, Groups
 
 KERNELS = ("rbf", "linear")
 SAMPLE = 2000  # rows whose distances set the kernel's width
+NOTHING = 1e-9  # eigenvalues and singular values below are rounding
 
 
 @dataclass(eq=False)
@@ -99,7 +101,12 @@ class FairerClip(LabelMap):
         rng = np.random.default_rng(self.seed)
         phi_image, self.image_frequencies_, self.image_phases_ = self._features(x, rng)
         phi_text, self.text_frequencies_, self.text_phases_ = self._features(targets, rng)
-        rank = self.rank or len(targets) - 1
+        rank, span = self.rank or len(targets) - 1, _directions(phi_text(targets))
+        if not span.size:
+            raise InputError(
+                "fairerclip chooses between targets by their texts, and the model has the same "
+                f"embedding for all of them: {', '.join(map(repr, self.targets))}. Use other texts"
+            )
         phi_x = phi_image(x)
         pseudo = (x @ targets.T).argmax(axis=1)
         images: tuple[Floats, Floats] | None = None
@@ -109,7 +116,7 @@ class FairerClip(LabelMap):
             if images is None:
                 images = self._solve_tower(phi_x, y, s, None, rank)
             z = (phi_x - images[0]) @ images[1]
-            texts = self._solve_tower(phi_t, y, s, z, rank)
+            texts = self._solve_tower(phi_t, y, s, z, rank, span)
             z_text = (phi_t - texts[0]) @ texts[1]
             images = self._solve_tower(phi_x, y, s, z_text, rank)
             z = (phi_x - images[0]) @ images[1]
@@ -149,19 +156,23 @@ class FairerClip(LabelMap):
         )
 
     def _solve_tower(
-        self, phi: Floats, y: Floats, s: Floats, z: Floats | None, rank: int
-    ) -> tuple[Floats, Floats]:
-        """Mean of the features and the map U, features x rank."""
+        self, phi: Floats, y: Floats, s: Floats, z: Floats | None, rank: int,
+        span: Floats | None = None,
+    ) -> tuple[Floats, Floats]:  # fmt: skip
+        """Mean of the features and the map U, features x rank; within a span all of U is kept."""
         mean = phi.mean(axis=0)
         centred = phi - mean
         gain = _dependence(centred, y) - _weight(self.tau) * _dependence(centred, s)
         if z is not None:
             gain = gain + _weight(self.tau_z) * _dependence(centred, z - z.mean(axis=0))
         spread = centred.T @ centred / len(phi) + self.gamma * np.eye(phi.shape[1])
-        count = min(rank, phi.shape[1])
-        values, u = eigh(gain, spread, subset_by_index=[phi.shape[1] - count, phi.shape[1] - 1])
+        if span is not None:
+            gain, spread = (span.T @ matrix @ span for matrix in (gain, spread))
+        count = min(rank, len(gain))
+        values, u = eigh(gain, spread, subset_by_index=[len(gain) - count, len(gain) - 1])
         # what depends more on the attribute than on the target is not kept
-        return mean, np.ascontiguousarray(np.where(values > 0, u, 0.0)[:, ::-1])
+        u = np.where(values > NOTHING, u, 0.0) if span is None else span @ u
+        return mean, np.ascontiguousarray(u[:, ::-1])
 
     def _transform(self, X: Array) -> Array:
         if "basis_" in vars(self):
@@ -185,6 +196,12 @@ def fourier_features(x: Array, frequencies: Array, phases: Array) -> Array:
     if not frequencies.shape[1]:
         return x
     return namespace(x).cos(x @ frequencies + phases) * (2 / frequencies.shape[1]) ** 0.5
+
+
+def _directions(rows: Floats) -> Floats:
+    """An orthonormal basis of the differences between rows."""
+    _, sizes, directions = np.linalg.svd(_centred(rows), full_matrices=False)
+    return np.asarray(directions[sizes > NOTHING].T)
 
 
 def _independent_basis(x: Floats, s: Floats, tau: float, rank: int) -> Floats:

@@ -54,10 +54,11 @@ def in_rows(work: Callable[[slice], None], rows: int, step: int = ROWS) -> None:
 
 
 def plain(x: Floats) -> Floats:
-    """A copy in double precision, row by row: compiled loops are compiled once for each kind of
-    array, which takes longer than copying a part.
+    """Double precision, row by row, copied unless it is so already; only to be read.
+
+    Loops are compiled once for each kind of array, which takes longer than copying a part.
     """
-    return np.array(x, np.float64, order="C")
+    return np.require(x, np.float64, ["C", "W"])
 
 
 def light(rows: int, numbers: int) -> int:

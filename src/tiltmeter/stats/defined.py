@@ -43,14 +43,29 @@ def mean_and_std(draws: Floats, observed: Floats | None = None) -> tuple[Floats,
 
     `observed` is one more draw, for which the others are not copied.
     """
-    average, squares, count = _moments(draws)
-    if observed is not None:
-        known = ~np.isnan(observed)
-        before = np.where(count > 0, average, observed)
-        gap, count = np.where(known, observed - before, 0.0), count + known
-        average = before + gap / np.maximum(count, 1)
-        squares = squares + gap * np.where(known, observed - average, 0.0)
+    moments = _moments(draws)
+    return _mean_and_std(*moments) if observed is None else _with_one_more(*moments, observed)
+
+
+def mean_and_scale(draws: Floats, observed: Floats) -> tuple[Floats, tuple[Floats, Floats]]:
+    """`mean`, and `mean_and_std` with `observed`, in one pass."""
+    moments = _moments(draws)
+    return moments[0], _with_one_more(*moments, observed)
+
+
+def _mean_and_std(average: Floats, squares: Floats, count: Ints) -> tuple[Floats, Floats]:
     return average, np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
+
+
+def _with_one_more(
+    average: Floats, squares: Floats, count: Ints, observed: Floats
+) -> tuple[Floats, Floats]:
+    known = ~np.isnan(observed)
+    before = np.where(count > 0, average, observed)
+    gap, count = np.where(known, observed - before, 0.0), count + known
+    average = before + gap / np.maximum(count, 1)
+    squares = squares + gap * np.where(known, observed - average, 0.0)
+    return _mean_and_std(average, squares, count)
 
 
 def _moments(draws: Floats) -> tuple[Floats, Floats, Floats]:

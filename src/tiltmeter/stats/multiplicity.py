@@ -100,7 +100,9 @@ def _count_reached(
             reached[j] += largest >= least[j]
 
 
-def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
+def standardised_max_t(
+    values: Floats, draws: Any, side: str, scale: tuple[Floats, Floats] | None = None
+) -> Floats:
     """maxT p-values of values on the scale of their own null draws.
 
     The observed value is included in the mean and standard deviation of the draws: under the null
@@ -114,6 +116,9 @@ def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
         Their null draws.
     side : {"two", "greater", "less"}
         What is extreme.
+    scale : tuple of two arrays, optional
+        Mean and standard deviation of the draws and the observed value, where they are known
+        (`null_band_and_scale`).
 
     Returns
     -------
@@ -126,14 +131,14 @@ def standardised_max_t(values: Floats, draws: Any, side: str) -> Floats:
     >>> standardised_max_t(np.array([5.0, 0.1]), draws, "two").round(3)
     array([0.001, 0.902])
     """
-    centre, spread = np.empty(values.shape), np.empty(values.shape)
-    for at in slices_of_draws(draws.shape, 1):
+    centre, spread = scale or (np.empty(values.shape), np.empty(values.shape))
+    for at in slices_of_draws(draws.shape, 1) if scale is None else ():
         centre[at], spread[at] = defined.mean_and_std(draws[:, at], values[at])
     spread = np.where(spread > 1e-12, spread, np.nan)
     if values.ndim != 2:  # an array, of any shape
         draws = np.asarray(draws).reshape(len(draws), 1, -1)
-    scale = centre.ravel(), spread.ravel()
-    p = _step_down(values.ravel(), draws, scale, side, 10 * tie_tolerance(draws))
+    flat = centre.ravel(), spread.ravel()
+    p = _step_down(values.ravel(), draws, flat, side, 10 * tie_tolerance(draws))
     return p.reshape(values.shape)
 
 

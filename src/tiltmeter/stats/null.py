@@ -19,6 +19,7 @@ from tiltmeter.stats import defined
 from tiltmeter.types import Floats, Ints
 
 SIDES = ("two", "greater", "less")
+CENTRAL = (0.025, 0.975)  # quantiles of the central 95%
 #: Absorbs rounding where a drawn value and the observed one are equal.
 TOLERANCE = 1e-9
 SINGLE_TOLERANCE = 1e-5  # where draws are in single precision
@@ -73,8 +74,34 @@ def null_band(draws: Floats) -> NullBand:
     >>> [float(part) for part in null_band(np.arange(101.0))]
     [50.0, 2.5, 97.5]
     """
-    lo, hi = defined.quantile(draws, [0.025, 0.975])
-    return NullBand(defined.mean(draws), lo, hi)
+    return NullBand(defined.mean(draws), *defined.quantile(draws, CENTRAL))
+
+
+def null_band_and_scale(draws: Floats, observed: Floats) -> tuple[NullBand, tuple[Floats, Floats]]:
+    """`null_band`, and the scale that `standardised_max_t` takes, in one pass over the draws.
+
+    Parameters
+    ----------
+    draws : array of shape (draws, ...)
+        Values under the null.
+    observed : array of shape (...)
+        The observed values.
+
+    Returns
+    -------
+    band : NullBand
+        Mean, 2.5th and 97.5th percentile over the first axis.
+    scale : tuple of two arrays
+        Mean and standard deviation of the draws and the observed value together.
+
+    Examples
+    --------
+    >>> band, (centre, spread) = null_band_and_scale(np.array([[1.0], [3.0]]), np.array([5.0]))
+    >>> band.mean, centre, spread
+    (array([2.]), array([3.]), array([2.]))
+    """
+    mean, scale = defined.mean_and_scale(draws, observed)
+    return NullBand(mean, *defined.quantile(draws, CENTRAL)), scale
 
 
 def p_from_null_draws(value: Any, draws: Floats, side: str = "two") -> Floats:

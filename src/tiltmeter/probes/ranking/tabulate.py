@@ -31,6 +31,7 @@ from tiltmeter.stats.multiplicity import standardised_max_t
 from tiltmeter.stats.null import (
     NullBand,
     null_band,
+    null_band_and_scale,
     p_from_null_draws,
     p_from_shared_null,
     slices_of_draws,
@@ -232,12 +233,14 @@ def _against_null(
             draws: Any = estimate.null.select(first)  # draws x units x columns
             if not single.all():
                 draws = drawn_means(estimate.null, level, of_words)
+            centre, spread = empty.copy(), empty.copy()
             for at in slices_of_draws(draws.shape, 1):
                 some = draws[:, at]
-                band.mean[at], band.low[at], band.high[at] = null_band(some)
+                found, (centre[at], spread[at]) = null_band_and_scale(some, values[at])
+                band.mean[at], band.low[at], band.high[at] = found
                 p[at] = p_from_null_draws(values[at], some, estimate.side)
             if family:
-                p_fwer = standardised_max_t(values, draws, estimate.side)
+                p_fwer = standardised_max_t(values, draws, estimate.side, (centre, spread))
     if estimate.exact_null is not None:
         for edge, exact_edge in zip(band, estimate.exact_null, strict=True):
             edge[single] = exact_edge
