@@ -103,6 +103,11 @@ def main() -> None:
           "fair: p_word < .05 | single words | associated")  # fmt: skip
     for experiment in sorted({row["experiment"] for row in runs[""][0].where(metric="lift")}):
         for attribute in shown:
+            if not any(
+                row["value"] is not None for row in words_of(runs[""][0], attribute, experiment)
+            ):
+                print(f"{experiment} | {attribute} | too few images of each group")
+                continue
             by_seed = [biased_part(words_of(run, attribute, experiment)) for run in runs[""]]
             fair = [row for run in runs["?twin=fair"]
                     for row in words_of(run, attribute, experiment) if row["verdict"]]  # fmt: skip

@@ -302,6 +302,7 @@ def test_bad_input_is_named_and_nothing_is_written(
     ("arguments", "code", "value"),
     [
         (("audit", "embedings:x"), "unknown-name", "'embeddings'"),
+        (("audit", "--images", "table:x.csv"), "bad-option", "--images table:x.csv"),
         (("audit", "embeddings:nowhere"), "not-found", "embeddings:nowhere"),
         (("audit", "embeddings"), "unknown-name", "'embeddings:"),
         (("audit", "openai/clip-vit"), "unknown-name", "did you mean 'hf:openai/clip-vit'?"),

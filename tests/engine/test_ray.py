@@ -230,8 +230,8 @@ def test_an_audit_is_that_of_the_local_engine(cluster: Cluster, tmp_path: Path) 
     mine = by_key(here)
     assert len(whole) > 500
     for key, row in whole.items():
-        if key[0] != "ndkl":
-            assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-9), key
+        if key[0] != "ndkl":  # single precision: parts may round otherwise than the whole
+            assert mine[key]["value"] == pytest.approx(row["value"], abs=1e-6), key
 
 
 def test_images_of_one_list_are_those_of_the_local_engine_though_a_node_dies(

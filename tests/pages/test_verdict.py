@@ -49,7 +49,7 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
 def test_harms_of_few_images_are_not_judged() -> None:
     [answer] = answers(Run(harms([0.2, 0.1, 0.3], [9, 5, 500], p=0.4)))
     assert answer.verdict == "not judged"
-    assert "fewer than 10 images" in answer.found
+    assert "fewer than 20 images" in answer.found
 
 
 def test_the_largest_clear_harm_is_drawn_with_the_verdict() -> None:
@@ -108,23 +108,27 @@ def test_found_and_expected_stand_side_by_side() -> None:
     found = text.plain(answer.found)
     assert "4 of 4 words are associated" in found
     assert "“carpenter” 2.78x as high with Male as with Female" in found  # the larger way round
-    assert answer.chance.startswith("0.2 beyond 95% of neutral words, and 4 are")
+    assert answer.chance.startswith("0.2 beyond 95% of neutral words (found: 4); up to")
     assert text.plain(sentence(run)) == "Clearly biased by gender."
 
 
 def test_small_differences_of_many_words_are_said() -> None:
-    """More words differ from neutral ones than chance gives, though none is shown to matter."""
+    """More words differ from neutral ones than chance gives, and why none is associated."""
     table = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
     [answer] = answers(Run(table))
-    assert answer.chance.startswith(
-        "0.1 beyond 95% of neutral words, and 2 are, none of them shown to"
-    )
+    found = "0.1 beyond 95% of neutral words (found: 2)"
+    assert answer.chance == f"{found}, none once all words are tested together"
     shown = table.to_pylist()
+    for row in shown:
+        if row["metric"] == "lift" and row["concept"]:
+            row |= {"ci_low": row["value"] - 2, "ci_high": row["value"] + 2}
+    [answer] = answers(Run(pa.Table.from_pylist(shown, RESULTS)))
+    assert answer.chance == f"{found}, none shown to be above 1.25x"
     for row in shown:
         if row["metric"] == "words_beyond":
             row["value"] = 0.0
     [answer] = answers(Run(pa.Table.from_pylist(shown, RESULTS)))
-    assert "none of them" not in answer.chance
+    assert "none" not in answer.chance
 
 
 @pytest.mark.parametrize(("lift", "alike"), [(0.9, True), (-0.9, False)])
@@ -139,7 +143,7 @@ def test_opposites_that_lean_alike_are_one_finding_about_their_topic(
     pair = rows(2, **same, concept=["attractive", "unattractive"], value=[math.log(1.8), lift])
     [answer] = answers(Run(combined([table, pair])))
     assert bool(answer.topics) is alike
-    assert ("the topic, not its direction" in text.plain(answer.found)) is alike
+    assert ("the topic, and not one side" in text.plain(answer.found)) is alike
 
 
 def pairs(part: str, size: float, verdict: str) -> list[pa.Table]:
@@ -200,14 +204,16 @@ def test_groups_without_enough_images_get_the_number_that_is_needed() -> None:
 
 def test_the_next_audit_has_the_options_of_this_one_and_a_clear_harm_comes_first() -> None:
     given = {"faces": "fairface:ff", "cross": ["race*gender"], "k": [10], "words": "a,b",
-             "data": {"captions": "coco:my file"}}  # fmt: skip
+             "data": {"captions": "coco:my file"}, "limit": 900}  # fmt: skip
     table = combined([harms([0.8, 0.1, 0.3], [500] * 3), lifted("gender", ["Female", "Male"])])
-    run = Run(table, {**META, "arguments": {"given": given}})
+    environment = {**META["environment"], "store": str(Path("vectors").resolve())}
+    meta = {**META, "arguments": {"given": given}, "environment": environment}
+    run = Run(table, meta)
     debias, audit, compare = next_steps(run)[0].commands
-    assert "--attribute age " in debias
+    assert "--attribute age --share 0.5 --store vectors --out fair" in debias
     assert audit == (
         "tiltmeter audit fair --images fairface:ff --unseen fair --cross 'race*gender' "
-        "--k 10 --words a,b --data 'captions=coco:my file' --out after"
+        "--k 10 --words a,b --data 'captions=coco:my file' --limit 900 --store vectors --out after"
     )
     assert compare == "tiltmeter compare runs/one after --fail-on worse"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -51,3 +53,14 @@ def test_scores_that_do_not_differ() -> None:
     (row,) = audited(310, constant=True).where(metric="lift")
     assert row["value"] is row["verdict"] is None
     assert "their scores do not differ" in row["note"]
+
+
+def test_a_model_of_the_testbed_has_no_texts_for_other_groups() -> None:
+    figures = tm.load_data("testbed:?images=140")
+    labels = Groups(np.arange(140) % 2, ("Male", "Female"), "gender")
+    faces = replace(figures, groups={"gender": labels}, world=None)
+    run = tm.audit("testbed:dual", faces, probes=["lift"], bootstraps=0)
+    [row] = run.where(metric="visibility", attribute="gender")
+    assert row["value"] is None
+    assert "unknown group of the testbed 'Male'" in row["note"]
+    assert run.where(metric="lift_size", attribute="gender")[0]["value"] is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -175,6 +176,15 @@ def audit(
     from tiltmeter.pages import terminal
     from tiltmeter.pages.terminal.audit_summary import closing
 
+    own = [spec for spec in images or () if not spec.startswith("testbed:")]
+    if own and not models:
+        raise InputError(
+            "name the model to audit on these images, such as tiltmeter audit "
+            f"hf:openai/clip-vit-base-patch32 --images {shlex.quote(own[0])} (tiltmeter list "
+            "models); the built-in model knows only the images of the testbed",
+            code="bad-option",
+            value=own[0],
+        )
     place = out or next_run()
     check_new(place, force=force)
     models = server_specs(

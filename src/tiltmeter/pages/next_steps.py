@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tiltmeter.pages import text
@@ -57,7 +58,7 @@ def folded(command: str, width: int) -> list[str]:
 PLAN_OPTIONS = {"attributes": "--attribute", "cross": "--cross", "k": "--k",
                 "convention": "--convention"}  # fmt: skip
 AUDIT_OPTIONS = {**PLAN_OPTIONS, "words": "--words", "placebo": "--placebo", "probes": "--probe",
-                 "data": "--data"}  # fmt: skip
+                 "data": "--data", "limit": "--limit"}  # fmt: skip
 #: Probes that only a generative model has.
 WRITTEN = ("silence", "forced_choice", "pronoun", "description")
 ANSWERS = "answers"  # begins the experiments of lift, ranking and captions with such a model
@@ -115,9 +116,10 @@ def _correct(run: Run, attributes: list[str], place: str) -> Iterator[Step]:
         half = ""
     yield Step(
         f"Correct by {text.short(attributes[0], 60)}, and check what it costs",
-        (f"tiltmeter debias {method} {shlex.quote(model)}{data} --attribute {attribute}{half} "
-         "--out fair",
-         f"tiltmeter audit fair{data}{unseen}{_options(run, AUDIT_OPTIONS)} --out after",
+        (f"tiltmeter debias {method} {shlex.quote(model)}{data} --attribute {attribute}{half}"
+         f"{_store(run)} --out fair",
+         f"tiltmeter audit fair{data}{unseen}{_options(run, AUDIT_OPTIONS)}{_store(run)} "
+         "--out after",
          f"tiltmeter compare {place} after --fail-on worse"),
     )  # fmt: skip
 
@@ -128,7 +130,7 @@ def _guard(run: Run, place: str) -> Step:
     data = f" --images {shlex.quote(images)}" if images is not None else ""
     return Step(
         "Keep it from getting worse: compare with an audit of the next version",
-        (f"tiltmeter audit NEXT_MODEL{data}{_options(run, AUDIT_OPTIONS)} --out next",
+        (f"tiltmeter audit NEXT_MODEL{data}{_options(run, AUDIT_OPTIONS)}{_store(run)} --out next",
          f"tiltmeter compare {place} next --fail-on worse"),
     )  # fmt: skip
 
@@ -142,9 +144,10 @@ def _more_images(run: Run, words: list[AttributeWords]) -> Iterator[Step]:
     plan = f"tiltmeter plan{spec}{_options(run, PLAN_OPTIONS)}"
     for one in [one for one in words if one.verdict == CANNOT_TELL][:1]:
         if row := needed.get(one.attribute):
+            here = min(found["n_group"] for kind in one.judged for found in kind.words)
             yield Step(
                 f"Decide by {text.short(one.attribute, 60)}: {text.count(row['value'])} images per "
-                "group would do for half of the open words",
+                f"group would do for half of the open words (here: at least {text.count(here)})",
                 (plan,),
                 explained=True,
             )
@@ -166,9 +169,18 @@ def _options(run: Run, flags: dict[str, str]) -> str:
         values = given.get(name) or []
         if isinstance(values, dict):
             values = [f"{role}={spec}" for role, spec in values.items()]
-        for value in [values] if isinstance(values, str) else values:
+        for value in [values] if isinstance(values, str | int) else values:
             said += f" {flag} {shlex.quote(str(value))}"
     return said
+
+
+def _store(run: Run) -> str:
+    """Where embeddings were cached: what is there is not embedded again."""
+    place = run.meta.get("environment", {}).get("store")
+    if not place:
+        return ""
+    near = Path(place).is_relative_to(Path.cwd())
+    return f" --store {shlex.quote(str(Path(place).relative_to(Path.cwd()) if near else place))}"
 
 
 def _argument(run: Run, name: str) -> Any:

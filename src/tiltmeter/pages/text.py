@@ -12,10 +12,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER
+from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, NO_LARGER, RULE
 
 IN_PLOT, IN_TABLE = 34, 160  # characters of a label that are shown
-FEW, TOO_FEW = 30, 10  # images of a group that is marked, and that gets no verdict
+FEW, TOO_FEW = 30, RULE.group_images  # images of a group: marked; without a verdict
 NONE = "–"
 #: Marks that turn the direction of what follows them; text that runs right to left needs none.
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")

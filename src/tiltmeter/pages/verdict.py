@@ -25,6 +25,7 @@ from tiltmeter.stats.lift_verdict import (
     CLEAR,
     NO_LARGER,
     NONE_FOUND,
+    RULE,
     WEAK,
 )
 
@@ -234,7 +235,7 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         yield Answer(f"Harmful classes, by {text.short(attribute, 60)}",
                      CLEAR if first.clear else WEAK, found, chance,
                      Markup("{}; {} give a gap up to {}").format(
-                         _gap(first), "random splits" if first.splits else "permuted labels",
+                         _gap(first), "chance or random splits" if first.splits else "chance",
                          text.percent(highest)))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     small = [mine for mine in rest if len(_large_groups(mine)) < 2]
@@ -307,7 +308,8 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         said += [_topic(*three) for three in topics[:1]]
         found += Markup("; ").join(said) + "."
         chance = (
-            f"{_by_chance(words.judged)}; up to {max(1, sure // 10)} of the {sure} may be false"
+            f"{_by_chance(words.judged)}; up to {max(1, sure // 10)} of the {sure} associated ones "
+            "may be false"
         )
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         named_first = [_effect(*two, short=True) for two in effects[:1]] or said[:1]
@@ -322,13 +324,13 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
         # there is a difference, though none that matters was shown
-        unshown = ", none of them shown to be above 1.25x" if _surplus(words.judged) else ""
+        unshown = _unshown(words.judged, what) if _surplus(words.judged) else ""
         limits = _few_neutral_words(words.judged)
         ruled_out = f"{few} of {total} {what} are no larger than 1.25x{unknown}"
         if shown:
             ruled_out = (
-                f"none of {total} {what} is associated, {few or 'none'} are no larger than 1.25x"
-                f"{unknown}"
+                f"none of {total} {what} is associated{unknown}; above 1.25x is ruled out for "
+                f"{few or 'none'}"
             )
         brief = Markup("; ").join([*limits, ruled_out, _beyond(words.judged) + unshown])
         chance = "; ".join([_by_chance(words.judged) + unshown, *limits])
@@ -355,6 +357,14 @@ def _surplus(classes: Sequence[LiftClass]) -> bool:
     return found > 2 * expected
 
 
+def _unshown(classes: Sequence[LiftClass], what: str) -> str:
+    """Why no word is associated, although more than chance would give are beyond neutral words."""
+    rows = [row for found in classes for row in found.words if row["ci_low"] is not None]
+    if any(row["ci_low"] > RULE.smallest or row["ci_high"] < -RULE.smallest for row in rows):
+        return f", none once all {what} are tested together"
+    return ", none shown to be above 1.25x"
+
+
 def _beyond(classes: Sequence[LiftClass]) -> str:
     found, expected = _counts_beyond(classes)
     return f"{found:.0f} beyond 95% of neutral words, {_expected(expected)} by chance"
@@ -363,7 +373,7 @@ def _beyond(classes: Sequence[LiftClass]) -> str:
 def _by_chance(classes: Sequence[LiftClass]) -> str:
     """The same for the column of what chance gives, which begins with that."""
     found, expected = _counts_beyond(classes)
-    return f"{_expected(expected)} beyond 95% of neutral words, and {found:.0f} are"
+    return f"{_expected(expected)} beyond 95% of neutral words (found: {found:.0f})"
 
 
 def _expected(count: float) -> str:
@@ -425,7 +435,7 @@ def _effect(found: LiftClass, row: Row, *, short: bool = False) -> Markup:
 def _topic(found: LiftClass, one: Row, other: Row) -> Markup:
     """Two opposites that lean alike are one finding about their topic."""
     quoted = text.shown(f"“{text.clean(other['concept'])}”", 60)
-    return Markup("{} and its opposite {} alike: the topic, not its direction").format(
+    return Markup("{}, and so is its opposite {}: the topic, and not one side of it").format(
         _effect(found, one, short=True), quoted
     )
 

@@ -114,7 +114,7 @@ def rates_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
-    """The gaps that beat their null. Groups of fewer than 10 images get no verdict.
+    """The gaps that beat their null. Groups of fewer images than `text.TOO_FEW` get no verdict.
 
     Where such a group has the highest or the lowest rate, the largest difference of two other
     groups counts, if it beats its own null.

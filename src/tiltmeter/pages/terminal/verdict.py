@@ -13,13 +13,11 @@ from tiltmeter.pages.planted import CAPTION, planted_table
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.audit import left_out
 from tiltmeter.pages.terminal.layout import show
-from tiltmeter.pages.verdict import NOT_JUDGED, Answer
+from tiltmeter.pages.verdict import Answer
 from tiltmeter.results import Run
-from tiltmeter.stats.lift_verdict import CANNOT_TELL
 
 COLUMNS, LINES = 80, 40
 VERDICT = 13  # columns of a verdict
-ANSWERS = 12  # most answers shown, three lines each at most
 CLOSING = 4  # lines that follow: where the run and the report are
 
 
@@ -51,9 +49,7 @@ def _head(run: Run) -> list[str]:
 
 def _answer(answer: Answer) -> Iterator[Part]:
     said = f"{answer.question}: {text.plain(answer.brief or answer.found)}"
-    # where nothing was found, the reason and what to do about it matter
-    lines = 3 if answer.verdict in (CANNOT_TELL, NOT_JUDGED) else 2
-    first, *more = _folded(said, lines, COLUMNS - VERDICT)
+    first, *more = _folded(said, 3, COLUMNS - VERDICT)
     yield Paragraph(f"{answer.verdict:{VERDICT}}{first}", answer.tone)
     yield from (f"{'':{VERDICT}}{line}" for line in more)
 

@@ -30,10 +30,12 @@ def group_texts(attribute: str, group: str, *, planted: bool = False) -> list[st
     ['a photo of a red ball', 'a photo of a red block']
     """
     if planted:
-        from tiltmeter.testbed.language import PHRASES
+        from tiltmeter.testbed.language import HUES, PHRASES, SHAPES
         from tiltmeter.testbed.oracle import ATTRIBUTES, membership
 
-        own = membership(attribute)[:, ATTRIBUTES[attribute].index(group)]
+        if group not in (groups := ATTRIBUTES.get(attribute, ())):
+            raise UnknownNameError("group of the testbed", group, groups or (*SHAPES, *HUES))
+        own = membership(attribute)[:, groups.index(group)]
         names = [phrase for phrase, is_own in zip(PHRASES, own, strict=True) if is_own]
     else:
         known = load("group-nouns").table.get(attribute, {})
