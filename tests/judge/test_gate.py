@@ -185,7 +185,7 @@ def test_matched_logits_are_said_on_the_common_scale() -> None:
 
     before, after = matched(audited(), 8.0), matched(audited(scale=10.0), 4.0)
     told = compare(before, after, **FEW).answers("association")[0]["note"]
-    assert "; matched minus mismatched logits: gender" in told
+    assert "; how much higher texts score with matching images" in told
     assert told.endswith(", captions 8.0 to 8.0")
 
 

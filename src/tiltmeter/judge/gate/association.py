@@ -163,7 +163,10 @@ def pair_lift(
         gaps = [f"{name} {round(first * per_nat[0], 1) + 0.0} to "
                 f"{round(second * per_nat[1], 1) + 0.0}"
                 for name, first, second in matched]  # fmt: skip
-        said += f"; matched minus mismatched logits: {', '.join(gaps)}"
+        said += (
+            "; how much higher texts score with matching images than with others, in nats: "
+            + ", ".join(gaps)
+        )
     return LiftRuns(classes, images, paired, said)
 
 
