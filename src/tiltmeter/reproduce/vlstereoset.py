@@ -151,7 +151,7 @@ PAPER = Paper(
              shortfall="the paper's rows of ViLT fit 509 images against the stereotype, not 514."),
         Item("Figure 3", "Two examples", _examples, (MEASURED,),
              shortfall="captions and probabilities; images are shown by `tiltmeter explore` only "
-             "on request."),
+             "on request. Captions of the built-in world have no articles before occupations."),
         Item("Figure 4", "Distributions of lmss and vlss, gender", _shifts, (MEASURED,),
              shortfall="the paper wrote neutral captions by hand, here a table makes them. The "
              "paper selects images where CLIP and ALBEF have picked the stereotype, which may mean "
