@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +31,8 @@ T = TypeVar("T")
 OPTIONS = ("strict", "check")
 #: How many names of missing files are recorded.
 MAX_NAMES = 5
+#: How many of them a message names.
+NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,6 +232,51 @@ def describe(data: Any) -> list[str]:
     ]
 
 
+def describe_missing(found: Mapping[str, Any]) -> str:
+    """How many listed images are missing, and the first of them; empty if none is.
+
+    Parameters
+    ----------
+    found
+        The record of a dataset, `provenance["found"]`.
+
+    Examples
+    --------
+    >>> describe_missing({"missing": {"count": 1, "first": ["val/1.jpg"]}})
+    '1 listed image is missing (val/1.jpg)'
+    """
+    missing = found.get("missing") or {"count": 0}
+    if not missing["count"]:
+        return ""
+    many = "image is" if missing["count"] == 1 else "images are"
+    return f"{missing['count']:,} listed {many} missing ({_first_names(missing, NAMED)})"
+
+
+def check_complete(data: Any, *, strict: bool) -> None:
+    """Refuse a dataset with missing image files, if `strict`.
+
+    Parameters
+    ----------
+    data
+        What `load_data` returned.
+    strict
+        Whether missing files are an error.
+
+    Raises
+    ------
+    InputError
+        With the code `incomplete`.
+    """
+    provenance = getattr(data, "provenance", {})
+    if strict and (missing := describe_missing(provenance.get("found") or {})):
+        raise InputError(
+            f"{data.name}: {missing}: add the files, or leave out --strict to continue without "
+            "them",
+            code="incomplete",
+            value=data.name,
+        )
+
+
 def readable(image: Path | bytes) -> bool:
     """Whether a file can be decoded as an image."""
     try:
@@ -245,7 +292,11 @@ def _faults(found: dict[str, Any]) -> list[str]:
     for fault in ("missing", "unreadable", "malformed", "without_regions"):
         left_out = found.get(fault)
         if left_out and left_out["count"]:
-            names = ", ".join(name or "(no name)" for name in left_out["first"])
-            names += ", ..." if left_out["count"] > MAX_NAMES else ""
+            names = _first_names(left_out, MAX_NAMES)
             lines.append(f"{left_out['count']:,} {fault.replace('_', ' ')}: {names}")
     return lines
+
+
+def _first_names(left_out: Mapping[str, Any], most: int) -> str:
+    names = ", ".join(name or "(no name)" for name in left_out["first"][:most])
+    return names + (", ..." if left_out["count"] > most else "")
