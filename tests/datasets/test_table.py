@@ -14,7 +14,7 @@ import pytest
 import tiltmeter as tm
 from tests.datasets.making import photos, text
 from tests.refusing import refused
-from tiltmeter.errors import InputError
+from tiltmeter.errors import InputError, UnknownNameError
 
 ROWS = [
     {"name": "a/1.png", "gender": "woman", "rating": 1},
@@ -47,6 +47,15 @@ def test_a_path_column_gives_images(tmp_path: Path, ending: str) -> None:
     assert faces.provenance["found"]["missing"] == {"count": 1, "first": ["a/2.png"]}
     with refused("incomplete", "1 missing: a/2.png"):
         tm.load_data(f"table:{table}?path=name&strict=yes")
+
+
+def test_paths_are_not_suggested_as_labels(tmp_path: Path) -> None:
+    photos(tmp_path, "a/1.png", "a/2.png", "b/1.png")
+    table = write(tmp_path / "labels.csv")
+    with pytest.raises(UnknownNameError) as caught:
+        tm.load_data(f"table:{table}?path=name", attributes=["colour"])
+    assert (caught.value.value, caught.value.suggestions) == ("colour", [])
+    assert "known: gender, rating" in str(caught.value)
 
 
 def test_another_root(tmp_path: Path) -> None:
