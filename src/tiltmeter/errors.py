@@ -167,6 +167,8 @@ class UnknownNameError(TiltmeterError, LookupError):
         All names of this kind.
     suggestions
         What to type instead; by default the known names that are most similar.
+    note
+        What else is known about the name, in a sentence without a full stop.
 
     Examples
     --------
@@ -179,8 +181,9 @@ class UnknownNameError(TiltmeterError, LookupError):
     code: Code = "unknown-name"
 
     def __init__(
-        self, kind: str, name: str, known: Iterable[str], *, suggestions: Sequence[str] = ()
-    ) -> None:
+        self, kind: str, name: str, known: Iterable[str], *, suggestions: Sequence[str] = (),
+        note: str = "",
+    ) -> None:  # fmt: skip
         names = sorted(known)
         self.kind = kind
         self.suggestions = list(suggestions) or difflib.get_close_matches(name, names, cutoff=0.5)
@@ -188,4 +191,5 @@ class UnknownNameError(TiltmeterError, LookupError):
             hint = f"did you mean {' or '.join(map(repr, self.suggestions))}?"
         else:
             hint = "known: " + ", ".join(names) if names else "none is known"
+        hint = f"{note}; {hint}" if note else hint
         super().__init__(f"unknown {kind} {name!r}; {hint}", value=name)

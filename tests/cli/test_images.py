@@ -126,3 +126,46 @@ def test_without_torch_the_testbed_says_what_it_needs(home: Path) -> None:
     done = in_a_process_of_its_own("audit", cwd=home)
     assert done.returncode == 2
     assert "pip install 'tiltmeter[models]'" in " ".join(done.stderr.split())
+
+
+@pytest.fixture
+def incomplete(home: Path) -> str:
+    """A table of forty images and four missing ones."""
+    places = [*sorted((home / "photos").rglob("*.png")), *(Path(f"gone/{n}.png") for n in range(4))]
+    names = [(home / place).relative_to(home).as_posix() for place in places]
+    rows = [f"{name},{('man', 'woman')[at % 2]}" for at, name in enumerate(names)]
+    (home / "labels.csv").write_text("\n".join(["file,gender", *rows]))
+    (home / "photos/dark/7.png").unlink()
+    return "table:labels.csv?path=file"
+
+
+def test_missing_files_are_counted_and_named(home: Path, incomplete: str) -> None:
+    audit = ("audit", MINE[0], "--images", incomplete, "--k", "5", *FEW[2:], "--probe", "ranking")
+    for command in (audit, ("plan", "--images", incomplete, "--k", "5")):
+        done = tiltmeter(*command, cwd=home)
+        assert done.returncode == 0, done.stderr
+        first = "photos/dark/7.png, gone/0.png, gone/1.png, ..."
+        line = f"labels: 5 listed images are missing ({first}); left out."
+        assert line in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("audit", "hf:clip"),
+        ("embed", "hf:clip", "--store", "s"),
+        ("frontier", MINE[0], "-a", "gender", "--out", "s"),
+        ("debias", "leace", MINE[0], "-a", "gender", "--out", "s"),
+        ("explore", "--model", MINE[0], "--no-browser"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_strict_refuses_missing_files(
+    home: Path, incomplete: str, command: tuple[str, ...]
+) -> None:
+    (home / "clip").mkdir()  # a folder without a model: it is refused when it is loaded
+    done = tiltmeter(*command, "--images", incomplete, "--strict", cwd=home)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith("[incomplete]"), done.stderr
+    assert "5 listed images are missing" in " ".join(done.stderr.split())
+    assert not (home / "s").exists()

@@ -201,3 +201,11 @@ def test_a_folder_with_a_link_that_leads_out(tmp_path: Path) -> None:
     (tmp_path / "in/b").symlink_to(tmp_path / "out/b")
     with refused("unsafe-path", "'b'"):
         tm.load_data(f"folder:{tmp_path / 'in'}")
+    photos(tmp_path, "groups/a/1.png", "groups/b/1.png")
+    for folder, link in ((tmp_path / "alone", "groups"), (tmp_path / "each", "groups/b")):
+        folder.mkdir()
+        (folder / Path(link).name).symlink_to(tmp_path / link)
+    (tmp_path / "each/a").symlink_to(tmp_path / "groups/a")
+    for name in ("alone", "each"):
+        with refused("unsafe-path", f"that they are in: {tmp_path / 'groups'}"):
+            tm.load_data(f"folder:{tmp_path / name}")

@@ -100,6 +100,17 @@ def test_names_that_lead_out(tmp_path: Path, name: str) -> None:
         tm.load_data(f"fairface:{tmp_path / 'data'}")
 
 
+def test_linked_images_are_named_with_the_directory_to_pass(tmp_path: Path) -> None:
+    photos(tmp_path, "big/val/1.jpg", "big/val/2.jpg", "big/val/3.jpg")
+    labels(tmp_path / "data")
+    (tmp_path / "data/val").symlink_to(tmp_path / "big/val")
+    with refused("unsafe-path", f"'val' in {tmp_path / 'data'}", "that they are in"):
+        tm.load_data(f"fairface:{tmp_path / 'data'}")
+    labels(tmp_path / "big")  # with its table the linked directory is complete
+    with refused("unsafe-path", f"fairface:{tmp_path / 'big'}?split=val"):
+        tm.load_data(f"fairface:{tmp_path / 'data'}?split=val")
+
+
 def test_a_table_of_another_split_finds_no_images(tmp_path: Path) -> None:
     labels(tmp_path, prefix="train/")
     photos(tmp_path, "val/1.jpg")

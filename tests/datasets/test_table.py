@@ -14,6 +14,7 @@ import pytest
 import tiltmeter as tm
 from tests.datasets.making import photos, text
 from tests.refusing import refused
+from tiltmeter.errors import InputError, UnknownNameError
 
 ROWS = [
     {"name": "a/1.png", "gender": "woman", "rating": 1},
@@ -48,6 +49,15 @@ def test_a_path_column_gives_images(tmp_path: Path, ending: str) -> None:
         tm.load_data(f"table:{table}?path=name&strict=yes")
 
 
+def test_paths_are_not_suggested_as_labels(tmp_path: Path) -> None:
+    photos(tmp_path, "a/1.png", "a/2.png", "b/1.png")
+    table = write(tmp_path / "labels.csv")
+    with pytest.raises(UnknownNameError) as caught:
+        tm.load_data(f"table:{table}?path=name", attributes=["colour"])
+    assert (caught.value.value, caught.value.suggestions) == ("colour", [])
+    assert "known: gender, rating" in str(caught.value)
+
+
 def test_another_root(tmp_path: Path) -> None:
     photos(tmp_path / "images", "a/1.png", "a/2.png", "b/1.png")
     table = write(tmp_path / "labels.csv")
@@ -78,6 +88,26 @@ def test_what_leads_out_is_refused(tmp_path: Path, name: str) -> None:
     table = write(root / "labels.csv", [*ROWS[:2], {**ROWS[2], "name": name}])
     with refused("unsafe-path"):
         tm.load_data(f"table:{table}?path=name")
+
+
+def test_a_linked_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos(tmp_path / "big", "a/1.png", "a/2.png", "b/1.png")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    write(Path("labels.csv"))
+    Path("b").symlink_to(tmp_path / "big/b")
+    Path("a").symlink_to(tmp_path / "big/a")
+    spec = f"table:labels.csv?path=name&root={tmp_path / 'big'}"
+    with refused("unsafe-path", "'a' in .", f"'{spec}'"):
+        tm.load_data("table:labels.csv?path=name")
+    assert len(tm.load_data(spec)) == 3
+    Path("b").unlink()  # an image that is here only: no other root has all of them
+    photos(Path(), "b/1.png")
+    (tmp_path / "big/b/1.png").unlink()
+    with pytest.raises(InputError) as caught:
+        tm.load_data("table:labels.csv?path=name")
+    assert (caught.value.code, caught.value.value) == ("unsafe-path", "a")
+    assert "root=" not in str(caught.value)
 
 
 def test_a_row_without_a_path_is_missing(tmp_path: Path) -> None:

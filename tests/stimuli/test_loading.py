@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.refusing import refused
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import STIMULI, Word, load, prompts
 
@@ -204,6 +205,17 @@ def test_one_typed_word_needs_no_comma(typed: str) -> None:
 def test_a_typed_word_that_is_nearly_known() -> None:
     with pytest.raises(InputError, match=r"did you mean doctor\?"):
         load("docter,nurse")
+
+
+def test_a_misspelt_word_of_a_file(tmp_path: Path) -> None:
+    for word, hint in (("enginer", "did you mean engineer?"), ("flibber", "--template")):
+        (tmp_path / "mine.csv").write_text(f"word\n{word}\n")
+        with refused("bad-input", repr(word), hint, "--template"):
+            prompts(load(tmp_path / "mine.csv"))
+    with pytest.raises(InputError) as caught:
+        prompts(["flibber"])
+    assert caught.value.value == "flibber"
+    assert "did you mean" not in str(caught.value)
 
 
 def test_no_words_no_prompts() -> None:

@@ -15,6 +15,7 @@ from tiltmeter import stimuli
 from tiltmeter.auditing.builtin import QUICK, THOROUGH
 from tiltmeter.auditing.options import AuditOptions, DataOptions, WordOptions
 from tiltmeter.datasets import list_shards, load_data
+from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.embedding.loader import PRECISIONS
@@ -183,6 +184,7 @@ def load_roles(
             loaded = load_data(source, role=role, **columns) if shards is None else shards
         if isinstance(loaded, ShardedFaces):
             _check_shards(loaded, options)
+        check_complete(loaded, strict=options.data.strict)
         data[role] = loaded
     limit, faces = options.data.limit, data.get("faces")
     if limit is not None and isinstance(faces, Faces) and limit < len(faces):

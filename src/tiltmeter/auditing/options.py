@@ -24,7 +24,7 @@ class DataOptions:
     data: Mapping[str, Any] = field(default_factory=dict)
     attributes: Sequence[str] | None = None  # None: all
     cross: Sequence[str] = ()  # intersections, such as race*gender
-    strict: bool = False  # fail on an unreadable image instead of skipping it
+    strict: bool = False  # fail on a missing or unreadable image instead of skipping it
     unseen: Sequence[Any] = ()  # debiased models: leave out the rows they were fitted on
     limit: int | None = None  # so many of the images, drawn at random; None: all
     thorough: bool = False  # full sizes of the built-in data

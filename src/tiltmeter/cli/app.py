@@ -126,7 +126,9 @@ def main() -> None:
             error.show()
             sys.exit(2)
         where = error.ctx.command_path if error.ctx else "tiltmeter"
-        _fail(f"{error.format_message()} ({where} --help)", "bad-option", None)
+        given = _not_parsed(error)
+        got = "" if given is None else f"; got {given!r}"
+        _fail(f"{error.format_message()}{got} ({where} --help)", "bad-option", given)
     except typer.Abort:
         sys.exit(1)
     except TiltmeterError as error:
@@ -136,6 +138,13 @@ def main() -> None:
         if error.errno == errno.ENOSPC:
             message += "; free some space, or name another directory"
         _fail(message, "os-error", error.filename)
+
+
+def _not_parsed(error: Exception) -> object:
+    """What was given for an option and is no value of its type; None if that is not known."""
+    # pydantic's, which typer reads options with; its messages do not repeat the input
+    details: Any = getattr(error.__cause__, "errors", list)()
+    return details[0].get("input") if details else None
 
 
 def _hint(error: TiltmeterError) -> str:

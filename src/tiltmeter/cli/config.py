@@ -76,8 +76,10 @@ def _read(ctx: typer.Context, path: Path | None) -> Path | None:
 def _content(path: Path) -> Mapping[str, Any]:
     import yaml
 
+    from tiltmeter.io.filesystems import no_file  # here: it imports pyarrow
+
     if not path.is_file():
-        raise InputError(f"no such file: {path}", code="not-found", value=str(path))
+        raise no_file(path)
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

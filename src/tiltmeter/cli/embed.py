@@ -64,7 +64,7 @@ def embed(
     It can be interrupted at any time: the next call continues.
     """
     from tiltmeter.datasets import list_shards, load_data
-    from tiltmeter.datasets.found_images import describe
+    from tiltmeter.datasets.found_images import check_complete, describe
     from tiltmeter.engine.embedding.embed_images import Workers, load_for
     from tiltmeter.engine.embedding.embed_images import embed as run_embed
     from tiltmeter.engine.embedding.loader import LoaderConfig
@@ -74,10 +74,12 @@ def embed(
     from tiltmeter.store import Store
 
     where = engine_of(engine)
+    shards = None if where.name == "local" else list_shards(images)
+    data = None if shards is not None and shards.in_images else load_data(images)
+    check_complete(data, strict=strict)  # before a model is loaded
     loaded, load = load_for(where, model, device=device, trust_remote_code=trust_remote_code)
     config = LoaderConfig(batch, workers, precision=precision, decode=decode, compiled=compiled)
     on = Workers(where, load, read=False)
-    shards = None if where.name == "local" else list_shards(images)
     if shards is not None and shards.in_images:
         with progress_bar(quiet=as_json) as progress:
             embedded = embed_shards(
@@ -88,7 +90,6 @@ def embed(
         else:
             terminal.embedded_shards(embedded, describe(embedded.faces), store)
         return
-    data = load_data(images)
     with progress_bar(quiet=as_json) as progress:
         result = run_embed(
             loaded,

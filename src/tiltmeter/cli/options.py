@@ -102,7 +102,7 @@ Cross = Annotated[
 ]
 Strict = Annotated[
     bool,
-    flag("--strict", "Stop at an unreadable image instead of skipping it", DATA),
+    flag("--strict", "Stop at a missing or unreadable image instead of skipping it", DATA),
 ]
 Prompts = Annotated[
     Path | None,

@@ -104,6 +104,7 @@ def _show_power(
     from tiltmeter.datasets import load_data
     from tiltmeter.metrics.convention import get_convention
     from tiltmeter.pages import terminal
+    from tiltmeter.pages.terminal.audit import left_out
     from tiltmeter.planning.power import plan as make_plan
 
     chosen = get_convention(convention)
@@ -122,7 +123,10 @@ def _show_power(
     if as_json:
         print(json.dumps([asdict(attribute_plan) for attribute_plan in plans], indent=2))
     else:
-        terminal.plan(plans, images=len(data), words=words, power=power, convention=chosen)
+        notes = left_out({"data": {"faces": {"name": data.name, **data.provenance}}})
+        terminal.plan(
+            plans, images=len(data), words=words, power=power, convention=chosen, notes=notes
+        )
 
 
 def _show_cost(

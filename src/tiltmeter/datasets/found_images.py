@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
@@ -20,6 +22,7 @@ from tiltmeter.io.image_files import (
     ImageFiles,
     UnreadableImageError,
     decode,
+    link_out_of_root,
     resolve_all_within,
     resolve_within,
 )
@@ -31,6 +34,8 @@ T = TypeVar("T")
 OPTIONS = ("strict", "check")
 #: How many names of missing files are recorded.
 MAX_NAMES = 5
+#: How many of them a message names.
+NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +82,7 @@ def list_images(root: Path) -> list[str]:
         for name in (*folders, *files):
             path = Path(place, name)
             if path.is_symlink():
-                resolve_within(root, path.relative_to(root).as_posix())
+                _check_link(root, path.relative_to(root).as_posix())
         files = [name for name in files if not name.startswith(".")]
         names += [
             Path(place, name).relative_to(root).as_posix()
@@ -85,6 +90,15 @@ def list_images(root: Path) -> list[str]:
             if Path(name).suffix.lower() in SUFFIXES
         ]
     return sorted(names, key=_by_number)
+
+
+def _check_link(root: Path, link: str) -> None:
+    """Refuse a link that leads out of the root, and name the directory to pass instead."""
+    try:
+        resolve_within(root, link)
+    except InputError as error:
+        instead = _directory_without_link(root, str(error.value))
+        raise link_out_of_root(str(error.value), root, instead) from None
 
 
 def _by_number(name: str) -> tuple[tuple[int, str], ...]:
@@ -118,7 +132,7 @@ def find_images(
     paths, rows = [], []
     missing: list[str] = []
     unreadable: list[str] = []
-    for row, (name, path) in enumerate(zip(names, resolve_all_within(root, names), strict=True)):
+    for row, (name, path) in enumerate(zip(names, _resolved(spec, root, names), strict=True)):
         if not path.is_file():
             missing.append(name)
         elif check and not readable(path):
@@ -135,6 +149,55 @@ def find_images(
             value=spec.rest,
         )
     return FoundImages(ImageFiles(tuple(paths), root), rows, {**found, "images": len(paths)})
+
+
+def _resolved(spec: Spec, root: Path, names: Sequence[str]) -> Iterator[Path]:
+    """The paths of the images; an error about a link says what to type, if that can be known."""
+    try:
+        yield from resolve_all_within(root, names)
+    except InputError as error:
+        link = str(error.value)
+        if ".." in PurePath(link).parts or not (root / link).is_symlink():
+            raise
+        raise link_out_of_root(link, root, _spec_without_link(spec, root, link, names)) from None
+
+
+def _spec_without_link(spec: Spec, root: Path, link: str, names: Sequence[str]) -> str:
+    """The spec with the directory that a link leads to, if all images are there too."""
+    new = _linked_root(root, link)
+    if new is None or any((root / n).is_file() and not (new / n).is_file() for n in names):
+        return ""
+    if spec.scheme == "table":
+        spec = replace(spec, options={**spec.options, "root": str(new)})
+    elif "images" in spec.options:
+        spec = replace(spec, options={**spec.options, "images": str(new)})
+    elif root == Path(spec.rest) and {*_visible(root)} <= {*_visible(new)}:
+        spec = replace(spec, rest=str(new))
+    else:
+        return ""
+    query = "&".join(f"{name}={quote(value, safe='/,:*')}" for name, value in spec.options.items())
+    return shlex.quote(f"{spec.scheme}:{spec.rest}" + f"?{query}" * bool(query))
+
+
+def _linked_root(root: Path, link: str) -> Path | None:
+    """The directory in which a path is what a link leads to; None if the link has another name."""
+    parts, target = PurePath(link).parts, (root / link).resolve()
+    if target.parts[-len(parts) :] != parts:
+        return None
+    return Path(*target.parts[: -len(parts)])
+
+
+def _directory_without_link(root: Path, link: str) -> str:
+    """The directory that has the same content as the root without a link, if there is one."""
+    content, new = _visible(root), _linked_root(root, link)
+    if new is not None and content == _visible(new):
+        return str(new)
+    target = (root / link).resolve()
+    return str(target) if content == [link] and target.is_dir() else ""
+
+
+def _visible(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
 
 
 def _none_found(spec: Spec, root: Path, names: Sequence[str], found: dict[str, Any]) -> str:
@@ -230,6 +293,51 @@ def describe(data: Any) -> list[str]:
     ]
 
 
+def describe_missing(found: Mapping[str, Any]) -> str:
+    """How many listed images are missing, and the first of them; empty if none is.
+
+    Parameters
+    ----------
+    found
+        The record of a dataset, `provenance["found"]`.
+
+    Examples
+    --------
+    >>> describe_missing({"missing": {"count": 1, "first": ["val/1.jpg"]}})
+    '1 listed image is missing (val/1.jpg)'
+    """
+    missing = found.get("missing") or {"count": 0}
+    if not missing["count"]:
+        return ""
+    many = "image is" if missing["count"] == 1 else "images are"
+    return f"{missing['count']:,} listed {many} missing ({_first_names(missing, NAMED)})"
+
+
+def check_complete(data: Any, *, strict: bool) -> None:
+    """Refuse a dataset with missing image files, if `strict`.
+
+    Parameters
+    ----------
+    data
+        What `load_data` returned.
+    strict
+        Whether missing files are an error.
+
+    Raises
+    ------
+    InputError
+        With the code `incomplete`.
+    """
+    provenance = getattr(data, "provenance", {})
+    if strict and (missing := describe_missing(provenance.get("found") or {})):
+        raise InputError(
+            f"{data.name}: {missing}: add the files, or leave out --strict to continue without "
+            "them",
+            code="incomplete",
+            value=data.name,
+        )
+
+
 def readable(image: Path | bytes) -> bool:
     """Whether a file can be decoded as an image."""
     try:
@@ -245,7 +353,11 @@ def _faults(found: dict[str, Any]) -> list[str]:
     for fault in ("missing", "unreadable", "malformed", "without_regions"):
         left_out = found.get(fault)
         if left_out and left_out["count"]:
-            names = ", ".join(name or "(no name)" for name in left_out["first"])
-            names += ", ..." if left_out["count"] > MAX_NAMES else ""
+            names = _first_names(left_out, MAX_NAMES)
             lines.append(f"{left_out['count']:,} {fault.replace('_', ' ')}: {names}")
     return lines
+
+
+def _first_names(left_out: Mapping[str, Any], most: int) -> str:
+    names = ", ".join(name or "(no name)" for name in left_out["first"][:most])
+    return names + (", ..." if left_out["count"] > most else "")

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.filesystems import no_file
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.io.tables import Columns, label_groups
 from tiltmeter.metrics.arrays import is_torch, matrix, to_numpy
@@ -144,7 +145,7 @@ def _content(images: Any) -> tuple[Floats | None, Any]:
         paths = tuple(Path(one).absolute() for one in listed)
         for path in paths:
             if not path.is_file():
-                raise InputError(f"no such image: {path}", code="not-found", value=str(path))
+                raise no_file(path, "image")
         return None, ImageFiles(paths, Path(os.path.commonpath([path.parent for path in paths])))
     if all(hasattr(one, "convert") for one in listed):  # PIL images
         pictures = [one.convert("RGB") for one in listed]

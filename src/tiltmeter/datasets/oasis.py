@@ -10,6 +10,7 @@ import numpy as np
 from tiltmeter.datasets.found_images import OPTIONS, find_images, list_images
 from tiltmeter.datasets.roles import ValenceImages, rescale_to_unit_interval
 from tiltmeter.errors import InputError
+from tiltmeter.io.filesystems import no_file
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import Columns
 from tiltmeter.results import file_hash
@@ -52,7 +53,7 @@ def _key(theme: str) -> str:
 def _ratings(path: Path) -> tuple[list[dict[str, str]], list[str]]:
     """The rows, and the names of those without a rating. Lines of the release end with CR."""
     if not path.is_file():
-        raise InputError(f"oasis: no such file: {path}", code="not-found", value=str(path))
+        raise no_file(path, "file of oasis")
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         reader = csv.DictReader(file)
         if lacking := {"Theme", "Category", "Valence_mean"} - set(reader.fieldnames or ()):

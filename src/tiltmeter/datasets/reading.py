@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
-from tiltmeter.io.filesystems import read_bytes
+from tiltmeter.io.filesystems import no_file, read_bytes
 
 
 def read_json(path: Path | str) -> Any:
@@ -37,7 +37,7 @@ def read_pickle(path: Path) -> Any:
         The file. Arrays may be values of a dictionary, not deeper.
     """
     if not path.is_file():
-        raise InputError(f"no such file: {path}", code="not-found", value=str(path))
+        raise no_file(path)
     with path.open("rb") as file:
         try:
             content = _Plain(file, encoding="latin1").load()

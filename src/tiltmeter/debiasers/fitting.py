@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.datasets import load_data
+from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiased import Debiased
@@ -101,7 +102,7 @@ def debias(
         `parts` or `ray` fit on collections in shards, where the method learns from means and
         covariances (LEACE), from the names of groups (PBM), or from texts alone.
     strict
-        Whether an unreadable image is an error.
+        Whether a missing or unreadable image is an error.
     seed
         Seed of everything random.
     progress
@@ -313,6 +314,7 @@ def _faces(
         raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
     if isinstance(faces, str):
         faces = load_data(faces, attributes=attribute.split("*"), role="faces")
+    check_complete(faces, strict=strict)
     faces.attribute(attribute)  # an unknown one is an error before the work begins
     if not 0 < share <= 1:
         raise InputError(f"share must be above 0 and at most 1; got {share}")

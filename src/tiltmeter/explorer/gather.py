@@ -16,6 +16,7 @@ import numpy as np
 
 from tiltmeter.auditing.audit import default_images
 from tiltmeter.datasets import load_data
+from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.debiasers.debiased import Debiased
 from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.engine.embedding.loader import LoaderConfig
@@ -103,7 +104,7 @@ def gather(
     device, trust_remote_code
         How models are loaded.
     strict : bool
-        Fail on an unreadable image instead of leaving it out.
+        Fail on a missing or unreadable image instead of leaving it out.
     progress : callable, optional
         Called as `progress(what, share)`.
 
@@ -146,6 +147,7 @@ def gather(
         if own_spec is None:
             raise InputError(f"{specs[0]} has no images of its own: pass --images SPEC")
         faces = load_data(own_spec, role="faces")
+        check_complete(faces, strict=strict)
     if show_images and faces.images is None:
         raise InputError(
             f"{faces.name} has no images to show, only embeddings: leave out --show-images"

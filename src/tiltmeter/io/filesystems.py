@@ -38,6 +38,30 @@ RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 T = TypeVar("T")
 
 
+def no_file(path: str | Path, what: str = "file") -> InputError:
+    """The error for a file that does not exist: where it was looked for, and what to check.
+
+    Parameters
+    ----------
+    path
+        The path as it was given.
+    what
+        What the file should be, with its option if it has one.
+
+    Examples
+    --------
+    >>> no_file("/data/labels.csv", "table").code
+    'not-found'
+    """
+    relative = f"; {str(path)!r} is relative to the current directory" * (
+        not Path(path).is_absolute()
+    )
+    place = Path(path).absolute()
+    return InputError(
+        f"no such {what}: {place}{relative}: check the path", code="not-found", value=str(path)
+    )
+
+
 def is_url(place: object) -> bool:
     """Whether a place is a URL.
 

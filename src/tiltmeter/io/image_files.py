@@ -177,14 +177,40 @@ def resolve_within(root: Path, name: str) -> Path:
     if bad or (plain.anchor and not within):
         raise outside_root(name, root)
     if not within:
-        raise InputError(
-            f"{name!r} in {root} is a link to {path}: links out of a directory are not followed, "
-            "so that data from elsewhere cannot read your files. Copy the images (cp -L), or pass "
-            "the directory that they are in",
-            code="unsafe-path",
-            value=name,
-        )
+        raise link_out_of_root(name, root)
     return Path(path)
+
+
+def link_out_of_root(name: str, root: Path, instead: str = "") -> InputError:
+    """The error for a link out of the root directory.
+
+    Parameters
+    ----------
+    name
+        A path relative to the root that leads through the link.
+    root
+        The root directory.
+    instead
+        What to type instead, if that is known.
+    """
+    link = leaving_link(name, root)
+    return InputError(
+        f"{str(link)!r} in {root} is a link to {os.path.realpath(root / link)}: links out of a "
+        "directory are not followed, so that data from elsewhere cannot read your files. Copy the "
+        "images (cp -L), or pass the directory that they are in" + (f": {instead}" * bool(instead)),
+        code="unsafe-path",
+        value=str(link),
+    )
+
+
+def leaving_link(name: str, root: Path) -> PurePath:
+    """The first part of a path that is a link out of the root directory; all of it if none is."""
+    plain, real = PurePath(name), os.path.realpath(root)
+    for link in (*reversed(plain.parents), plain):
+        place = root / link
+        if place.is_symlink() and not Path(os.path.realpath(place)).is_relative_to(real):
+            return link
+    return plain
 
 
 def outside_root(name: str, root: object) -> InputError:

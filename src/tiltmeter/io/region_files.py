@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError
+from tiltmeter.io.filesystems import no_file
 from tiltmeter.io.regions import WHITE, Regions
 from tiltmeter.io.tables import item_ids, read_table
 from tiltmeter.types import Floats
@@ -56,7 +57,7 @@ def read_regions(path: str | Path) -> Regions:
     if path.is_dir():
         found = _from_directory(path)
     elif not path.is_file():
-        raise InputError(f"no such file of regions: {path}", code="not-found", value=str(path))
+        raise no_file(path, "file of regions")
     elif path.suffix == ".tsv":
         found = _from_tsv(path)
     else:

@@ -66,7 +66,10 @@ mean 'hf:openai/clip-vit-base-patch32'?
             near = _suggest(text, kind) or get_close_matches(text, schemes)
             usual = ("hf", "embeddings") if kind == "model" else ("table", "folder")
             suggestions = near or [f"{scheme}:{text}" for scheme in usual]
-            raise UnknownNameError(kind, text, schemes, suggestions=suggestions)
+            note = "" if near or Path(text).exists() else f"there is no folder {text} here"
+            if kind == "model" and note:
+                note += f" (`tiltmeter debias ... --out {text}` makes one)"
+            raise UnknownNameError(kind, text, schemes, suggestions=suggestions, note=note)
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
 
@@ -108,7 +111,8 @@ def _suggest(text: str, kind: str) -> list[str]:
             return [f"python:{text}:FACTORY"]
         if path.is_file() and text.endswith(TABLES):  # data in the place of a model
             return [f"--images {_suggest(text, 'dataset')[0]}"]
-        return [f"hf:{text}"] if text.count("/") == 1 else []
+        on_hub = text.count("/") == 1 and not text.startswith((".", "/", "~"))
+        return [f"hf:{text}"] if on_hub else []
     if path.is_file():
         column = image_column(path)
         return [f"table:{text}" + (f"?path={column}" if column else "")]

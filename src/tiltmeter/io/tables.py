@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tiltmeter.errors import InputError, UnknownNameError
-from tiltmeter.io.filesystems import is_url, open_bytes, path_of
+from tiltmeter.io.filesystems import is_url, no_file, open_bytes, path_of
 from tiltmeter.io.image_files import SUFFIXES
 from tiltmeter.types import Floats, Groups
 
@@ -47,8 +47,7 @@ def read_table(path: Path | str) -> pa.Table:
         `not-found`, or `bad-file` if it is no table, has no rows, or two columns of one name.
     """
     if not is_url(path) and not Path(path).is_file():
-        place = Path(path).absolute()
-        raise InputError(f"no such table: {place}", code="not-found", value=str(path))
+        raise no_file(path, "table")
     suffix = path_of(path).suffix
     try:
         if suffix == ".parquet":
@@ -259,7 +258,9 @@ def label_groups(table: pa.Table, source: object, columns: Columns) -> dict[str,
     names = list(dict.fromkeys([*wanted, *columns.also, *optional]))
     for name in names:
         if name not in table.column_names:
-            raise UnknownNameError(f"label column in {source}:", name, table.column_names)
+            paths = {*ID_COLUMNS, *columns.skip}
+            known = [other for other in table.column_names if other not in paths]
+            raise UnknownNameError(f"label column in {source}:", name, known)
     if not names:
         reasons = [f"{name} ({_why_not_labels(table, name) or 'is the path or id of an image'})"
                    for name in table.column_names]  # fmt: skip

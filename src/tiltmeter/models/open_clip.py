@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tiltmeter.errors import InputError, UnknownNameError
+from tiltmeter.io.filesystems import no_file
 from tiltmeter.io.specs import Spec
 from tiltmeter.models.network import Network
 from tiltmeter.models.weights import State, fill, read, read_content
@@ -247,7 +248,7 @@ def _not_of_the_library(record: logging.LogRecord) -> bool:
 
 def _add_config(library: Any, path: Path) -> None:
     if not path.is_file():
-        raise InputError(f"config={path}: no such file", code="not-found", value=path)
+        raise no_file(path, "file for config")
     try:
         library.add_model_config(path)
     except ValueError as error:
@@ -406,7 +407,7 @@ def _advice(state: State, network: Any) -> str:
 def _read_tokens(path: Path) -> Tensor:
     """DebiasCLIP's tokens: a tensor alone, as its authors released them."""
     if not path.is_file():
-        raise InputError(f"debias_tokens={path}: no such file", code="not-found", value=path)
+        raise no_file(path, "file for debias_tokens")
     content = read_content(path)
     if isinstance(content, dict) and len(content) == 1:
         content = next(iter(content.values()))

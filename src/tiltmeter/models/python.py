@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.errors import InputError, TiltmeterError, UnknownNameError
+from tiltmeter.io.filesystems import no_file
 from tiltmeter.io.specs import Spec
 from tiltmeter.results import content_hash, file_hash
 from tiltmeter.types import MaskedPredictor, Matcher, TextEncoder
@@ -166,7 +167,7 @@ def _import(place: str) -> ModuleType:
             sys.path.remove("")
     path = Path(place)
     if not path.is_file():
-        raise InputError(f"python: no such file: {path}; check the path")
+        raise no_file(path)
     name = f"tiltmeter_user_{path.stem}"  # a user's file must not hide a library
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

@@ -12,6 +12,8 @@ from tiltmeter.pages import text
 from tiltmeter.pages.model import Finding, Table
 
 _SIGNS = re.compile(r"([\\`*_{}\[\]#|~])")
+#: An ampersand that Markdown would read as part of an entity; any other is shown as it is.
+_ENTITY = re.compile(r"&(?=\\?#?\w+;)")
 
 
 def escape(label: Any, most: int = 4000) -> str:
@@ -19,9 +21,11 @@ def escape(label: Any, most: int = 4000) -> str:
 
     >>> escape("<script> a|b *c*")
     '&lt;script&gt; a\\\\|b \\\\*c\\\\*'
+    >>> escape("?images=DIR&balanced=yes &lt;")
+    '?images=DIR&balanced=yes &amp;lt;'
     """
     shown = _SIGNS.sub(r"\\\1", text.short(label, most))
-    return shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _ENTITY.sub("&amp;", shown).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def table(made: Table, *, caption: bool = True) -> str:

@@ -134,7 +134,8 @@ def _data(meta: Mapping[str, Any]) -> list[Fact]:
         lost = (data.get("unreadable") or {}).get("count", 0)
         gone = ((data.get("found") or {}).get("missing") or {}).get("count", 0)
         if lost or gone:
-            about += f"; {gone:,} listed images are missing, {lost:,} cannot be read"
+            missing = text.plural(gone, "listed image is", "listed images are")
+            about += f"; {missing} missing, {lost:,} cannot be read"
         if unseen := data.get("unseen"):
             about += f"; {text.left_out(unseen)}"
         found.append((f"data: {role}", about))

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli.articles import fill, fill_as_written
+from tiltmeter.stimuli.loader import similar_word
 from tiltmeter.stimuli.words import TEMPLATES, Stimuli, Word
 from tiltmeter.types import Prompt
 
@@ -111,8 +112,12 @@ def _own_templates(word: Word, by_pos: Mapping[str, tuple[str, ...]]) -> tuple[s
     if word.pos in by_pos:
         return by_pos[word.pos]
     # A guess would put adjectives into templates for nouns, and change the result.
+    close = similar_word(word.text)
+    hint = f"did you mean {close}? If not, " if close not in (None, word.text) else ""
     raise InputError(
         f"no template is known for {word.text!r}, whose part of speech is "
-        f"{word.pos or 'not given'}; give it one of {', '.join(by_pos)}, "
-        "a template of its own, or pass templates=..."
+        f"{word.pos or 'not given'}: {hint}give it a part of speech ({', '.join(by_pos)}) or a "
+        "template of its own, or pass one for all words (--template 'a photo of a {}'; "
+        "templates=... in Python)",
+        value=word.text,
     )

@@ -19,6 +19,8 @@ from tiltmeter.stimuli.words import TEMPLATES, Stimuli, WeatTest, Word, WordSet
 _HEADER = ("name", "title", "kind", "source", "licence", "version")
 _KINDS = ("words", "classes", "pairs", "weat", "templates", "table")
 _COLUMNS = ("word", "category", "pos", "template", "role")
+#: Words that are less similar are other words: flibber is no misspelt liberal.
+_SIMILAR = 0.8
 
 
 def load(name_or_path: str | os.PathLike[str]) -> Stimuli:
@@ -94,15 +96,24 @@ def _typed(text: str) -> Stimuli:
         name, _, pos = map(str.strip, typed.partition(":"))
         word = Word(name, pos, "Typed") if pos else known.get(name)
         if word is None:
-            close = [f"did you mean {one}? If not, " for one in get_close_matches(name, known, 1)]
+            hint = f"did you mean {close}? If not, " if (close := similar_word(name)) else ""
             raise InputError(
                 f"no built-in list has the word {name!r}, so its part of speech is unknown: "
-                f"{''.join(close)}write {name}:noun, {name}:adjective or {name}:activity",
+                f"{hint}write {name}:noun, {name}:adjective or {name}:activity",
                 code="bad-option",
                 value=name,
             )
         words.append(word)
     return Stimuli("typed", text, "words", text, words=_checked(words, "the list of words"))
+
+
+def similar_word(word: str) -> str | None:
+    """The most similar word of the built-in lists, if one is similar enough.
+
+    >>> similar_word("docter"), similar_word("flibber")
+    ('doctor', None)
+    """
+    return next(iter(get_close_matches(word, _known_words(), 1, _SIMILAR)), None)
 
 
 def _known_words() -> dict[str, Word]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tiltmeter.datasets import load_data
+from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.engine.embedding.embed_images import embed
 from tiltmeter.errors import InputError
@@ -26,6 +27,7 @@ def embed_faces(
 ) -> Faces:
     """Images with their vectors and all their labels."""
     data: Faces = load_data(faces, role="faces") if isinstance(faces, str) else faces
+    check_complete(data, strict=strict)
     if data.vectors is None and isinstance(data.images, ImageFiles | GeneratedImages):
         return embed(
             model, data.images, data.ids, store=store, strict=strict, progress=progress
@@ -106,6 +108,7 @@ def tasks_of(
 def _vectors(
     model: Any, data: Any, store: Store | None, strict: bool, progress: Progress
 ) -> tuple[list[int], Floats]:
+    check_complete(data, strict=strict)
     if isinstance(data.images, ImageFiles | GeneratedImages):
         done = embed(model, data.images, data.ids, store=store, strict=strict, progress=progress)
         return done.rows, done.vectors

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tiltmeter.datasets.found_images import describe_missing
 from tiltmeter.pages import columns as col
 from tiltmeter.pages import text
 from tiltmeter.pages.lift_findings import lift_classes
@@ -119,14 +120,13 @@ def _head(meta: Mapping[str, Any]) -> Iterator[Part]:
 def left_out(meta: Mapping[str, Any]) -> Iterator[str]:
     """Images that are missing, unreadable, or known to a correction."""
     for data in (meta.get("data") or {}).values():
-        missing = data.get("found", {}).get("missing", {}).get("count", 0)
-        unreadable = data.get("unreadable", {"count": 0, "first": []})
+        missing = describe_missing(data.get("found") or {})
+        unreadable = data.get("unreadable") or {"count": 0, "first": []}
         if missing or unreadable["count"]:
             named = f" ({', '.join(unreadable['first'])})" if unreadable["first"] else ""
-            lost = {"listed images are missing": missing,
-                    f"could not be read{named}": unreadable["count"]}  # fmt: skip
-            counts = ", ".join(f"{count:,} {what}" for what, count in lost.items() if count)
-            yield f"{data['name']}: {counts}; these are left out."
+            not_read = f"{unreadable['count']:,} could not be read{named}"
+            counts = [*[missing] * bool(missing), *[not_read] * bool(unreadable["count"])]
+            yield f"{data['name']}: {', '.join(counts)}; left out."
         if unseen := data.get("unseen"):
             yield f"{data['name']}: {text.left_out(unseen)}."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,14 +69,16 @@ def plan(
     words: int,
     power: float,
     convention: Convention,
+    notes: Iterable[str] = (),
 ) -> None:
     """Smallest detectable effects and noise floors."""
     show(
+        *notes,
         f"{images:,} images; smallest effects that are detected in {power:.0%} of audits, at the "
         "5% level. Lift: a factor that images show to be above "
         f"{text.ratio(RULE.smallest)}, if scores of a word vary by {SPREAD:g} nat within a "
         "group; neutral words may require more. C-ASC, in standard deviations: of one word, and of "
-        f"any of {words:,} words (Bonferroni)."
+        f"any of {words:,} words (Bonferroni).",
     )
     for one in plans:
         show(table(one.attribute, [vars(group) for group in one.groups], ("name", "group"),
