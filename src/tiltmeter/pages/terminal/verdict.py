@@ -13,8 +13,9 @@ from tiltmeter.pages.planted import CAPTION, planted_table
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.audit import left_out
 from tiltmeter.pages.terminal.layout import show
-from tiltmeter.pages.verdict import Answer
+from tiltmeter.pages.verdict import SIGNIFICANT, Answer
 from tiltmeter.results import Run
+from tiltmeter.stats.lift_verdict import CLEAR
 
 COLUMNS, LINES = 80, 40
 VERDICT = 13  # columns of a verdict
@@ -49,7 +50,9 @@ def _head(run: Run) -> list[str]:
 
 def _answer(answer: Answer) -> Iterator[Part]:
     said = f"{answer.question}: {text.plain(answer.brief or answer.found)}"
-    first, *more = _folded(said, 3, COLUMNS - VERDICT)
+    # where nothing was found, the reason and what to do about it matter
+    lines = 2 if answer.verdict in (CLEAR, SIGNIFICANT) else 3
+    first, *more = _folded(said, lines, COLUMNS - VERDICT)
     yield Paragraph(f"{answer.verdict:{VERDICT}}{first}", answer.tone)
     yield from (f"{'':{VERDICT}}{line}" for line in more)
 
