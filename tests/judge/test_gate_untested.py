@@ -193,3 +193,17 @@ def test_all_tests_that_cannot_tell_pass_and_say_so(tmp_path: Path) -> None:
     assert sum(one["no worse"] for one in counts) == told["tests"] > 0
     assert told["untested"] is None
     assert told["passed"] is None  # nobody asked
+
+
+def test_words_of_one_run_alone_are_counted(tmp_path: Path) -> None:
+    options = {"probes": ["ranking"], "k": [20], "permutations": 0, "bootstraps": 0}
+    first, second = (
+        tm.audit("testbed:dual", "testbed:?images=280", words=words, **options)
+        for words in ("doctor,nurse", "doctor,pilot,chef")
+    )
+    found = compare(first, second)
+    assert (found.words_in_both, found.words_left_out) == (1, 3)
+    places = [str(run.save(tmp_path / name)) for name, run in (("a", first), ("b", second))]
+    said = "Words compared: 1. Left out, since only one of the runs has them: 3."
+    assert said in " ".join(call("compare", *places).split())
+    assert "Words compared" not in call("compare", places[0], places[0])

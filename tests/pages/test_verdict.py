@@ -226,3 +226,25 @@ def test_the_terminal_gets_at_most_40_lines() -> None:
     assert max(map(len, lines)) <= COLUMNS
     assert any("more in the report" in line for line in lines)
     assert Path("runs/one").name in lines[-1]
+
+
+def test_refusals_that_differ_are_in_the_sentence() -> None:
+    gap = {"probe": "silence", "model": "m", "dataset": "d", "metric": "gaps", "target": "refused",
+           "experiment": "who is this", "attribute": "gender", "group": "Male", "ideal": 0.0,
+           "null_low": -0.05, "null_high": 0.05, "n": 400, "n_group": 200}  # fmt: skip
+    large = rows(1, **gap, value=0.2, ci_low=0.1, ci_high=0.3, p=0.001, p_fwer=0.001)
+    found = text.plain(sentence(Run(large)))
+    assert found.startswith("Refusals differ: “refused” (who is this): 20.0 points more for Male")
+    chance = rows(1, **gap, value=0.04, ci_low=-0.02, ci_high=0.1, p=0.3, p_fwer=0.4)
+    assert "Refusals differ" not in text.plain(sentence(Run(chance)))
+
+
+def test_options_of_probes_and_a_free_name_are_in_the_next_steps() -> None:
+    fair = lifted("gender", ["Female", "Male"], verdict="none found", of=["no larger"] * 2)
+    given = {"options": {"lift": {"splits": "50"}}, "seed": 3, "bootstraps": 0}
+    meta = {**META, "arguments": {"given": given}, "environment": {"place": "next"}}
+    commands = [command for step in next_steps(Run(fair, meta)) for command in step.commands]
+    assert commands[1:3] == [
+        "tiltmeter audit NEXT_MODEL --option lift.splits=50 --bootstraps 0 --seed 3 --out later",
+        "tiltmeter compare next later --fail-on worse",
+    ]

@@ -154,7 +154,7 @@ class AuditOptions:
         keywords = {
             name: value
             for name, value in keywords.items()
-            if not (name in DEFAULTED and value is None)
+            if not (name in DEFAULTED and value in (None, {}))
         }
         sorted_, rest = options_from_keywords(
             keywords,
@@ -172,12 +172,16 @@ class AuditOptions:
         """
         topics = (self.data, self.words, self.probes, self.resampling, self.output)
         engine = self.compute.engine
-        return split_set_and_default(
+        record = split_set_and_default(
             topics,
             faces=(faces if isinstance(faces, str) else None, None),
             precision=(self.compute.precision, "auto"),
             engine=(engine if isinstance(engine, str) else engine.name, "local"),
         )
+        for name in (*DEFAULTED, "seed"):  # the sizes of the default audit were not set
+            if name not in self.given and name in record["given"]:
+                record["defaulted"][name] = record["given"].pop(name)
+        return record
 
 
 def split_set_and_default(

@@ -58,7 +58,10 @@ def folded(command: str, width: int) -> list[str]:
 PLAN_OPTIONS = {"attributes": "--attribute", "cross": "--cross", "k": "--k",
                 "convention": "--convention"}  # fmt: skip
 AUDIT_OPTIONS = {**PLAN_OPTIONS, "words": "--words", "placebo": "--placebo", "probes": "--probe",
-                 "data": "--data", "limit": "--limit"}  # fmt: skip
+                 "data": "--data", "limit": "--limit", "templates": "--template",
+                 "articles": "--articles", "classes": "--classes", "options": "--option",
+                 "permutations": "--permutations", "bootstraps": "--bootstraps",
+                 "seed": "--seed"}  # fmt: skip
 #: Probes that only a generative model has.
 WRITTEN = ("silence", "forced_choice", "pronoun", "description")
 ANSWERS = "answers"  # begins the experiments of lift, ranking and captions with such a model
@@ -128,10 +131,11 @@ def _guard(run: Run, place: str) -> Step:
     """Audit the next version of the model with the same options, and compare."""
     images = _argument(run, "faces")
     data = f" --images {shlex.quote(images)}" if images is not None else ""
+    out = "next" if place != "next" else "later"
     return Step(
         "Keep it from getting worse: compare with an audit of the next version",
-        (f"tiltmeter audit NEXT_MODEL{data}{_options(run, AUDIT_OPTIONS)}{_store(run)} --out next",
-         f"tiltmeter compare {place} next --fail-on worse"),
+        (f"tiltmeter audit NEXT_MODEL{data}{_options(run, AUDIT_OPTIONS)}{_store(run)} --out {out}",
+         f"tiltmeter compare {place} {out} --fail-on worse"),
     )  # fmt: skip
 
 
@@ -166,10 +170,13 @@ def _options(run: Run, flags: dict[str, str]) -> str:
     given = (run.meta.get("arguments") or {}).get("given", {})
     said = ""
     for name, flag in flags.items():
-        values = given.get(name) or []
-        if isinstance(values, dict):
-            values = [f"{role}={spec}" for role, spec in values.items()]
-        for value in [values] if isinstance(values, str | int) else values:
+        values = given.get(name)
+        if isinstance(values, dict):  # data by role, or options by probe
+            values = [f"{key}={value}" if not isinstance(value, dict) else f"{key}.{own}={of_own}"
+                      for key, value in values.items()
+                      for own, of_own in (value.items() if isinstance(value, dict) else [("", "")])
+                      ]  # fmt: skip
+        for value in [values] if isinstance(values, str | int) else values or ():
             said += f" {flag} {shlex.quote(str(value))}"
     return said
 

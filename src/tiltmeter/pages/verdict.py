@@ -12,7 +12,7 @@ from tiltmeter.pages.columns import Row
 from tiltmeter.pages.lift_findings import LiftClass, lift_classes
 from tiltmeter.pages.model import Section
 from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
-from tiltmeter.pages.sections.generative import choice_classes
+from tiltmeter.pages.sections.generative import choice_classes, gap_findings
 from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.lift.pairs import NO_TOKENS
@@ -158,6 +158,9 @@ def sentence(run: Run) -> Markup:
             if not any(gap.clear for gap in gaps)]  # fmt: skip
     if weak:
         said.append(Markup(WEAK_HARMS).format(text.shown(text.listed(weak), 400)))
+    refused = [row for row in rows if row["probe"] == "silence" and row["target"] == "refused"]
+    for finding in sorted(gap_findings(refused), key=lambda finding: -finding.weight)[:1]:
+        said.append(Markup("<strong>Refusals differ: {}</strong>").format(Markup(finding.text)))
     names: dict[str, list[str]] = {}
     for words in attribute_words(rows):
         names.setdefault(words.verdict, []).append(words.name)
@@ -336,6 +339,7 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         chance = "; ".join([_by_chance(words.judged) + unshown, *limits])
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)
+        brief += Markup("; {}").format(groups)
     return Answer(question, words.verdict, found, chance, brief,
                   [f"{one['concept']}/{other['concept']}" for _, one, other in topics])  # fmt: skip
 

@@ -90,6 +90,8 @@ class Comparison:
         Number of paired images, and of those that only one of the runs has.
     margin : float
         A change smaller than this share of the value before does not matter.
+    words_in_both, words_left_out : int
+        Number of words that both runs have, and of those that only one of them has.
     """
 
     table: pa.Table
@@ -102,6 +104,8 @@ class Comparison:
     images: int = 0
     left_out: int = 0
     margin: float = MARGIN
+    words_in_both: int = 0
+    words_left_out: int = 0
 
     def _repr_html_(self) -> str:
         return str(VIEWS["comparison_html"](self))
@@ -249,7 +253,19 @@ def compare(
         len(images) if paired and images is not None else 0,
         0 if images is None else images.left_out,
         margin,
+        *_counts_of_words(before, after),
     )  # fmt: skip
+
+
+def _counts_of_words(before: Run, after: Run) -> tuple[int, int]:
+    """Words that both runs ranked images by or judged by lift, and those that one of them has."""
+    first, second = (
+        {(row["concept"], row["category"]) for row in run.rows
+         if row["probe"] in ("lift", "ranking") and row["concept"]
+         and row["category"] != "placebo"}
+        for run in (before, after)
+    )  # fmt: skip
+    return len(first & second), len(first ^ second)
 
 
 def _asked(question: str, rows: Sequence[Row]) -> bool:

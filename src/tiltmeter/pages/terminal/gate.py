@@ -133,6 +133,8 @@ def summary(found: Comparison, gate: Gate | None) -> dict[str, Any]:
         "paired": found.unpaired is None,
         "unpaired": found.unpaired,
         "images": found.images,
+        "words_in_both": found.words_in_both,
+        "words_left_out": found.words_left_out,
         "margin": found.margin,
         "tests": found.tested,
         "undefined": len(rows) - found.tested,
@@ -175,7 +177,13 @@ def notes(found: Comparison) -> Iterator[str]:
         yield f"{found.images:,} images, paired."
         if found.left_out:
             yield f"{found.left_out:,} images that only one of the runs has are left out."
-    elif any(row["method"] == "unpaired" for row in found.tests.to_pylist()):
+    if found.words_left_out:
+        yield (
+            f"Words compared: {found.words_in_both:,}. Left out, since only one of the runs has "
+            f"them: {found.words_left_out:,}."
+        )
+    methods = {row["method"] for row in found.tests.to_pylist()}
+    if found.unpaired is not None and "unpaired" in methods:
         yield f"Unpaired, which detects less: {found.unpaired}."
     yield (
         f"Lift may grow by {found.margin:.0%} of its size (--margin). If nothing got worse, the "
