@@ -17,6 +17,7 @@ from pyarrow.csv import read_csv
 
 from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
 from tests.conftest import ROOT, write_csv
+from tests.refusing import refused
 from tiltmeter.catalogue import debiaser_contents
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.models import load_model
@@ -357,6 +358,20 @@ def test_misspelt_names_and_missing_places(
     assert (done.returncode, code_of(done)) == (2, code), done.stderr
     assert value in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "suggestion"),
+    [({"model": {"spec": "testbed:dual"}}, "testbed:dual"), ({}, "tiltmeter report earlier")],
+)
+def test_a_run_is_no_model(
+    record: dict[str, object], suggestion: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("earlier").mkdir()
+    Path("earlier/run.json").write_text(json.dumps(record))
+    with refused("unknown-name", "earlier is a run", "tiltmeter report", suggests=suggestion):
+        load_model("earlier")
 
 
 def test_errors_are_json_where_json_was_requested(tmp_path: Path) -> None:
