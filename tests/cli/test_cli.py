@@ -17,8 +17,10 @@ from pyarrow.csv import read_csv
 
 from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
 from tests.conftest import ROOT, write_csv
+from tests.refusing import refused
 from tiltmeter.catalogue import debiaser_contents
 from tiltmeter.debiasers import DEBIASERS
+from tiltmeter.models import load_model
 
 
 def code_of(done: subprocess.CompletedProcess[str]) -> str | None:
@@ -107,6 +109,21 @@ def test_a_model_of_ones_own(embeddings: Path, tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["model"]["name"] == "mine:Tower"
+
+
+def test_a_model_file_imports_modules_next_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "next_to_mine.py").write_text(MODEL)
+    (tmp_path / "later_than_mine.py").write_text("SIZE = 4")
+    (tmp_path / "mine.py").write_text(
+        "from next_to_mine import Tower\n"
+        "def build():\n    from later_than_mine import SIZE\n    return Tower(SIZE)\n"
+    )
+    model = load_model(f"python:{tmp_path / 'mine.py'}:build")
+    assert model.encode_texts(["a", "b"]).shape == (2, 4)
+    assert sys.path[-1] == str(tmp_path)  # it hides no library
 
 
 def test_plan(tmp_path: Path) -> None:
@@ -341,6 +358,20 @@ def test_misspelt_names_and_missing_places(
     assert (done.returncode, code_of(done)) == (2, code), done.stderr
     assert value in " ".join(done.stderr.split())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "suggestion"),
+    [({"model": {"spec": "testbed:dual"}}, "testbed:dual"), ({}, "tiltmeter report earlier")],
+)
+def test_a_run_is_no_model(
+    record: dict[str, object], suggestion: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("earlier").mkdir()
+    Path("earlier/run.json").write_text(json.dumps(record))
+    with refused("unknown-name", "earlier is a run", "tiltmeter report", suggests=suggestion):
+        load_model("earlier")
 
 
 def test_errors_are_json_where_json_was_requested(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from PIL import Image
 
 from tests.command_line import FEW, in_a_process_of_its_own, tiltmeter
 from tests.engine.test_embedding import MODEL
+from tests.refusing import refused
+from tiltmeter.models import load_model
 
 TEXTS = """
     def encode_texts(self, texts):
@@ -51,6 +53,33 @@ def test_embed_says_what_it_found_and_goes_on_where_it_stopped(home: Path) -> No
     strict = tiltmeter("embed", *MINE, "--strict", cwd=home)
     assert strict.returncode == 2
     assert "7.png" in strict.stderr
+
+
+@pytest.mark.parametrize(
+    ("returned", "values"),
+    [
+        ("type('Output', (dict,), {'pooler_output': 1})()", ("Output", ".pooler_output")),
+        ("{'image_embeds': 1}", ("a dict",)),
+        ("np.ones((len(given) - 1, 4))", ("2 embeddings",)),
+        ("np.ones(len(given))", ("shape (3,)",)),
+    ],
+)
+@pytest.mark.parametrize("method", ["encode_images", "encode_texts"])
+def test_a_wrong_return_value_of_ones_own_model(
+    home: Path, method: str, returned: str, values: tuple[str, ...]
+) -> None:
+    file = home / "mine.py"
+    file.write_text(f"{MODEL}{TEXTS}\n    def {method}(self, given): return {returned}\n")
+    model = load_model(f"python:{file}:Colours")
+    with refused("bad-input", f"mine:Colours: {method}", "3 rows", *values):
+        getattr(model, method)(["a", "b", "c"])
+
+
+def test_embedding_with_a_wrong_return_value_is_a_usage_error(home: Path) -> None:
+    (home / "mine.py").write_text(f"{MODEL}{TEXTS}\n    def encode_images(self, _): return {{}}\n")
+    done = tiltmeter("embed", *MINE, cwd=home)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "encode_images returned a dict" in " ".join(done.stderr.split())
 
 
 def test_an_audit_reads_the_store(home: Path) -> None:

@@ -21,7 +21,7 @@ from tiltmeter.judge.gate.association import (
     lift_texts,
     pair_lift,
 )
-from tiltmeter.judge.gate.change_verdict import judge, mean_change, tolerance
+from tiltmeter.judge.gate.change_verdict import QUESTIONS, judge, mean_change, tolerance
 from tiltmeter.judge.gate.comparison import attributes_to_compare
 from tiltmeter.judge.gate.retrieval import retrieval_tests
 from tiltmeter.judge.gate.run_embeddings import (
@@ -454,6 +454,8 @@ def test_a_gate_is_true_or_false_and_says_why() -> None:
         after.gate()
     with refused("unknown-name", "wors", suggests="worse"):
         after.gate(before, fail_on="wors")
+    with refused("unknown-name", "known: ", "worse", *QUESTIONS):
+        after.gate(before, fail_on="better")
     with refused("bad-option", "-1"):
         after.gate(before, margin=-1.0)
 

@@ -14,7 +14,9 @@ from tiltmeter.results import Run
 from tiltmeter.types import Faces, Groups, Prompt
 
 
-def audited(neutral: int, *, constant: bool = False, pos: str = "noun") -> Run:
+def audited(
+    neutral: int, *, constant: bool = False, pos: str = "noun", word_pos: str = "noun"
+) -> Run:
     """Three nouns, and neutral words of another number or part of speech."""
     rng = np.random.default_rng(0)
     group = np.arange(80) % 2
@@ -22,7 +24,7 @@ def audited(neutral: int, *, constant: bool = False, pos: str = "noun") -> Run:
     faces = Faces(tuple(map(str, range(80))), {"kind": Groups(group, ("a", "b"))}, images)
     names = [f"word {i}" for i in range(3)] + [f"neutral {i}" for i in range(neutral)]
     prompts = [Prompt(name, name, "{}", role="word" if i < 3 else "placebo",
-                      pos="noun" if i < 3 else pos) for i, name in enumerate(names)]  # fmt: skip
+                      pos=word_pos if i < 3 else pos) for i, name in enumerate(names)]  # fmt: skip
     texts = np.ones((len(names), 8)) if constant else rng.normal(size=(len(names), 8))
     model = StoredTexts("table", prompts, texts)
     model.logit_scale = 10.0
@@ -46,6 +48,11 @@ def test_no_neutral_words_of_the_class() -> None:
         audited(0)
     with refused("bad-input", "neutral words of the same part of speech"):
         audited(40, pos="adjective")
+
+
+def test_words_without_a_part_of_speech() -> None:
+    with refused("bad-input", "'word 0', 'word 1', 'word 2'", "column pos", "activity"):
+        audited(310, word_pos="")
 
 
 @pytest.mark.filterwarnings("error")

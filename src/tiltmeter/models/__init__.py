@@ -123,6 +123,8 @@ save_pretrained wrote, or OWNER/NAME on the Hugging Face Hub
     """
     if (Path(spec) / "debiased.json").is_file():
         spec = f"debias:{spec}"
+    elif (Path(spec) / "run.json").is_file():
+        raise _run_is_no_model(spec)
     parsed = Spec.parse(spec, known=MODELS)
     if parsed.scheme not in MODELS:
         raise UnknownNameError(MODELS.kind, parsed.scheme, MODELS)
@@ -141,6 +143,18 @@ save_pretrained wrote, or OWNER/NAME on the Hugging Face Hub
             value=place,
         )
     return parsed
+
+
+def _run_is_no_model(place: str) -> UnknownNameError:
+    """Suggest the model that a run is about, and how to read the run."""
+    from tiltmeter.results.files import parse_json  # here: it takes pyarrow
+
+    record = parse_json((Path(place) / "run.json").read_bytes(), place)
+    model = record.get("model") if isinstance(record, dict) else None
+    spec = model.get("spec") if isinstance(model, dict) else None
+    read = f"tiltmeter report {place}"
+    note = f"{place} is a run, not a model" + (f" (`{read}` writes its report)" if spec else "")
+    return UnknownNameError("model", place, MODELS, suggestions=[spec or read], note=note)
 
 
 @contextmanager

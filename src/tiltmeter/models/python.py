@@ -27,6 +27,8 @@ METHODS = (
     "encode_texts", "encode_images", "word_embeddings", "encode_embeddings", "match",
     "match_grid", "mask_logprobs", "pieces", "losses",
 )  # fmt: skip
+#: Those that return one embedding per text or image.
+EMBEDS = ("encode_texts", "encode_images")
 DEEPEST = 8  # nested lists and dictionaries that are searched for arrays
 
 
@@ -55,7 +57,10 @@ class FromPython:
     def _guarded(self, method: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
             with _user_code(self.name, f"{method} failed"):
-                return getattr(self.model, method)(*args, **options)
+                returned = getattr(self.model, method)(*args, **options)
+            if method in EMBEDS and args and hasattr(args[0], "__len__"):
+                _check_rows(f"python:{self.name}: {method}", returned, len(args[0]))
+            return returned
 
         return call
 
@@ -63,6 +68,26 @@ class FromPython:
         if name == "model":  # not set yet: a copy is being made
             raise AttributeError(name)
         return getattr(self.model, name)
+
+
+def _check_rows(what: str, returned: Any, count: int) -> None:
+    """Refuse anything but an array, or what becomes one, of `count` embeddings."""
+    expected = f"expected an array with {count} rows, one embedding for each of its inputs"
+    kind = type(returned).__name__
+    if hasattr(returned, "pooler_output"):  # transformers before version 5 returned the tensor
+        raise InputError(
+            f"{what} returned a {kind}; {expected}: in transformers 5, return its .pooler_output",
+            value=kind,
+        )
+    shape = getattr(returned, "shape", None)
+    if shape is None:
+        try:
+            shape = np.asarray(returned, np.float32).shape
+        except Exception as error:
+            raise InputError(f"{what} returned a {kind}; {expected}", value=kind) from error
+    if len(shape) < 2 or shape[0] != count:
+        rows = f"{shape[0]} embeddings" if len(shape) > 1 else f"an array of shape {tuple(shape)}"
+        raise InputError(f"{what} returned {rows}; {expected}", value=tuple(shape))
 
 
 def weights_fingerprint(model: Any) -> str | None:
@@ -174,5 +199,24 @@ def _import(place: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles look their module up there
-    spec.loader.exec_module(module)
+    with _modules_next_to(path):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _modules_next_to(file: Path) -> Iterator[None]:
+    """Import from the folder of a file first, as running the file does.
+
+    Later the folder comes last: functions of the file may import from it too, but nothing in it
+    hides a library that the package imports.
+    """
+    folder = str(file.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+        if folder not in sys.path:
+            sys.path.append(folder)

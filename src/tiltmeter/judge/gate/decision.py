@@ -119,7 +119,8 @@ def gate(
 def check_fail_on(fail_on: str) -> None:
     """Raise `UnknownNameError` for an unknown reason to fail."""
     if fail_on not in FAIL_ON:
-        raise UnknownNameError("value of --fail-on", fail_on, FAIL_ON)
+        # without "never": nobody who types "better" means that
+        raise UnknownNameError("value of --fail-on", fail_on, (WORSE, *QUESTIONS))
 
 
 def _nothing_tested(comparison: Comparison, fail_on: str) -> str | None:

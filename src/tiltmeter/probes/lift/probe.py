@@ -41,7 +41,7 @@ from tiltmeter.probes.lift.scored import (
 )
 from tiltmeter.probes.lift.splits import ImageDraws
 from tiltmeter.probes.lift.visibility import visibility_rows
-from tiltmeter.probes.lift.words import lift_prompts
+from tiltmeter.probes.lift.words import UNKNOWN, lift_prompts
 from tiltmeter.probes.probe import (
     AuditContext,
     CannotRunError,
@@ -197,7 +197,7 @@ def lift_table(
     if not any(one.words for one in scored):
         raise CannotRunError("the model has tokens for none of the words")
     if not any(one.scores for one in scored):
-        raise CannotRunError("needs neutral words of the same part of speech as its words")
+        raise _no_neutral_words(scored)
     constants = {
         "probe": "lift",
         "model": getattr(model, "name", type(model).__name__),
@@ -221,6 +221,19 @@ def lift_table(
         tables.append(visibility_rows(model, seen.features, sampled, scale.value, constants))
     record = {"logit_scale": scale.record()} if CONTRASTIVE in protocols else {}
     return ProbeResult(combined(tables), rows(0, INSTANCES), kept, model=record)
+
+
+def _no_neutral_words(scored: Sequence[ScoredClass]) -> CannotRunError:
+    """Say whether words lack a part of speech or neutral words."""
+    unknown = sorted({word for one in scored if one.pos == UNKNOWN for word, _ in one.words})
+    if not unknown:
+        return CannotRunError("needs neutral words of the same part of speech as its words")
+    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    return CannotRunError(
+        f"needs the part of speech of {', '.join(map(repr, unknown[:3]))}{more}: add a column "
+        "pos to the file of words (noun, adjective or activity), or type --words WORD:noun",
+        value=unknown,
+    )
 
 
 def _pairs_per_cell(kinds: Ints, attributes: Sequence[str]) -> int:
