@@ -77,6 +77,11 @@ def test_gaps_of_refusals_have_a_label_for_each_group_and_prompt() -> None:
     assert "gap (refused, square, who is this)" in labels
 
 
+def test_a_model_that_writes_is_named_as_a_reason_for_no_embeddings() -> None:
+    run = measured("silence", biased=True)
+    assert "such as one that writes" in str(compare(run, run).unpaired)
+
+
 @pytest.mark.parametrize("probe", ["silence", "description"])
 def test_other_answers_of_a_fair_model_pass(probe: str) -> None:
     assert gate(measured(probe, biased=False, seed=1), measured(probe, biased=False))
