@@ -10,7 +10,8 @@ import pytest
 
 from tiltmeter import stimuli
 from tiltmeter.auditing.audit import audit
-from tiltmeter.judge.gate import gate
+from tiltmeter.judge.gate import compare, gate
+from tiltmeter.judge.gate.decision import metric_label
 from tiltmeter.results import Run
 from tiltmeter.testbed.answers import OracleAnswers
 from tiltmeter.testbed.data import planted_faces
@@ -67,6 +68,18 @@ def test_a_model_passes_against_itself(probe: str, biased: bool) -> None:
     assert found.comparison is not None
     assert found.comparison.answers(BIASED[probe][1])  # something was tested
     assert not found.comparison.worse.num_rows
+
+
+def test_gaps_of_refusals_have_a_label_for_each_group_and_prompt() -> None:
+    run = measured("silence", biased=True)
+    labels = [metric_label(row) for row in compare(run, run).answers("refusals")]
+    assert len(set(labels)) == len(labels) == 4
+    assert "gap (refused, square, who is this)" in labels
+
+
+def test_a_model_that_writes_is_named_as_a_reason_for_no_embeddings() -> None:
+    run = measured("silence", biased=True)
+    assert "such as one that writes" in str(compare(run, run).unpaired)
 
 
 @pytest.mark.parametrize("probe", ["silence", "description"])

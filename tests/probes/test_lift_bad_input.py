@@ -34,13 +34,21 @@ def audited(
 
 def test_fewer_neutral_words_than_a_verdict_needs() -> None:
     run = audited(40)
-    assert "40 neutral words are too few for a verdict (300 are needed)" in str(run.summary())
+    reason = "40 neutral words are too few to call a word associated (300 are needed)"
+    assert reason in str(run.summary())
     rows = [row for row in run.where(metric="lift") if row["concept"]]
     assert len(rows) == 6
     for row in rows:
         assert row["value"] not in (None, 0)
         assert row["verdict"] != "associated"
-        assert "40 neutral words are too few for a verdict" in row["note"]
+        assert reason in row["note"]
+
+
+def test_one_neutral_word_is_a_matter_of_its_number() -> None:
+    (row,) = audited(1).where(metric="lift")
+    assert row["value"] is row["verdict"] is None
+    assert "1 neutral word; a spread needs at least 2" in row["note"]
+    assert "scores" not in row["note"]
 
 
 def test_no_neutral_words_of_the_class() -> None:

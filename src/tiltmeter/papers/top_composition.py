@@ -40,8 +40,8 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
     """The share of each group in the top k, by word, then by category.
 
     A word has the p-values, verdict and (on this scale) interval of its skew, which says the same,
-    and the exact null of a random ranking. A category is the mean over its words; its null permutes
-    the labels once for all words, which may share images.
+    and the exact null of a random ranking. A word over several templates, and a category, are means
+    over lists that may share images: their null permutes the labels once for all lists.
     """
     k = smallest_k(run) if k is None else k
     skews = word_rows(run, "skew", attribute, k=k)
@@ -59,9 +59,21 @@ def composition(run: Run, attribute: str, *, k: int | None = None) -> list[Row]:
         shares = [count[row["group"]] / k for count in mine.values()]
         found.append(_of_word(row, shares, nulls[row["group"]]))
         listed.setdefault(category_of(row), {}).update(mine)
-    if len(listed) < 2:
+    over_templates = [row for row in found if row["null_low"] is None]
+    if len(listed) < 2 and not (over_templates and "ranking" in run.instances):
         return found
     images = {(word, template): ids for word, template, ids, _ in _tops(run, attribute, k)}
+    group_sizes = list(sizes.values())
+    edges = {}
+    for word in {row["concept"] for row in over_templates}:
+        times = Counter(image for template in counts[word] for image in images[word, template])
+        null, _ = null_of_shares_in_lists(band.mean / k, list(times.values()), group_sizes)
+        ends = zip(null.low.tolist(), null.high.tolist(), strict=True)
+        edges[word] = dict(zip(sizes, ends, strict=True))
+    for row in over_templates:
+        row["null_low"], row["null_high"] = edges[row["concept"]][row["group"]]
+    if len(listed) < 2:
+        return found
     base = {name: skews[0][name] for name in ("probe", "model", "dataset", "convention", "seed")}
     for category, mine in listed.items():
         value = np.array([[one[name] for name in sizes] for one in mine.values()]).mean(axis=0) / k

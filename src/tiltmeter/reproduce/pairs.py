@@ -114,6 +114,12 @@ PAPER = Paper(
         "that it is more likely with the first group (black before white, man before woman).",
         "Options are scored by their likelihood, so a model that only writes (a server without "
         "log-probabilities) cannot be measured this way.",
-        "In the built-in world the scenes are figures, each also rendered with the other shape.",
+        "In the built-in world the scenes are figures, each also rendered with the other shape. It "
+        "has only questions about concepts, and none about a named scene, so the column `scene` is "
+        "empty.",
+        "The fair twin may read `cannot tell` by hue next to a size of 0.00 (0.00 to 0.05). The "
+        "size is one value over all questions, and the verdict counts single questions: `none "
+        "found` needs at least half of them shown to be no larger than 1.25x in every group. Each "
+        "of the seven hues has only 40 images, too few for that; more images would show it.",
     ),
 )  # fmt: skip

@@ -98,8 +98,8 @@ def word_verdicts(
     Raises
     ------
     InputError
-        Where fewer than two groups are given, a group has too few images, there are no neutral
-        words, or neutral words have no spread.
+        Where fewer than two groups are given, a group has too few images, there are fewer than
+        two neutral words, or neutral words have no spread.
 
     Examples
     --------
@@ -310,3 +310,8 @@ def _check(lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: Lif
         )
     if not len(neutral) or not np.isfinite(neutral).all():
         raise InputError("there are no neutral words with a defined lift to judge words by")
+    if len(neutral) < 2:
+        raise InputError(
+            "1 neutral word; a spread needs at least 2, and to call a word associated "
+            f"{rule.neutral_words} are needed"
+        )

@@ -19,6 +19,7 @@ from tiltmeter.results import PLACEBO, Run
 FAIL_ON = (WORSE, *QUESTIONS, "never")
 LIFTS = ("mean_abs_lift", "mean_abs_pair_lift")  # shown as ratios
 LABEL = 60  # characters of a label in a reason
+PROMPT = 24  # characters of a prompt in the name of a metric
 
 Row = dict[str, Any]
 #: The last failed gates, for the pytest plugin, which clears them.
@@ -161,7 +162,10 @@ def metric_label(row: Row) -> str:
     direction = f", {row['experiment']}" if row["metric"] == "recall" and row["experiment"] else ""
     if row["metric"] in ("vlbs_excess", *BIAS):
         direction = f", {row['experiment']}"
-    target = f" ({row['target']})" if row["metric"] == "gaps" and row["target"] else ""
+    target = ""
+    if row["metric"] == "gaps":  # a row for each group; refusals also for each prompt
+        prompt = _short(row["experiment"] or "", PROMPT) if row["probe"] == "silence" else None
+        target = f" ({', '.join(filter(None, [row['target'], row['group'], prompt]))})"
     if row["metric"] in BIAS:
         target = f" ({' minus '.join(filter(None, [row['group'], row['target']]))})"
     return f"{names.get(row['metric'], row['metric'])}{k}{direction}{target}"
@@ -175,6 +179,6 @@ def value_label(row: Row, name: str) -> str:
     return f"{round(row[name], digits) + 0.0:.{digits}f}"  # + 0.0: no minus before nothing
 
 
-def _short(label: str) -> str:
+def _short(label: str, longest: int = LABEL) -> str:
     """The label, truncated: a reason is one line."""
-    return label if len(label) <= LABEL else f"{label[: LABEL - 1]}…"
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"

@@ -108,7 +108,10 @@ def _why_none(run: Run, probe: str) -> str:
         return "it has no embeddings: it was made with --no-vectors"
     if "shards" in run.meta.get("data", {}).get("faces", {}):
         return "its images stayed in their shards, so they cannot be paired: use --engine local"
-    return f"it has no embeddings: it was made without the probe {probe}, or by an early release"
+    return (
+        f"it has no embeddings: it was made without the probe {probe}, by an early release, or "
+        "with a model that has none, such as one that writes"
+    )
 
 
 def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:

@@ -133,7 +133,7 @@ def _class_rows(
     low, high = np.quantile(one.neutral_lift, (0.025, 0.975))
     few = f"fewer than {RULE.group_images} pairs: no verdict"
     too_few_neutral = len(one.neutral) < RULE.neutral_words
-    note = f"{len(one.neutral)} neutral words are too few for a verdict"
+    note = f"{len(one.neutral)} neutral words are too few to call a word associated"
     by_word = rows(
         len(one.words), **same, metric="pair_lift", ideal=0.0,
         target=[query.targets[at] for at in one.words],

@@ -40,7 +40,7 @@ from tiltmeter.stats.lift_verdict import (
 from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
-TOO_FEW = f"neutral words are too few for a verdict ({RULE.neutral_words} are needed)"
+TOO_FEW = f"neutral words are too few to call a word associated ({RULE.neutral_words} are needed)"
 SPREAD_UNIT = (
     "the model states no scale, so lift has no unit: lift_spreads is in units of the spread of "
     "neutral words. A scale can be fitted on captions (--data captions=SPEC)"
