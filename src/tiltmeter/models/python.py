@@ -199,24 +199,8 @@ def _import(place: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickles look their module up there
-    with _modules_next_to(path):
-        spec.loader.exec_module(module)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:  # for modules next to the file; last, for the same reason
+        sys.path.append(folder)
+    spec.loader.exec_module(module)
     return module
-
-
-@contextmanager
-def _modules_next_to(file: Path) -> Iterator[None]:
-    """Import from the folder of a file first, as running the file does.
-
-    Later the folder comes last: functions of the file may import from it too, but nothing in it
-    hides a library that the package imports.
-    """
-    folder = str(file.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
-        if folder not in sys.path:
-            sys.path.append(folder)
