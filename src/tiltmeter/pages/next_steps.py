@@ -171,14 +171,22 @@ def _options(run: Run, flags: dict[str, str]) -> str:
     said = ""
     for name, flag in flags.items():
         values = given.get(name)
-        if isinstance(values, dict):  # data by role, or options by probe
-            values = [f"{key}={value}" if not isinstance(value, dict) else f"{key}.{own}={of_own}"
-                      for key, value in values.items()
-                      for own, of_own in (value.items() if isinstance(value, dict) else [("", "")])
-                      ]  # fmt: skip
+        if isinstance(values, dict):
+            values = [part for key, value in values.items() for part in _assigned(key, value)]
         for value in [values] if isinstance(values, str | int) else values or ():
             said += f" {flag} {shlex.quote(str(value))}"
     return said
+
+
+def _assigned(key: str, value: Any) -> list[str]:
+    """Data by role, or the options of a probe.
+
+    >>> _assigned("captions", "coco:DIR"), _assigned("lift", {"splits": "50"})
+    (['captions=coco:DIR'], ['lift.splits=50'])
+    """
+    if isinstance(value, dict):
+        return [f"{key}.{name}={own}" for name, own in value.items()]
+    return [f"{key}={value}"]
 
 
 def _store(run: Run) -> str:
