@@ -174,7 +174,7 @@ def test_probes_that_were_not_tested_are_named(tmp_path: Path) -> None:
     both = Run(pa.concat_tables([run.table, other]), run.meta, {}, run.vectors)
     assert compare(both, both).skipped == ["eat"]
     saved = str(both.save(tmp_path / "run"))
-    assert "Not tested: eat (probes that compare has no test for)." in call("compare", saved, saved)
+    assert "Not tested: eat (no test of compare applies)." in call("compare", saved, saved)
     assert json.loads(call("compare", saved, saved, "--json"))["skipped"] == ["eat"]
 
 

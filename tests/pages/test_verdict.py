@@ -14,6 +14,7 @@ from tiltmeter.pages.next_steps import next_steps
 from tiltmeter.pages.report import page_of
 from tiltmeter.pages.terminal.verdict import COLUMNS, LINES, parts
 from tiltmeter.pages.verdict import answers, attribute_words, sentence
+from tiltmeter.probes.lift.rows import TOO_FEW
 from tiltmeter.results import RESULTS, Run, combined, rows
 
 AGES = ["0-2", "3-9", "10-19"]
@@ -124,6 +125,9 @@ def test_small_differences_of_many_words_are_said() -> None:
             row |= {"ci_low": row["value"] - 2, "ci_high": row["value"] + 2}
     [answer] = answers(Run(pa.Table.from_pylist(shown, RESULTS)))
     assert answer.chance == f"{found}, none shown to be above 1.25x"
+    few = [{**row, "note": f"75 {TOO_FEW}"} if row["metric"] == "lift" else row for row in shown]
+    [answer] = answers(Run(pa.Table.from_pylist(few, RESULTS)))
+    assert answer.chance == f"{found}; 75 {TOO_FEW}"  # that is the reason
     for row in shown:
         if row["metric"] == "words_beyond":
             row["value"] = 0.0

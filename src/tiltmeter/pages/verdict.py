@@ -326,9 +326,9 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
             shown, few or "none", total, what
         )
         found += Markup("Largest: {}.").format(_effect(*words.largest()[0]))
-        # there is a difference, though none that matters was shown
-        unshown = _unshown(words.judged, what) if _surplus(words.judged) else ""
         limits = _few_neutral_words(words.judged)
+        # too few neutral words are the reason then, whatever the lifts
+        unshown = _unshown(words.judged, what) if _surplus(words.judged) and not limits else ""
         ruled_out = f"{few} of {total} {what} are no larger than 1.25x{unknown}"
         if shown:
             ruled_out = (

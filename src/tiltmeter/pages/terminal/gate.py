@@ -192,7 +192,7 @@ def notes(found: Comparison) -> Iterator[str]:
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."
     if found.skipped:
-        yield f"Not tested: {', '.join(found.skipped)} (probes that compare has no test for)."
+        yield f"Not tested: {', '.join(found.skipped)} (no test of compare applies)."
     if undefined := found.tests.num_rows - count:
         yield f"{undefined:,} more are undefined and decide nothing."
     if found.undecided.num_rows == count:
