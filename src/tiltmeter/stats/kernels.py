@@ -229,7 +229,7 @@ def _shared_means(draws: Floats, share: Floats, means: Floats) -> None:
 def means_of_rows(rows: Floats, members: Sequence[Ints]) -> Floats:
     """Mean over the rows of each of `members`, of rows x draws x columns.
 
-    A matrix product of shares reads all rows for each of them: four times as long.
+    A matrix product of shares reads all rows for each of them: twice as long.
     """
     flat = np.ascontiguousarray(rows.reshape(len(rows), -1), np.float64)
     means = np.zeros((len(members), flat.shape[1]))
