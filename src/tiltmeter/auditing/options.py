@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from numbers import Integral
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict
+from types import UnionType
+from typing import Any, TypedDict, get_args, get_origin, get_type_hints
 
 from tiltmeter.engine.engines import Engine
 from tiltmeter.errors import InputError, UnknownNameError
@@ -156,6 +159,9 @@ class AuditOptions:
             for name, value in keywords.items()
             if not (name in DEFAULTED and value in (None, {}))
         }
+        kinds = get_type_hints(AuditKeywords)
+        for name in (name for name in keywords if name in kinds):
+            check_kind(name, keywords[name], kinds[name])
         sorted_, rest = options_from_keywords(
             keywords,
             data=DataOptions, words=WordOptions, probes=ProbeOptions, resampling=Resampling,
@@ -220,6 +226,42 @@ def options_from_keywords(
         names = [option.name for option in fields(kind)]
         sorted_topics[topic] = kind(**{name: rest.pop(name) for name in names if name in rest})
     return sorted_topics, rest
+
+
+#: What an option of each type may be in Python, and how an error says so.
+KINDS: dict[Any, tuple[Any, str]] = {
+    Sequence: (Iterable, "a list, such as [{!r}]"),
+    Mapping: (Mapping, "a mapping"),
+    str: ((str, PathLike), "one text"),
+    Path: (PathLike, "a path"),
+    int: (Integral, "a whole number"),
+    bool: (bool, "True or False"),
+    type(None): (type(None), "None"),
+}
+
+
+def check_kind(name: str, value: Any, kind: Any) -> None:
+    """Refuse one text where a list is asked for, a list where one text is, and the like.
+
+    >>> check_kind("attributes", "gender", Sequence[str])
+    Traceback (most recent call last):
+        ...
+    tiltmeter.errors.InputError: attributes must be a list, such as ['gender']; got 'gender'
+    """
+    one_of = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    kinds = [get_origin(one) or one for one in one_of]
+    if not {*kinds} <= {*KINDS}:
+        return  # an object of our own, which has errors of its own
+    if isinstance(value, str):  # a sequence, but never one of options
+        kinds_of_value = [one for one in kinds if one is str]
+    else:
+        kinds_of_value = [one for one in kinds if isinstance(value, KINDS[one][0])]
+    if not kinds_of_value:
+        what = KINDS[kinds[0]][1].format(value)
+        several = ", or several as in 'sobit+activities'" if name == "words" else ""
+        raise InputError(
+            f"{name} must be {what}{several}; got {value!r}", code="bad-option", value=value
+        )
 
 
 def _default(option: Field[Any]) -> Any:
