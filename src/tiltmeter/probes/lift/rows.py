@@ -234,7 +234,7 @@ def _summary_rows(
             "p_side": "greater",
         }
     judged = f"judged by {scored.neutral_count:,} neutral words"
-    together = f"only {fewest} or more can be found together" if fewest > 1 else None
+    together = f"a finding needs {fewest} words beyond all of these" if fewest > 1 else None
     split = None
     if scored.sample is not None and scored.sample.texts is None:
         split = "random splits of the images are along random directions of their scores"
