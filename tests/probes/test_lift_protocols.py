@@ -87,8 +87,12 @@ def test_models_without_embeddings(model: PlantedMatcher | PlantedContinuer) -> 
     images = np.stack([group, np.random.default_rng(0).normal(size=60)], axis=1)
     faces = Faces(tuple(map(str, range(60))), {"kind": Groups(group, ("a", "b"))}, images=images)
     options = {"splits": 5, "matched_images": 25, "question": "Who is this?"}
+    done: list[float] = []
     run = tm.audit(model, faces, probes=["lift"], words="sobit", bootstraps=10,
-                   options={"lift": options})  # fmt: skip
+                   options={"lift": options},
+                   progress=lambda what, share: done.append(share))  # fmt: skip
+    assert done == sorted(done)  # nouns, then adjectives
+    assert 0.3 < done[-2] < 0.7
     (nurse,) = run.where(metric="lift", concept="nurse", group="b")
     protocol = "matching" if isinstance(model, PlantedMatcher) else "answers"
     assert nurse["experiment"] == f"{protocol}: noun"
@@ -149,6 +153,4 @@ def test_a_server_that_gives_only_bounds_has_no_lift() -> None:
 
     faces = Faces(("1", "2"), {"kind": Groups.from_labels("ab")}, images=np.zeros((2, 2)))
     with pytest.raises(CannotRunError, match="prompt_logprobs"):
-        answer_logprobs(Censored(), "Who is this?", lambda what, share: None)(
-            faces.images, ["a nurse"]
-        )
+        answer_logprobs(Censored(), "Who is this?")(faces.images, ["a nurse"])

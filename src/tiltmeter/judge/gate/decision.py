@@ -121,7 +121,10 @@ def check_fail_on(fail_on: str) -> None:
     """Raise `UnknownNameError` for an unknown reason to fail."""
     if fail_on not in FAIL_ON:
         # without "never": nobody who types "better" means that
-        raise UnknownNameError("value of --fail-on", fail_on, (WORSE, *QUESTIONS))
+        asked = ("association", "harms") if fail_on == "lift" else ()  # the questions lift answers
+        raise UnknownNameError(
+            "value of --fail-on", fail_on, (WORSE, *QUESTIONS), suggestions=asked
+        )
 
 
 def _nothing_tested(comparison: Comparison, fail_on: str) -> str | None:

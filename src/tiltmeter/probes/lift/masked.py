@@ -16,7 +16,16 @@ from tiltmeter.probes.counterfactual.sources.words import MASK, one_mask
 from tiltmeter.probes.lift.scored import MASKED, ScoredClass, images_of, scored_images
 from tiltmeter.probes.lift.words import CONCEPT, NEUTRAL, Word
 from tiltmeter.stats.lift_verdict import neutral_weights
-from tiltmeter.types import Faces, Floats, Groups, Ints, MaskedPredictor, Prompt, planted_world
+from tiltmeter.types import (
+    Faces,
+    Floats,
+    Groups,
+    Ints,
+    MaskedPredictor,
+    Progress,
+    Prompt,
+    planted_world,
+)
 
 ACTIVITY = "activity"
 BLOCK = 64  # images that go through the model together
@@ -133,7 +142,7 @@ def caption_groups(
 
 def score_masked(
     model: MaskedPredictor, faces: Faces, cells: Groups, rows: Ints,
-    groups: Sequence[CaptionGroup],
+    groups: Sequence[CaptionGroup], progress: Progress,
 ) -> list[ScoredClass]:  # fmt: skip
     """Score the images of `rows` with the words of each class.
 
@@ -146,7 +155,7 @@ def score_masked(
         one_class = planted_world(model) and group.pos != ACTIVITY
         classes.setdefault(CONCEPT if one_class else group.pos, []).append(group)
     judged = [group for group in groups if group.neutral]
-    found = dict(zip(judged, _read(model, faces, rows, judged), strict=True))
+    found = dict(zip(judged, _read(model, faces, rows, judged, progress), strict=True))
     scored = []
     for name, of_class in classes.items():
         known = [group for group in of_class if group in found]
@@ -168,8 +177,9 @@ def score_masked(
 
 
 def _read(
-    model: MaskedPredictor, faces: Faces, rows: Ints, groups: Sequence[CaptionGroup]
-) -> list[Floats]:
+    model: MaskedPredictor, faces: Faces, rows: Ints, groups: Sequence[CaptionGroup],
+    progress: Progress,
+) -> list[Floats]:  # fmt: skip
     """Mean log-probability of the words of each group over its captions: images x words."""
     texts = list(dict.fromkeys(text for group in groups for text in group.captions))
     blocks: list[list[Floats]] = [[] for _ in groups]
@@ -182,6 +192,7 @@ def _read(
         for block, group in zip(blocks, groups, strict=True):
             own = [np.asarray(logprobs[text][:, group.tokens], float) for text in group.captions]
             block.append(np.mean(own, axis=0))
+        progress(MASKED, (start + len(images)) / len(rows))
     return [np.concatenate(parts) for parts in blocks]
 
 

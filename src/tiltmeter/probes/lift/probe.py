@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.models.match_grid import match_grid
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
 from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
-from tiltmeter.probes.lift.pairs import answer_logprobs, matching_logits, score_pairs
+from tiltmeter.probes.lift.pairs import answer_logprobs, score_pairs
 from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, spread_rows, undefined_row
 from tiltmeter.probes.lift.scale import Scale, model_scale
 from tiltmeter.probes.lift.scored import (
@@ -184,16 +186,15 @@ def lift_table(
                    for word in stimuli.load(name).words]  # fmt: skip
         read = caption_groups(model, prompts, targets, captions)
         at = rows_per_cell(cells, options.masked_images)
-        scored += score_masked(model, faces, cells, at, read)
+        scored += score_masked(model, faces, cells, at, read, progress)
     pair_rows = rows_per_cell(cells, options.matched_images or _pairs_per_cell(kinds, attributes))
     pairs = (model, prompts, faces, cells, pair_rows, options.matched_neutral)
     if MATCHING in protocols:
         with unknown_word_cannot_run():
-            score = matching_logits(model, progress)
-            scored += score_pairs(MATCHING, score, *pairs)
+            scored += score_pairs(MATCHING, partial(match_grid, model), progress, *pairs)
     if ANSWERS in protocols:
-        score = answer_logprobs(model, options.question, progress)
-        scored += score_pairs(ANSWERS, score, *pairs)
+        score = answer_logprobs(model, options.question)
+        scored += score_pairs(ANSWERS, score, progress, *pairs)
     if not any(one.words for one in scored):
         raise CannotRunError("the model has tokens for none of the words")
     if not any(one.scores for one in scored):

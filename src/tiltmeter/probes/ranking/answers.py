@@ -10,7 +10,7 @@ import numpy as np
 from tiltmeter.engine.embedding.embed_images import EmbeddedFaces
 from tiltmeter.engine.vectors import InMemoryVectors
 from tiltmeter.probes.generative.sample import AskedImages
-from tiltmeter.probes.lift.pairs import answer_logprobs
+from tiltmeter.probes.lift.pairs import answer_logprobs, in_blocks
 from tiltmeter.probes.probe import AuditContext, CannotRunError
 from tiltmeter.types import Continuer, Faces, Floats, Prompt
 
@@ -56,8 +56,12 @@ def answer_embeddings(
         first.setdefault((prompt.concept, prompt.role), prompt)
     shown = list({prompt.text: prompt for prompt in first.values()}.values())
     sample = AskedImages.of(faces, context)
-    score = answer_logprobs(model, context.options["question"], context.progress)
-    logprobs = score(sample.images, [prompt.text for prompt in shown])
+    logprobs = in_blocks(
+        answer_logprobs(model, context.options["question"]),
+        sample.images,
+        [prompt.text for prompt in shown],
+        lambda share: context.progress("answers", share),
+    )
     known = AnswerEmbeddings(getattr(model, "name", type(model).__name__),
                              tuple(prompt.text for prompt in shown))  # fmt: skip
     vectors = image_vectors(logprobs)
