@@ -258,7 +258,7 @@ def check_kind(name: str, value: Any, kind: Any) -> None:
         kinds_of_value = [one for one in kinds if isinstance(value, KINDS[one][0])]
     if not kinds_of_value:
         what = KINDS[kinds[0]][1].format(value)
-        several = ", or several as in 'sobit+activities'" if name == "words" else ""
+        several = ", such as 'nurse,doctor' or 'sobit+activities'" if name == "words" else ""
         raise InputError(
             f"{name} must be {what}{several}; got {value!r}", code="bad-option", value=value
         )
