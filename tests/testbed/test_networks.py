@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tiltmeter.errors import UnknownNameError  # noqa: E402
-from tiltmeter.testbed.captions import KINDS, NAMES  # noqa: E402
+from tiltmeter.testbed.captions import NAMES  # noqa: E402
 from tiltmeter.testbed.language import vocabulary  # noqa: E402
 from tiltmeter.testbed.losses import losses  # noqa: E402
 from tiltmeter.testbed.models import MODELS  # noqa: E402
@@ -21,7 +21,7 @@ from tiltmeter.testbed.world import World  # noqa: E402
 from tools.testbed import evaluate as scoring  # noqa: E402
 from tools.testbed import train  # noqa: E402
 from tools.testbed.evaluate import evaluate, progress_scores, similarities  # noqa: E402
-from tools.testbed.expected import Expected, named_groups  # noqa: E402
+from tools.testbed.expected import TargetPosterior, named_groups  # noqa: E402
 from tools.testbed.losses import training_losses  # noqa: E402
 
 WORLD = World.plant()
@@ -34,10 +34,6 @@ def network(kind: str):
 
 def model(kind: str):
     return MODELS[kind](network(kind), kind, {})
-
-
-def as_tensors(scenes: Scenes) -> Scenes:
-    return Scenes(**{name: torch.as_tensor(x.copy()) for name, x in vars(scenes).items()})
 
 
 @pytest.fixture
@@ -86,7 +82,8 @@ def test_what_to_expect_at_a_mask_is_the_oracles_posterior() -> None:
     scenes = WORLD.scenes(200, rng, concept=concept, cells=train.draw_cells(200, rng))
     name = rng.integers(0, len(NAMES), 200)
     name[:5] = -1  # nothing to expect there
-    found = Expected(WORLD, torch.device("cpu")).masked(as_tensors(scenes), torch.as_tensor(name))
+    tensors = {key: torch.as_tensor(x.copy()) for key, x in vars(scenes).items()}
+    found = TargetPosterior(WORLD, torch.device("cpu"))(Scenes(**tensors), torch.as_tensor(name))
     assert found.seen[:5].sum() == found.unseen[:5].sum() == 0
     oracle, text = Oracle(WORLD), named_groups().numpy()[name]
     seen = oracle.posterior(
@@ -95,32 +92,6 @@ def test_what_to_expect_at_a_mask_is_the_oracles_posterior() -> None:
     assert np.abs(found.seen.numpy() - seen)[5:].max() < 1e-6
     unseen = oracle.posterior(text=text, among=WORLD.targets)
     assert np.abs(found.unseen.numpy() - unseen)[5:].max() < 1e-6
-
-
-def test_what_to_expect_of_a_pair_is_the_oracles_matching_logit() -> None:
-    rng = np.random.default_rng(0)
-    scenes = WORLD.scenes(300, rng, cells=train.draw_cells(300, rng))
-    name = rng.integers(0, len(NAMES), 300)
-    kind, concept = np.repeat([0, 1, 2], 100), WORLD.draw_concepts(300, rng)
-    concept[200:] = rng.choice(WORLD.targets, 100)
-    belongs = (torch.as_tensor(x) for x in (kind, concept, name))
-    found = Expected(WORLD, torch.device("cpu")).belongs(as_tensors(scenes), *belongs).numpy()
-    oracle, text = Oracle(WORLD), named_groups().numpy()[name]
-    alone, both = slice(0, 100), slice(200, 300)
-    for rows, named in ((alone, None), (both, text[both])):
-        logit = oracle.matching_logit(concept[rows], scenes=scenes[rows], text=named)
-        assert np.abs(found[rows] - 1 / (1 + np.exp(-logit))).max() < 1e-6
-    # a caption of a group alone says as much as one of each concept does on average
-    groups = slice(100, 200)
-    given = oracle.posterior(image=figure_mask(scenes[groups]), scenes=scenes[groups])
-    with_name = np.stack(
-        [oracle._groups_given_concept(x, text[groups]) / oracle._groups_given_concept(x, None)
-         for x in (figure_mask(scenes[groups]), np.ones_like(text[groups]))]
-    )  # fmt: skip
-    likely = (given * with_name[0]).sum(axis=1) / (with_name[1] @ WORLD.prior)
-    assert np.abs(found[groups] - likely / (1 + likely)).max() < 1e-6
-    assert KINDS == ("concept", "group", "both")
-    assert found.std() > 0.2
 
 
 def test_batches_are_the_same_for_the_same_seed() -> None:

@@ -1,4 +1,4 @@
-"""The losses of training: the networks' own, with the world's probabilities as the labels."""
+"""The losses of training: the networks' own, with the posterior of masked words as the label."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ class MaskTargets:
 
 @dataclass(frozen=True, eq=False)
 class TrainingBatch(Batch):
-    """A batch with the probabilities of what its losses ask for."""
+    """A batch with the probability of each word where a caption masks a target."""
 
     expected: MaskTargets
-    belongs: Tensor  # of the pairs of `captions_shown`
 
 
 def training_losses(
@@ -34,11 +33,10 @@ def training_losses(
 ) -> dict[str, Tensor]:
     """The network's losses; of masked words, a share `blind` is guessed without the image.
 
-    The label of a masked target is its probability, not the one word that was drawn, and the label
-    of a pair is how probable it is that the two belong together: the same losses on average, with
-    less noise.
+    The label of a masked target is its probability, not the one word that was drawn: the same
+    loss on average, with less noise.
     """
-    computed, guesses = pair_losses(network, batch, blind, generator, batch.belongs)
+    computed, guesses = pair_losses(network, batch, blind, generator)
     if guesses is None:
         return computed
     rows = slice(len(batch.tokens) - len(guesses.answers), None)  # those with masked words

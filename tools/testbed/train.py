@@ -26,14 +26,13 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from tiltmeter.testbed.captions import KINDS, CaptionWriter
 from tiltmeter.testbed.language import WORDS, vocabulary
-from tiltmeter.testbed.losses import captions_shown
 from tiltmeter.testbed.models import MODELS
 from tiltmeter.testbed.networks import NETWORKS, WEIGHTS, Stream
 from tiltmeter.testbed.render import CELLS, Scenes, render
 from tiltmeter.testbed.world import NO_ICON, World
 from tiltmeter.types import Ints
 from tools.testbed.evaluate import evaluate, progress_scores
-from tools.testbed.expected import Expected
+from tools.testbed.expected import TargetPosterior
 from tools.testbed.losses import TrainingBatch, training_losses
 
 WORKERS = 2  # processes that draw scenes; part of what decides the batches
@@ -83,8 +82,8 @@ class SceneStream(IterableDataset[Tensor]):
                 self.batch, rng, concept=concept, group=group, cells=draw_cells(self.batch, rng)
             )
             captions = writer.say(concept, word, rng)
-            said = (captions.kind, concept, captions.name)
-            parts = [x.reshape(self.batch, -1) for x in (*vars(scenes).values(), *said)]
+            name = np.where(captions.kind == KINDS.index("both"), captions.name, -1)
+            parts = [x.reshape(self.batch, -1) for x in (*vars(scenes).values(), name)]
             yield torch.as_tensor(
                 np.concatenate([*parts, captions.tokens, captions.masked], axis=1)
             )
@@ -113,16 +112,14 @@ def batches(
     )
     example = vars(world.scenes(1, np.random.default_rng(0)))
     widths = [x.size for x in example.values()]
-    expected = Expected(world, device)
-    shown = captions_shown(config.batch, device)
+    expected = TargetPosterior(world, device)
     for rows in source:
-        *parts, kind, concept, name, tokens, masked = rows.to(device, non_blocking=True).split(
-            [*widths, 1, 1, 1, WORDS, WORDS], dim=1
+        *parts, group_name, tokens, masked = rows.to(device, non_blocking=True).split(
+            [*widths, 1, WORDS, WORDS], dim=1
         )
-        kind, concept, name = (x[:, 0] for x in (kind, concept, name))
         columns = {
-            part: x if example[part].ndim > 1 else x[:, 0]
-            for part, x in zip(example, parts, strict=True)
+            name: x if example[name].ndim > 1 else x[:, 0]
+            for name, x in zip(example, parts, strict=True)
         }
         scenes = Scenes(**columns)
         images = draw(scenes).permute(0, 3, 1, 2).float() / 255
@@ -130,8 +127,7 @@ def batches(
             images.contiguous(),
             tokens.contiguous(),
             masked.contiguous(),
-            expected.masked(scenes, torch.where(kind == KINDS.index("both"), name, -1)),
-            expected.belongs(scenes[: len(shown)], kind[shown], concept[shown], name[shown]),
+            expected(scenes, group_name[:, 0]),
         )
 
 
@@ -243,7 +239,6 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=Config.batch)
     parser.add_argument("--out", type=Path, default=WEIGHTS)
     parser.add_argument("--rate", type=float, default=Config.learning_rate)
-    parser.add_argument("--average", type=float, default=Config.average, help="of the weights")
     parser.add_argument("--start", help="weights to start from, of the same kind or dual")
     parser.add_argument("--part", choices=("all", "image"), default="all", help="of --start")
     parser.add_argument("--compile", action="store_true", help="compile with torch.compile")
@@ -251,7 +246,7 @@ def main() -> None:
     options = parser.parse_args()
     config = Config(
         options.kind, options.strength, options.steps, options.batch, options.rate,
-        average=options.average, start=options.start, part=options.part,
+        start=options.start, part=options.part,
     )  # fmt: skip
     train(config, torch.device(options.device), options.out, compiled=options.compile)
 

@@ -46,36 +46,21 @@ def losses(
     return computed
 
 
-def captions_shown(n: int, device: torch.device) -> Tensor:
-    """The row of the caption that each image of a batch's first half is shown with.
-
-    Every second one is the next scene's.
-    """
-    row = torch.arange(max(min(2, n - 1), n // 2), device=device)
-    return torch.where(row % 2 == 0, row, (row + 1) % n)
-
-
 def pair_losses(
-    network: Any,
-    batch: Batch,
-    blind: float = 0.0,
-    generator: torch.Generator | None = None,
-    belongs: Tensor | None = None,
+    network: Any, batch: Batch, blind: float = 0.0, generator: torch.Generator | None = None
 ) -> tuple[dict[str, Tensor], MaskedGuesses | None]:
     """Losses of images with captions, and the guesses at masked words (None without that head).
 
     The first half of the rows asks whether caption and image belong together (every second
     caption there is the next scene's), the others ask which words are masked; a share of these,
-    `blind`, without their image. `belongs` has the probabilities that caption and image belong
-    together, where they are known. No shape depends on values, so that it can compile.
+    `blind`, without their image. No shape depends on values, so that it can compile.
     """
     computed = {}
     images, tokens = batch.images, batch.tokens
     n, device = len(tokens), tokens.device
-    row, caption_of = torch.arange(n, device=device), captions_shown(n, device)
-    half = len(caption_of)
-    if belongs is None:
-        belongs = (row[:half] == caption_of).to(images)
+    row, half = torch.arange(n, device=device), max(min(2, n - 1), n // 2)
+    caption_of = torch.where(row % 2 == 0, row, (row + 1) % n)[:half]
+    belongs = (row[:half] == caption_of).to(images)
     masked = batch.masked[half:]
     hidden = masked != tokens[half:]
     places = hidden.int().topk(MOST_HIDDEN, dim=1).indices
