@@ -161,7 +161,7 @@ class AuditOptions:
         }
         kinds = get_type_hints(AuditKeywords)
         for name in (name for name in keywords if name in kinds):
-            check_kind(name, keywords[name], kinds[name])
+            _check_kind(name, keywords[name], kinds[name])
         sorted_, rest = options_from_keywords(
             keywords,
             data=DataOptions, words=WordOptions, probes=ProbeOptions, resampling=Resampling,
@@ -229,7 +229,7 @@ def options_from_keywords(
 
 
 #: What an option of each type may be in Python, and how an error says so.
-KINDS: dict[Any, tuple[Any, str]] = {
+_KINDS: dict[Any, tuple[Any, str]] = {
     Sequence: (Iterable, "a list, such as [{!r}]"),
     Mapping: (Mapping, "a mapping"),
     str: ((str, PathLike), "one text"),
@@ -240,24 +240,24 @@ KINDS: dict[Any, tuple[Any, str]] = {
 }
 
 
-def check_kind(name: str, value: Any, kind: Any) -> None:
+def _check_kind(name: str, value: Any, kind: Any) -> None:
     """Refuse one text where a list is asked for, a list where one text is, and the like.
 
-    >>> check_kind("attributes", "gender", Sequence[str])
+    >>> _check_kind("attributes", "gender", Sequence[str])
     Traceback (most recent call last):
         ...
     tiltmeter.errors.InputError: attributes must be a list, such as ['gender']; got 'gender'
     """
     one_of = get_args(kind) if get_origin(kind) is UnionType else (kind,)
     kinds = [get_origin(one) or one for one in one_of]
-    if not {*kinds} <= {*KINDS}:
+    if not {*kinds} <= {*_KINDS}:
         return  # an object of our own, which has errors of its own
     if isinstance(value, str):  # a sequence, but never one of options
         kinds_of_value = [one for one in kinds if one is str]
     else:
-        kinds_of_value = [one for one in kinds if isinstance(value, KINDS[one][0])]
+        kinds_of_value = [one for one in kinds if isinstance(value, _KINDS[one][0])]
     if not kinds_of_value:
-        what = KINDS[kinds[0]][1].format(value)
+        what = _KINDS[kinds[0]][1].format(value)
         several = ", such as 'nurse,doctor' or 'sobit+activities'" if name == "words" else ""
         raise InputError(
             f"{name} must be {what}{several}; got {value!r}", code="bad-option", value=value
