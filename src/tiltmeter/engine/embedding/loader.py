@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -303,12 +303,22 @@ class _Encoder:
         import torch
 
         half = self.precision == "bfloat16"
-        with torch.autocast(self.device, torch.bfloat16, enabled=half):
+        with torch.autocast(self.device, torch.bfloat16, enabled=half), self._patches():
             if pixels.dtype == torch.uint8:
                 pixels = pixels.float() / 255
             made = self.model.encode_images(pixels).float()
             # a model normalises in half precision
             return torch.nn.functional.normalize(made, dim=-1) if half else made
+
+    def _patches(self) -> AbstractContextManager[Any]:
+        """How patches of images are read: on a GPU, a product is faster than a convolution."""
+        network = getattr(self.model, "network", None)
+        compiled = getattr(network, "_compiled_call_impl", None) is not None
+        if self.device != "cuda" or compiled:
+            return nullcontext()
+        from tiltmeter.engine.embedding.patches import PatchesAsProducts
+
+        return PatchesAsProducts()
 
 
 def device_of(model: Any) -> str:
