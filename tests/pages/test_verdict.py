@@ -252,3 +252,26 @@ def test_options_of_probes_and_a_free_name_are_in_the_next_steps() -> None:
         "tiltmeter audit NEXT_MODEL --option lift.splits=50 --bootstraps 0 --seed 3 --out later",
         "tiltmeter compare next later --fail-on worse",
     ]
+
+
+def test_what_could_not_be_measured_is_named_with_its_reason_and_has_a_page() -> None:
+    same = {"probe": "silence", "model": "m", "dataset": "d", "metric": "gaps"}
+    few = "fewer than 20 images in all groups but one"
+    race = rows(2, **same, attribute="race", target=["refused", "words"], note=few)
+    gender = combined([
+        rows(1, **same, attribute="gender", target="refused", value=0.01, ci_low=-0.02, ci_high=0.04,
+             p_fwer=0.6),
+        rows(2, **{**same, "metric": "group_rates"}, attribute="gender", target="refused",
+             group=["Female", "Male"], value=[0.02, 0.01], n_group=50),
+    ])  # fmt: skip
+    run = Run(race, META)
+    [answer] = answers(run)
+    assert (answer.question, answer.verdict) == ("Refusals and length, by race", "not judged")
+    assert text.plain(sentence(run)) == f"Nothing was judged: {few}."
+    assert page_of(run).sections
+    both = Run(combined([race, gender]), META)
+    found = {answer.question: answer.verdict for answer in answers(both)}
+    assert found == {"Refusals and length, by gender": "none found",
+                     "Refusals and length, by race": "not judged"}  # fmt: skip
+    [silence] = [one for one in page_of(both).sections if one.name == "section-silence"]
+    assert [figure.title for figure in silence.figures] == ["Refused answers by gender"]

@@ -249,9 +249,11 @@ def audit(
     else:
         if verbose and not quiet:
             terminal.tables(outcome.runs, run)
-        closing(run, place, page, why_not, quiet=quiet)
+        closing(run, place, page, quiet=quiet)
     if outcome.bugs:
         raise outcome.bugs[0]
+    if why_not:
+        raise TiltmeterError(f"no report was written: {why_not} (the results are kept in {place})")
     if failed := run.meta.get("failed"):
         reasons = "; ".join(f"{name} failed: {why}" for name, why in failed.items())
         raise TiltmeterError(

@@ -36,6 +36,9 @@ TONES = {CLEAR: "bad", SIGNIFICANT: "strong", WEAK: "strong", CANNOT_TELL: "", N
          NO_GAP: "", NOT_JUDGED: "weak"}  # fmt: skip
 LARGEST = 3  # effects named for an attribute
 NAMED = 2  # harms in the sentence
+#: Probes of what a model writes, and how their answers name them.
+WRITTEN = {"silence": "Refusals and length", "forced_choice": "Forced choice",
+           "pronoun": "Pronouns", "description": "Free descriptions"}  # fmt: skip
 LARGE_GAP = 0.1  # of rates of refusals: an audit that does not rule it out cannot tell
 
 
@@ -136,6 +139,8 @@ def answers(run: Run, sections: Sequence[Section] = ()) -> list[Answer]:
     found = [*harm_answers(rows), *(word_answer(one) for one in attribute_words(rows))]
     found += [word_answer(one, "Forced choice", "questions") for one in choices(rows)]
     found += [*pair_answers(rows), *_other_answers(sections), *_silence_answer(rows, sections)]
+    said = {answer.question for answer in found}
+    found += [answer for answer in _unmeasured_answers(rows) if answer.question not in said]
     return [*found, *_utility_answers(rows)]
 
 
@@ -179,13 +184,19 @@ def sentence(run: Run) -> Markup:
     if not names and "lift" in dict(measured.not_run(run)):
         said.append(Markup("{}").format(measured.no_lift(run)))
     if not said and not any(row["p_fwer"] is not None for row in rows):
-        said.append(Markup("This run has no p-values that allow for all its rows together."))
+        reasons = dict.fromkeys(answer.found for answer in _unmeasured_answers(rows))
+        said.append(Markup("Nothing was judged: {}.").format(Markup("; ").join(reasons))
+                    if reasons else Markup(UNTESTED))  # fmt: skip
     elif not said:
         said.append(Markup(WITHOUT_LIFT))
     return Markup(" ").join(said)
 
 
 UNTESTED_HARMS = "Whether groups differ beyond chance was not tested (--permutations 0)"
+UNTESTED = (
+    "No verdict: nothing in this run was tested against chance. The sections of the report have what "
+    "was measured."
+)
 WITHOUT_LIFT = (
     "No verdict on words: the probe lift was not run. The sections of the report have what was "
     "measured."
@@ -469,6 +480,17 @@ def _silence_answer(rows: list[Row], sections: Sequence[Section]) -> Iterator[An
         found = f"No group differs beyond chance; gaps of refusals up to {100 * most:.0f} points "
         verdict = NONE_FOUND if most <= LARGE_GAP else CANNOT_TELL
         yield Answer(f"Refusals and length, by {names}", verdict, found + "are not ruled out")
+
+
+def _unmeasured_answers(rows: list[Row]) -> Iterator[Answer]:
+    """Attributes of which a probe of written text could measure nothing, and why."""
+    for probe, title in WRITTEN.items():
+        own = by([row for row in rows if row["probe"] == probe], "attribute")
+        for attribute, mine in own.items():
+            if all(row["value"] is None for row in mine):
+                by_attribute = f", by {text.short(attribute, 60)}" if attribute else ""
+                notes = dict.fromkeys(row["note"] for row in mine if row["note"])
+                yield Answer(title + by_attribute, NOT_JUDGED, text.short("; ".join(notes), 300))
 
 
 def _utility_answers(rows: list[Row]) -> Iterator[Answer]:

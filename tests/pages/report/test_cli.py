@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.command_line import FEW, tiltmeter
 from tests.conftest import brought_embeddings
-from tiltmeter.cli.report import write_run_report
-from tiltmeter.pages.terminal.audit_summary import closing
+from tiltmeter.cli.app import app
 from tiltmeter.results import Run
 
 LITTLE = [one for one in FEW if one != "--no-report"]
@@ -84,21 +84,20 @@ def test_an_audit_without_the_packages_for_figures_ends_well(audited: tuple[Path
     assert "<svg viewBox" not in page.partition('id="section-ranking"')[2]
 
 
-def test_an_audit_whose_page_cannot_be_made_says_why(
-    audited: tuple[Path, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_an_audit_whose_page_cannot_be_made_fails_and_keeps_its_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*given: object) -> None:
         raise ValueError("the pens are dry")
 
     monkeypatch.setattr("tiltmeter.pages.html.write", broken)
-    run = Run.load(audited[0] / "run")
-    page, reason = write_run_report(run, tmp_path)
-    assert page is None
-    closing(run, tmp_path, page, reason)
-    assert capsys.readouterr().out.endswith("No report was written: the pens are dry\n")
+    place = tmp_path / "run"
+    asked = ["audit", "testbed:dual", "--images", "testbed:?images=28", "--probe", "zero_shot"]
+    done = CliRunner().invoke(app, [*asked, "--out", str(place), "--quiet"])
+    assert str(done.exception) == (
+        f"no report was written: the pens are dry (the results are kept in {place})"
+    )
+    assert Run.load(place).rows
 
 
 def test_importing_tiltmeter_draws_nothing() -> None:

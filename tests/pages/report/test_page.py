@@ -265,7 +265,7 @@ def test_undefined_is_a_dash_with_its_reason() -> None:
 
 def test_an_empty_run_has_a_page_too() -> None:
     content = page.html(page_of(Run(RESULTS.empty_table())))
-    assert "This run has no p-values" in content
+    assert "No verdict: nothing in this run was tested against chance." in content
 
 
 def test_without_the_packages_for_figures_the_tables_are_there(

@@ -60,7 +60,8 @@ def silence(run: Run, probe: str) -> Section:
     return Section(
         probe, "Refusals and length", SILENCE, list(gap_findings(rows)),
         [_rates(attribute, mine) for attribute, mine in
-         by([row for row in rows if row["target"] == "refused"], "attribute").items()],
+         by([row for row in rows if row["target"] == "refused" and row["metric"] == "group_rates"],
+            "attribute").items()],
         [*_gap_tables("silence", rows),
          *([Table("refusals", "Refused answers, as written", ANSWER, examples, folded=True)]
            if examples else [])],
@@ -235,7 +236,7 @@ def _examples(run: Run, probe: str, wanted: Callable[[Row], bool]) -> list[Row]:
 
 def _rates(attribute: str, rows: list[Row]) -> Plot:
     """Refusals of every group, for each prompt."""
-    shown = [row for row in rows if row["metric"] == "group_rates"][:SHOWN]
+    shown = rows[:SHOWN]
     return charts.line_plot(
         text.slug("silence", attribute), f"Refused answers by {text.short(attribute)}",
         "Mark: share of the group’s images whose answer is refused. Line: 95% interval. Cross: "

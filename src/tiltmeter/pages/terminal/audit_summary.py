@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tiltmeter.pages.model import Paragraph
 from tiltmeter.pages.terminal.audit import saved
 from tiltmeter.pages.terminal.layout import show
 from tiltmeter.pages.terminal.verdict import verdict
 from tiltmeter.results import Run
 
 
-def closing(
-    run: Run, place: Path, report: Path | None, reason: str, *, quiet: bool = False
-) -> None:
+def closing(run: Run, place: Path, report: Path | None, *, quiet: bool = False) -> None:
     """Print the verdict, and where the run and its report are; quiet: the last line alone."""
     if not quiet:
         verdict(run)
@@ -21,8 +18,6 @@ def closing(
         saved(place)
     if report is not None:
         reported(report)
-    elif reason:
-        show(Paragraph(f"No report was written: {reason}", "strong"), soft_wrap=True)
 
 
 def reported(report: Path) -> None:
