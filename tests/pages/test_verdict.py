@@ -259,8 +259,8 @@ def test_what_could_not_be_measured_is_named_with_its_reason_and_has_a_page() ->
     few = "fewer than 20 images in all groups but one"
     race = rows(2, **same, attribute="race", target=["refused", "words"], note=few)
     gender = combined([
-        rows(1, **same, attribute="gender", target="refused", value=0.01, ci_low=-0.02, ci_high=0.04,
-             p_fwer=0.6),
+        rows(1, **same, attribute="gender", target="refused", value=0.01, ci_low=-0.02,
+             ci_high=0.04, p_fwer=0.6),
         rows(2, **{**same, "metric": "group_rates"}, attribute="gender", target="refused",
              group=["Female", "Male"], value=[0.02, 0.01], n_group=50),
     ])  # fmt: skip

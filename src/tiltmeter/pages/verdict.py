@@ -194,8 +194,8 @@ def sentence(run: Run) -> Markup:
 
 UNTESTED_HARMS = "Whether groups differ beyond chance was not tested (--permutations 0)"
 UNTESTED = (
-    "No verdict: nothing in this run was tested against chance. The sections of the report have what "
-    "was measured."
+    "No verdict: nothing in this run was tested against chance. The sections of the report have "
+    "what was measured."
 )
 WITHOUT_LIFT = (
     "No verdict on words: the probe lift was not run. The sections of the report have what was "
