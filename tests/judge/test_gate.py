@@ -432,7 +432,9 @@ def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:
     assert found.unpaired is None
     assert found.images == 40
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    assert "embeddings are missing" in compare(*made, **FEW).unpaired
+    unpaired = compare(*made, **FEW).unpaired
+    assert "embeddings are missing" in unpaired
+    assert "pass --store DIR" in unpaired
     assert compare(*made, store=tmp_path / "elsewhere", **FEW).unpaired is None
 
 
