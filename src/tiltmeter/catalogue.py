@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from tiltmeter.datasets import DATASETS
@@ -122,9 +123,9 @@ def _summary(kind: str, name: str) -> str:
     if kind == "stimuli":
         stimuli = load(name)
         sizes = {"words": stimuli.words, "classes": stimuli.words, "pairs": stimuli.pairs,
-                 "weat": stimuli.tests, "templates": stimuli.templates.values(),
+                 "weat": stimuli.tests, "templates": [*chain(*stimuli.templates.values())],
                  "table": stimuli.table}  # fmt: skip
-        unit = {"weat": "tests", "table": "entries", "templates": "kinds of template"}
+        unit = {"weat": "tests", "table": "entries"}
         size = f"{len(sizes[stimuli.kind])} {unit.get(stimuli.kind, stimuli.kind)}"
         return f"{stimuli.title} ({size}{'; the default of an audit' * (name == DEFAULT)})"
     if kind == "papers":

@@ -51,11 +51,12 @@ def test_before_and_after_on_the_other_half(fair: Path) -> None:
 
 
 def test_seen_rows_are_refused_and_the_refusal_says_what_to_type(fair: Path) -> None:
-    with refused("bad-input", "140 of the 280", "--unseen"):
+    with refused("bad-input", "140 of the 280 rows of testbed", "--unseen"):
         tm.audit(str(fair), DATA, **FEW)
     whole = debias("leace", "testbed:dual", DATA, attribute="shape", device="cpu")
-    with refused("bad-input", "all 280", "--share"):
-        tm.audit(whole, DATA, unseen=[whole], **FEW)
+    for unseen in ([], [whole]):  # --unseen alone would leave nothing
+        with refused("bad-input", "all 280 rows of testbed", "other images", "--share"):
+            tm.audit(whole, DATA, unseen=unseen, **FEW)
     with refused("bad-input", "debiased.json"):
         tm.audit("testbed:dual", DATA, unseen=[fair.parent], **FEW)
 

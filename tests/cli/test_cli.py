@@ -277,6 +277,7 @@ BAD: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str, str]] = {
     ),
     "missing label": (spoil_labels(no_label), (), "bad-input", "1 of 240"),
     "k above N": (nothing, ("--k", "241"), "bad-input", "240"),
+    "k of all images": (nothing, ("--k", "240"), "bad-input", "<= 239"),
     "default k above N": (nothing, ("--k", "1000"), "bad-input", "240"),
     "duplicate ids": (spoil_labels(twice), (), "bad-labels", "'i1'"),
     "empty table": (empty_table, (), "bad-file", "images.csv"),
@@ -532,9 +533,12 @@ def test_plan_knows_of_balance_and_of_k(tmp_path: Path) -> None:
     found = json.loads(done.stdout)[0]
     assert [group["n"] for group in found["groups"]] == [122, 122]
     assert found["floors"][0]["mean"] == pytest.approx(0.09, abs=0.01)
-    refused = tiltmeter("plan", "--images", spec, "--k", "500")
-    assert refused.returncode == 2
-    assert "400" in refused.stderr
+    for k in ("500", "400"):  # 400 are all images: MaxSkew@400 is 0 of any model
+        refused = tiltmeter("plan", "--images", spec, "--k", k)
+        assert refused.returncode == 2
+        assert "400 i" in refused.stderr
+    balanced = ("plan", "--images", spec, "--convention", "berg2022", "--k", "244")
+    assert tiltmeter(*balanced).returncode == 2
 
 
 @pytest.mark.parametrize("option", [("--seed", "18446744073709551616"), ("--bootstraps", "1")])

@@ -356,5 +356,5 @@ def test_a_saved_reranker_is_audited_like_any_model(tmp_path: Path) -> None:
         found.append(np.mean(list(values(run, metric="max_skew", attribute="shape").values())))
     assert found[0] > 0.3
     assert found[1] < 0.05
-    with pytest.raises(InputError, match="rows of faces are among those"):
+    with pytest.raises(InputError, match="all 280 rows of testbed"):
         tm.audit(str(tmp_path / "fair"), "testbed:?images=280&seed=3", probes=["ranking"], k=[50])

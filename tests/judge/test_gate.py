@@ -255,6 +255,16 @@ def test_max_skew_is_that_of_the_metric() -> None:
     assert {row["concept"]: row["after"] for row in words} == pytest.approx(run)
 
 
+def test_a_top_k_of_all_shared_images_is_not_tested() -> None:
+    first, second = audited(), audited(lean=2.0)
+    fewer = Run(second.table, second.meta, {},
+                {**second.vectors, "faces": second.vectors["faces"].slice(40)})  # fmt: skip
+    convention = get_convention("tiltmeter").with_(k=(20, 200))
+    pair = pair_texts(first, fewer, pair_images(first, fewer, convention))
+    tests, _, _ = retrieval_tests(pair, ["gender"], convention, bootstraps=39, seed=0)
+    assert (len(pair), [row["k"] for row in tests]) == (200, [20])
+
+
 def test_entropy_has_verdicts_and_decides_nothing() -> None:
     even, uneven = audited(lean=0.0), audited(lean=2.0)
     verdicts = {}
@@ -432,7 +442,9 @@ def test_photographs_are_paired_through_the_store(tmp_path: Path) -> None:
     assert found.unpaired is None
     assert found.images == 40
     (tmp_path / "store").rename(tmp_path / "elsewhere")
-    assert "embeddings are missing" in compare(*made, **FEW).unpaired
+    unpaired = compare(*made, **FEW).unpaired
+    assert "embeddings are missing" in unpaired
+    assert "pass --store DIR" in unpaired
     assert compare(*made, store=tmp_path / "elsewhere", **FEW).unpaired is None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
 from tests.pages.report.making import HOSTILE, lifted
 from tiltmeter.pages import text
@@ -119,7 +121,10 @@ def test_a_card_and_a_tracker_have_lift_first() -> None:
     shown = card(run)
     assert "### Words and groups" in shown
     assert "2 of 2 nouns are associated" in shown
-    assert "type: lift_size" in shown
+    [entry] = yaml.safe_load(shown.split("---")[1])["model-index"]
+    [size, *_] = entry["results"][0]["metrics"]
+    assert (size["type"], size["name"]) == ("lift_size", "lift size (nats), gender, noun")
+    assert size["args"]["ratio"] == f"{np.exp(size['value']):.2f}x"  # as all other output has it
     assert next(iter(metrics(run))) == "d/gender/lift_size_noun"
 
 

@@ -276,6 +276,14 @@ def test_planted_sizes_of_every_probe_are_shown(biased: OracleAnswers, fair: Ora
         assert odds in lines[2][1]
         [letter] = [row for row in table.rows if "first letter" in row["what"]]
         assert letter["measured"] == letter["planted"] == "+0.80"
+        refused = table.rows[0]
+        if model is biased:  # in the sign and unit of findings: points more
+            more = run.where(metric="gaps", target="refused", group="square")[0]["value"]
+            assert refused["what"] == "refused (points), square minus others"
+            assert refused["measured"] == f"{100 * more:+.1f}"
+            assert refused["planted"] == "+15.0"
+        else:
+            assert refused["planted"] == "0.0"
 
 
 def test_gaps_of_two_groups_have_newcombes_interval() -> None:

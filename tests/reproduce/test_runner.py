@@ -48,7 +48,7 @@ SMALL = Paper(
     },
     items=(
         Item("Table 1", "Means", means, ("words",)),
-        Item("Table 2", "Change", change, ("debiased",), shortfall="see `tiltmeter list`."),
+        Item("Table 2", "Change", change, ("debiased",), ("trained",), shortfall="see `this`."),
         Item("Table 3", "Ratings", means, ("rated",)),
         Item("Table 4", "Training", means, ("trained",)),
         Item("Figure 1", "A drawing", reason="nothing is measured."),
@@ -77,7 +77,7 @@ def test_what_can_be_made_is_made_and_the_rest_has_a_reason(tmp_path: Path) -> N
     page = reproduce("small", out=tmp_path / "out", data=FACES, **FEW)
     assert page.made == {
         "Table 1": "yes",
-        "Table 2": "yes",
+        "Table 2": "in part (needs a training: pass --train)",
         "Table 3": "Not made: needs data: --data valence=SPEC (rated images)",
         "Table 4": "Not made: needs a training: pass --train",
         "Figure 1": "Not made: nothing is measured.",
@@ -85,14 +85,15 @@ def test_what_can_be_made_is_made_and_the_rest_has_a_reason(tmp_path: Path) -> N
     table_1, table_2, *_ = page.sections
     models = [row["model"] for row in table_1.tables[0].rows]
     assert set(models) == {"testbed:dual", "testbed:dual-fair"}
-    assert "Unlike the paper: see `tiltmeter list`." in table_2.notes
+    assert "Unlike the paper: see `this`." in table_2.notes
     assert any(note.startswith("Not comparable with") for note in table_1.notes)
     html = (tmp_path / "out/index.html").read_text()
     assert "Table 3. Ratings" in html
     assert "built-in world" in html
     summary = (tmp_path / "out/summary.md").read_text()
-    assert "| Table 2 |" in summary
-    assert "Unlike the paper: see `tiltmeter list`.\n" in summary
+    assert "1 of 5 items made, 1 more in part" in summary
+    assert "| Table 2 | Change | in part (needs a training: pass --train) |" in summary
+    assert "Unlike the paper: see `this`.\n" in summary
     # the same call reads the runs that are there
     finished = tmp_path / "out/runs/words-1/finished"
     finished.write_text("12345")

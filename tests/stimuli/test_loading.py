@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.refusing import refused
+from tiltmeter.catalogue import entries
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.stimuli import STIMULI, Word, load, prompts
 
@@ -27,6 +28,12 @@ def test_the_catalogue_is_a_mapping() -> None:
     assert "sobbit" not in STIMULI
     assert len(STIMULI) == len(list(STIMULI)) > 10
     assert STIMULI.get("sobit") is not None
+
+
+def test_the_catalogue_counts_templates() -> None:
+    listed = entries("stimuli")
+    assert listed["clip-imagenet"].endswith("(80 templates)")
+    assert listed["counterbias"].endswith("(6 templates)")
 
 
 def test_csv_with_all_columns(tmp_path: Path) -> None:

@@ -68,8 +68,8 @@ def audit(
     faces : str or Faces, optional
         Images with group labels, or their spec, such as `fairface:DIR?split=val`. Defaults to the
         images that belong to the model: those of `embeddings:DIR`, or those of the testbed. With
-        neither images nor `probes`, a model of the testbed is audited by every probe, in small
-        sizes (`tiltmeter.auditing.builtin`), or with `thorough` in full ones.
+        neither images nor `probes`, a model of the testbed is audited by every probe that applies
+        to it, in small sizes (`tiltmeter.auditing.builtin`), or with `thorough` in full ones.
     progress : callable, optional
         Called as `progress(what, share)`; `share` is the fraction done, from 0 to 1.
     **options

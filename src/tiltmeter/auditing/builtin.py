@@ -1,4 +1,4 @@
-"""The default audit: every probe on the built-in world, in sizes that take a minute or two."""
+"""The default audit: all probes that apply, on the built-in world, in a minute or two."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _check_shards(faces: ShardedFaces, options: AuditOptions) -> None:
 
 
 def check_faces(faces: Any, source: Any, options: AuditOptions, model: Any) -> None:
-    """Images are there, groups can be compared, and k is not larger than the dataset."""
+    """Images are there, groups can be compared, and k is smaller than the dataset."""
     if not isinstance(faces, Faces):
         raise InputError(
             f"faces must be a spec or images with labels; got {type(faces).__name__}: make them "
@@ -275,12 +275,12 @@ def _is_generative(model: Any) -> bool:
 
 
 def _check_k(name: str, images: int, options: AuditOptions) -> None:
-    """k is not larger than the dataset."""
+    """k is smaller than the dataset: the top k of all images is the same for every model."""
     k, images = max(options.probes.chosen.k), min(images, options.data.limit or images)
-    if k > images:
+    if k >= images:
         raise InputError(
             f"k is {k:,}, but {name} has {images:,} images: pass --k {max(1, images // 5)} "
-            f"(a fifth of them) or another number up to {images}",
+            f"(a fifth of them) or another number below {images:,}",
             value=k,
         )
 

@@ -54,7 +54,7 @@ def without_fitted_rows(
     fitted : FittedRows
         Rows to leave out.
     role : str
-        Role of the data, for messages.
+        Role of the data, for a message.
     requested : bool
         Whether to leave out the fitted rows themselves (`--unseen`).
 
@@ -70,17 +70,18 @@ def without_fitted_rows(
     rows = set(zip(fitted.ids, fitted.keys, strict=True))
     seen = [row for row, key in enumerate(keys) if key in id_of]
     duplicates = [row for row in seen if (data.ids[row], keys[row]) not in rows]
-    if len(seen) > len(duplicates) and not requested:
-        raise InputError(
-            f"{len(seen):,} of the {len(data.ids):,} rows of {role} are among those that the "
-            "debiaser was fitted on: audit on other rows, or leave these out with --unseen DIR "
-            "(the debiased model)",
-            value=len(seen),
-        )
     if len(seen) == len(data.ids):
         raise InputError(
-            f"the debiaser was fitted on all {len(seen):,} rows of {role}, so none is left: fit on "
-            "a part of them (tiltmeter debias --share 0.5), or audit on other images",
+            f"the debiaser was fitted on all {len(seen):,} rows of {data.name}, so none is left: "
+            "audit on other images, or fit on a part of these (tiltmeter debias --share 0.5) and "
+            "leave that part out with --unseen DIR (the debiased model)",
+            value=len(seen),
+        )
+    if len(seen) > len(duplicates) and not requested:
+        raise InputError(
+            f"{len(seen):,} of the {len(data.ids):,} rows of {data.name} are among those that the "
+            "debiaser was fitted on: audit on other rows, or leave these out with --unseen DIR "
+            "(the debiased model)",
             value=len(seen),
         )
     if not seen and not requested:
@@ -118,8 +119,8 @@ def check_shards_unseen(
     seen = sum(count for count in found if not isinstance(count, FailedPart))
     if seen:
         raise InputError(
-            f"{seen:,} of the {len(faces):,} rows of faces are among those that the debiaser was "
-            "fitted on, or copies of them: audit other shards",
+            f"{seen:,} of the {len(faces):,} rows of {faces.name} are among those that the "
+            "debiaser was fitted on, or copies of them: audit other shards",
             value=seen,
         )
 
@@ -129,8 +130,8 @@ def _without(data: Any, left_out: Sequence[int], role: str) -> Any:
         return data
     if not hasattr(data, "select"):
         raise InputError(
-            f"{len(left_out):,} rows of {role} are among those that the debiaser was fitted on, "
-            "and rows of this role cannot be left out: use other data",
+            f"{len(left_out):,} rows of {data.name} are among those that the debiaser was fitted "
+            f"on, and rows of {role} cannot be left out: use other data",
             value=role,
         )
     drop = frozenset(left_out)

@@ -262,10 +262,7 @@ def _from_run(run: Run, store: str | Path | None) -> tuple[Faces, list[Prompt], 
     try:
         scores = load_run_embeddings(run, store=store)
     except EmbeddingsUnavailableError as error:
-        raise InputError(
-            f"this run cannot be explored: {error}. Audit again, or pass where the embeddings are "
-            "(--store DIR)"
-        ) from None
+        raise InputError(f"this run cannot be explored: {error}. Audit again") from None
     groups = {name: Groups.from_labels(x, attribute=name) for name, x in scores.labels.items()}
     name = str(run.meta.get("data", {}).get("faces", {}).get("name", "images"))
     return Faces(tuple(scores.ids), groups, name=name), scores.prompts, scores.images

@@ -172,7 +172,12 @@ def _shared(above: Array, equal: Array, k: int) -> Array:
     return above + equal * (left / equal.sum(1))[:, None]
 
 
-def check_k(k: int, items: int) -> None:
-    """InputError unless 1 <= k <= items."""
-    if not 1 <= k <= items:
-        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items} (--k)")
+def check_k(k: int, items: int, *, below: bool = False) -> None:
+    """InputError unless 1 <= k <= items.
+
+    With `below`, also if k is the number of items: a top k of all items is the same for every
+    model, so in an audit it would pass for a measurement without bias.
+    """
+    most = items - below
+    if not 1 <= k <= most:
+        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {most} (--k)")

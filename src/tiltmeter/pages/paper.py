@@ -31,7 +31,7 @@ class PaperPage:
     sections
         One per item, in the order of the paper.
     made
-        Item -> `yes`, or why it was not made.
+        Item -> `yes`, or why it was not made or only in part.
     measured
         What was measured: a row per run.
     world
@@ -54,11 +54,6 @@ class PaperPage:
         return [table for section in self.sections for table in section.tables]
 
     @property
-    def count(self) -> int:
-        """How many items were made."""
-        return sum(made == "yes" for made in self.made.values())
-
-    @property
     def overview(self) -> Table:
         """Every item, and whether it was made."""
         rows = [
@@ -67,7 +62,10 @@ class PaperPage:
         ]
         columns = [Column("item", "item"), Column("what it shows", "title", width=44),
                    Column("made", "made", "long", width=40)]  # fmt: skip
-        caption = f"{self.count} of {text.plural(len(self.made), 'item')} made"
+        whole = sum(made == "yes" for made in self.made.values())
+        parts = sum(made.startswith("in part") for made in self.made.values())
+        caption = f"{whole} of {text.plural(len(self.made), 'item')} made"
+        caption += f", {parts} more in part" * bool(parts)
         return Table("items", caption, columns, rows)
 
     @property

@@ -116,21 +116,22 @@ def _true_values(
     return make
 
 
-def _points(value: float) -> str:
-    return f"{value:.1f}%"
+def _gap(probe: str, what: str, target: str) -> Callable[[list[Row]], Iterator[Row]]:
+    """The gap of a group with more of it, in points, as findings say it."""
+    make = _true_values(probe, "gaps", f"{what} (points), {{group}} minus others",
+                        lambda gap: text.number(100 * gap, 1, signed=True),
+                        target=target)  # fmt: skip
+    return lambda rows: make([row for row in rows if (row["truth"] or 0) > -NOTHING])
 
 
 LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
     _lift,
-    _true_values("silence", "gaps", "refused, {group} minus others", text.percent,
-                 target="refused"),
-    _true_values("silence", "gaps", "long answers, {group} minus others", text.percent,
-                 target="long answer"),
+    _gap("silence", "refused", "refused"),
+    _gap("silence", "long answers", "long answer"),
     _choice,
     _true_values("forced_choice", "position_effect", "preference for the first letter (nats)",
                  lambda v: text.number(v, 2, signed=True), experiment="letters"),
-    _true_values("forced_choice", "gaps", "unknown, {group} minus others", text.percent,
-                 target="unknown"),
+    _gap("forced_choice", "unknown", "unknown"),
     _true_values("pronoun", "pronoun_default", "default (nats), {concept}",
                  lambda v: text.number(v, 2, signed=True)),
     _mentions,
@@ -138,8 +139,8 @@ LINES: tuple[Callable[[list[Row]], Iterator[Row]], ...] = (
     _harms,
     _true_values("eat", "weat", "effect d, {category} (chance ±{chance})",
                  lambda d: text.number(d, 2, signed=True)),
-    _true_values("stereotype", "vlbs", "stereotypes ({experiment}; planted: icons read)", _points,
-                 category=None),
+    _true_values("stereotype", "vlbs", "stereotypes ({experiment}; planted: icons read)",
+                 lambda vlbs: text.percent(vlbs / 100), category=None),
     _true_values("propagation", "extrinsic_difference", "valence retrieved, round minus square",
                  lambda v: text.number(v, 2, signed=True)),
     _order("counterfactual", "order of masked words"),

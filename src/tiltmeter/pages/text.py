@@ -159,8 +159,12 @@ def count(value: float | None) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """12.3%."""
-    return NONE if share is None else f"{100 * share:.{digits}f}%"
+    """12.3%; with a true minus, and no sign for what rounds to nothing.
+
+    >>> percent(0.123), percent(-0.123), percent(-0.0001), percent(None)
+    ('12.3%', '−12.3%', '0.0%', '–')
+    """
+    return NONE if share is None else f"{number(100 * share, digits)}%"
 
 
 def percent_span(low: float | None, high: float | None, digits: int = 1) -> str:

@@ -101,7 +101,7 @@ def _plan(
 ) -> AttributePlan:
     sizes = groups.counts
     for k in convention.k:
-        check_k(k, int(sizes.sum()))
+        check_k(k, int(sizes.sum()), below=True)
     single = smallest_effect(sizes, power=power)
     many = smallest_effect(sizes, power=power, tests=association_count(words, len(sizes)))
     lifts = detectable_lift(sizes, spread=SPREAD, power=power)

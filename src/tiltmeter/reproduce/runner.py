@@ -135,8 +135,7 @@ def reproduce(
         paper.title,
         paper.source,
         unique_names([section for section, _ in sections], kinds=False),
-        {item.label: "yes" if made else section.notes[0]
-         for item, (section, made) in zip(paper.items, sections, strict=True)},
+        {item.label: made for item, (_, made) in zip(paper.items, sections, strict=True)},
         measured.made,
         world,
     )  # fmt: skip
@@ -253,12 +252,12 @@ def _record(name: str, part: str, run: Run, seconds: float, folder: Path) -> dic
     }
 
 
-def _section(paper: Paper, item: Item, study: Study, measured: _Measured) -> tuple[Section, bool]:
-    """The section of an item, and whether it was made."""
+def _section(paper: Paper, item: Item, study: Study, measured: _Measured) -> tuple[Section, str]:
+    """The section of an item, and whether it was made: `yes`, or why not or only in part."""
     section = Section(text.slug(item.label), f"{item.label}. {item.title}", "")
     if item.layout is None:
         section.notes.append(f"Not made: {item.reason}")
-        return section, False
+        return section, section.notes[0]
     lacking = [name for name in item.needs if name not in measured.runs]
     if lacking:
         whys = [
@@ -267,12 +266,12 @@ def _section(paper: Paper, item: Item, study: Study, measured: _Measured) -> tup
             for model, why in measured.missing[name].items()
         ]
         section.notes.append(f"Not made: {'; '.join(dict.fromkeys(whys))}")
-        return section, False
+        return section, section.notes[0]
     try:
         parts = item.layout(study)
     except EXPECTED as error:
         section.notes.append(f"Not made: {reason(error)}")
-        return section, False
+        return section, section.notes[0]
     section.notes.extend(_of_item(item, measured))
     for part in (*parts, *_beside_published(paper, item, study)):
         if isinstance(part, str):
@@ -281,7 +280,9 @@ def _section(paper: Paper, item: Item, study: Study, measured: _Measured) -> tup
             section.tables.append(changed(part, name=f"{section.name}-{part.name}"))
         else:
             section.figures.append(changed(part, name=f"{section.name}-{part.name}"))
-    return section, True
+    left_out = [measured.missing.get(name, {}).get("") for name in (*item.needs, *item.takes)]
+    why = "; ".join(dict.fromkeys(filter(None, left_out)))
+    return section, f"in part ({why})" if why else "yes"
 
 
 def _of_item(item: Item, measured: _Measured) -> Iterator[str]:

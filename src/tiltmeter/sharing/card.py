@@ -188,11 +188,15 @@ def _metric(row: Row) -> Row:
     for name in ("ci_low", "ci_high", "null_low", "null_high", "ideal", "p"):
         if row[name] is not None:
             args[name] = float(f"{row[name]:.6g}")
+    name = text.metric_name(row["metric"], row["k"])
+    if row["metric"] == "lift_size":  # the value is on the scale of its interval and its ideal 0
+        name += " (nats)"
+        args["ratio"] = text.ratio(row["value"])
     by = f", {row['attribute']}" if row["attribute"] else ""
     by += f", {row['experiment']}" if row["experiment"] else ""
     return {
         "type": str(row["metric"]),
-        "name": text.short(f"{text.metric_name(row['metric'], row['k'])}{by}", 200),
+        "name": text.short(f"{name}{by}", 200),
         "value": float(f"{row['value']:.6g}"),
         "args": args,
     }

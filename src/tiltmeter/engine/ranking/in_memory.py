@@ -184,7 +184,7 @@ class InMemoryRanking:
         ]
         for sample in self.drawn:
             for k in job.convention.k:
-                check_k(k, len(next(iter(sample.groups.values()))))
+                check_k(k, len(next(iter(sample.groups.values()))), below=True)
         self.images = scaled(job.images.read(), job.convention.images)
         self.texts = matched(job.texts, self.images)
         self.samples = [SampleSummary(sample.rows, sample.groups) for sample in self.drawn]

@@ -176,7 +176,8 @@ class PartitionedRanking:
             for rows, groups in samples_of(job.groups, job.labels, job.convention, rng)
         ]
         for labels in self.samples:
-            check_k(max(job.convention.k), len(next(iter(labels.groups.values()))))
+            items = len(next(iter(labels.groups.values())))
+            check_k(max(job.convention.k), items, below=True)
         self.failed: dict[int, tuple[str, int]] = {}
 
     def turns(self) -> Iterator[Iterator[Drawn]]:
@@ -230,7 +231,7 @@ class PartitionedRanking:
                 name: checked(_readable(groups, image_pass.kinds[:, column], left))
                 for column, (name, groups) in enumerate(summary.groups.items())
             }
-            check_k(max(image_pass.job.convention.k), int(left.sum()))
+            check_k(max(image_pass.job.convention.k), int(left.sum()), below=True)
         return replace(digest, moments=moments)
 
     def _by_score(

@@ -73,7 +73,7 @@ def retrieval_tests(
             name: bootstrap_weights_within_groups(of, bootstraps, rng)
             for name, of in groups.items()
         }
-        found = {(name, k): _Words() for name in groups for k in convention.k if k <= n}
+        found = {(name, k): _Words() for name in groups for k in convention.k if k < n}
         first = 0  # word of the block
         for done, (block, part) in enumerate(_blocks(units)):
             if progress:

@@ -123,7 +123,9 @@ def _stored(run: Run, items: list[str], store: str | Path | None) -> Floats:
     except DamagedError:
         raise  # its message says how to repair the store
     except (InputError, OSError) as error:
-        raise EmbeddingsUnavailableError(f"its embeddings are missing: {error}") from None
+        raise EmbeddingsUnavailableError(
+            f"its embeddings are missing: {error} (if the store was moved, pass --store DIR)"
+        ) from None
 
 
 def vectors_of(column: pa.ChunkedArray) -> Floats:
