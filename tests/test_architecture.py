@@ -42,7 +42,7 @@ OF_TORCH = {
     "models/hf/text.py",
     "models/hf/vilt.py", "models/network.py", "models/open_clip.py", "models/weights.py",
     "models/frozen_in_time.py", "models/slip.py", "models/torchscript.py",
-    "stats/torch_kernels.py", "stats/triton_walk.py",
+    "engine/embedding/patches.py", "stats/torch_kernels.py", "stats/triton_walk.py",
     "testbed/losses.py", "testbed/models.py", "testbed/networks.py",
 }  # fmt: skip
 FILES = [
