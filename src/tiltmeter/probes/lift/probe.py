@@ -349,7 +349,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
     result = lift_table(
         model,
         faces,
-        prompts=lift_prompts(context.prompts(), model),
+        prompts=lift_prompts(context.prompts(), model, own_neutral=context.own_neutral),
         attributes=context.attributes_of(faces),
         convention=context.convention,
         images=None if ranked is None else ranked.images,
