@@ -198,3 +198,19 @@ def test_strict_refuses_missing_files(
     assert done.stderr.rstrip().endswith("[incomplete]"), done.stderr
     assert "5 listed images are missing" in " ".join(done.stderr.split())
     assert not (home / "s").exists()
+
+
+def test_debias_names_images_that_are_missing_or_unreadable(home: Path) -> None:
+    rows = [f"photos/{group}/{at}.png,{group}" for group in ("dark", "light") for at in range(21)]
+    (home / "train.csv").write_text("\n".join(["file,level", *rows]))
+    command = ("debias", "leace", "python:mine.py:Colours", "--attribute", "level", "--images",
+               "table:train.csv?path=file", "--out", "fair", "--force")  # fmt: skip
+    done = tiltmeter(*command, cwd=home)
+    assert done.returncode == 0, done.stderr
+    missing, fitted, *_ = done.stdout.splitlines()
+    assert missing.startswith("train: 2 listed images are missing (photos/dark/20.png, ")
+    assert "1 could not be read (photos/dark/7.png)" in missing
+    assert "fitted on 39 images" in fitted
+    left_out = json.loads(tiltmeter(*command, "--json", cwd=home).stdout)["left_out"]["faces"]
+    assert left_out["found"]["missing"]["count"] == 2
+    assert left_out["unreadable"]["count"] == 1
