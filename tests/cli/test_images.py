@@ -214,3 +214,16 @@ def test_debias_names_images_that_are_missing_or_unreadable(home: Path) -> None:
     left_out = json.loads(tiltmeter(*command, "--json", cwd=home).stdout)["left_out"]["faces"]
     assert left_out["found"]["missing"]["count"] == 2
     assert left_out["unreadable"]["count"] == 1
+
+
+@pytest.mark.parametrize("command", [("audit", "testbed:dual", "--out", "run"), ("plan",)])
+def test_too_large_a_k_says_how_many_listed_images_are_missing(
+    home: Path, command: tuple[str, ...]
+) -> None:
+    rows = [f"photos/{group}/{at}.png,{group}" for group in ("dark", "light") for at in range(30)]
+    (home / "half.csv").write_text("\n".join(["file,level", *rows]))
+    done = tiltmeter(*command, "--images", "table:half.csv?path=file", "--k", "50", cwd=home)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "half has 40 images, since 20 of its 60 listed images are missing" in said
+    assert "--k 8" in said

@@ -313,6 +313,30 @@ def describe_missing(found: Mapping[str, Any]) -> str:
     return f"{missing['count']:,} listed {many} missing ({_first_names(missing, NAMED)})"
 
 
+def describe_size(name: str, images: int, found: Mapping[str, Any]) -> str:
+    """How many images a dataset has, and how many more its list has.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    images
+        The number of images that are used.
+    found
+        The record of the dataset, `provenance["found"]`.
+
+    Examples
+    --------
+    >>> describe_size("mine", 42, {"rows": 100, "missing": {"count": 58, "first": ["1.jpg"]}})
+    'mine has 42 images, since 58 of its 100 listed images are missing'
+    """
+    size, missing = f"{name} has {images:,} images", (found.get("missing") or {}).get("count")
+    if not missing:
+        return size
+    are = "is" if missing == 1 else "are"
+    return f"{size}, since {missing:,} of its {found['rows']:,} listed images {are} missing"
+
+
 def check_complete(data: Any, *, strict: bool) -> None:
     """Refuse a dataset with missing image files, if `strict`.
 

@@ -172,7 +172,11 @@ def _shared(above: Array, equal: Array, k: int) -> Array:
     return above + equal * (left / equal.sum(1))[:, None]
 
 
-def check_k(k: int, items: int) -> None:
-    """InputError unless 1 <= k <= items."""
+def check_k(k: int, items: int, size: str = "") -> None:
+    """InputError unless 1 <= k <= items; `size` says it of a dataset: it has so many images."""
     if not 1 <= k <= items:
-        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {items} (--k)")
+        raise InputError(
+            f"k is {k:,}, but {size or f'there are {items:,} items'}: pass --k "
+            f"{max(1, items // 5)} (a fifth of them) or another number from 1 to {items}",
+            value=k,
+        )
