@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
@@ -175,8 +174,7 @@ def _spec_without_link(spec: Spec, root: Path, link: str, names: Sequence[str]) 
         spec = replace(spec, rest=str(new))
     else:
         return ""
-    query = "&".join(f"{name}={quote(value, safe='/,:*')}" for name, value in spec.options.items())
-    return shlex.quote(f"{spec.scheme}:{spec.rest}" + f"?{query}" * bool(query))
+    return shlex.quote(str(spec))
 
 
 def _linked_root(root: Path, link: str) -> Path | None:
