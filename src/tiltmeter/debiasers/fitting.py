@@ -18,7 +18,7 @@ from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiased import Debiased
-from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
+from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit, required_attribute
 from tiltmeter.debiasers.fit_on_shards import check_fits_on, fit_on_shards, load_shards
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.debiasers.group_prompts import group_texts
@@ -313,10 +313,10 @@ def _faces(
     if faces is None and (world := planted_world(model)):
         own = DEFAULT_SEED + seed  # not the seed of the images that an audit uses
         faces = f"testbed:?images={DEFAULT_IMAGES}&strength={world.strength}&seed={own}"
-    if faces is None or attribute is None:
-        raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
     if isinstance(faces, str):
-        faces = load_data(faces, attributes=attribute.split("*"), role="faces")
+        columns = None if attribute is None else attribute.split("*")
+        faces = load_data(faces, attributes=columns, role="faces")
+    attribute = required_attribute(faces, attribute)
     check_complete(faces, strict=strict)
     faces.attribute(attribute)  # an unknown one is an error before the work begins
     if not 0 < share <= 1:
