@@ -83,7 +83,7 @@ def test_where_nothing_finished_the_error_is_the_probes_own(
 def test_a_mistyped_option_is_found_before_any_probe_runs(brought: str) -> None:
     """Ranking alone would fail: there are fewer images than k."""
     asked = {"probes": ["ranking", "harms"], "k": [5000]}
-    with pytest.raises(InputError, match="k is 5000"):
+    with pytest.raises(InputError, match="k is 5,000"):
         tm.audit(brought, **asked)
     with pytest.raises(UnknownNameError, match="option of the probe harms 'nothing'"):
         tm.audit(brought, options={"harms": {"nothing": 1}}, **asked)

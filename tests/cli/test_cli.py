@@ -516,6 +516,28 @@ def test_errors_in_a_model_of_ones_own(code: str, embeddings: Path, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("typed", "code", "takes", "write"),
+    [
+        ("build?nam=x y", "unknown-name", "name (required), size", "build?name=x%20y"),
+        ("build?name=x&other=1", "unknown-name", "name (required), size", "build?name=x"),
+        ("build?size=3", "bad-option", "name (required), size", "build?size=3&name=VALUE"),
+        ("nothing?name=x", "unknown-name", "no arguments", "nothing"),
+    ],
+)
+def test_arguments_that_a_factory_does_not_take(
+    typed: str, code: str, takes: str, write: str, embeddings: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text("def build(name, size=3): ...\ndef nothing(): ...")
+    images = ("--images", f"embeddings:{embeddings}")
+    done = tiltmeter("audit", f"python:mine.py:{typed}", *images, *FEW, cwd=tmp_path)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert code_of(done) == code
+    assert f"takes {takes}" in said
+    assert f"'python:mine.py:{write}'" in said
+
+
 def test_placebos_that_fit_no_word_are_refused(embeddings: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODEL)
     words = ("--words", "occupations", "--placebo", "placebo-adjectives")

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import tiltmeter as tm
 from tests.refusing import refused
 from tiltmeter.cli.app import app
-from tiltmeter.errors import Code
+from tiltmeter.errors import Code, InputError
 
 RUNNER = CliRunner()
 
@@ -96,6 +96,28 @@ def test_a_training_that_is_killed_goes_on_to_the_same_weights(tmp_path: Path) -
     whole, again = ((tmp_path / name / "model.safetensors").read_bytes()
                     for name in ("whole", "killed"))  # fmt: skip
     assert whole == again
+
+
+@pytest.mark.parametrize(
+    ("given", "add"),
+    [
+        (["--images", "SPEC"], "add --attribute A (label columns of"),
+        (["--attribute", "gender"], "add --images SPEC"),
+        ([], "add --images SPEC --attribute A"),
+    ],
+)
+def test_only_what_is_missing_is_asked_for(
+    given: list[str], add: str, tmp_path: Path, embeddings: Path
+) -> None:
+    spec = f"embeddings:{embeddings}"
+    typed = [spec if part == "SPEC" else part for part in given]
+    with pytest.raises(InputError) as caught:
+        debias("leace", spec, *typed, "--out", str(tmp_path / "x"))
+    said = str(caught.value)
+    assert add in said
+    assert ("gender" in said) == ("--images" in given)
+    for option in ("--images", "--attribute"):
+        assert (option in said) == (option not in given)
 
 
 @pytest.mark.parametrize(

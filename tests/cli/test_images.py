@@ -198,3 +198,32 @@ def test_strict_refuses_missing_files(
     assert done.stderr.rstrip().endswith("[incomplete]"), done.stderr
     assert "5 listed images are missing" in " ".join(done.stderr.split())
     assert not (home / "s").exists()
+
+
+def test_debias_names_images_that_are_missing_or_unreadable(home: Path) -> None:
+    rows = [f"photos/{group}/{at}.png,{group}" for group in ("dark", "light") for at in range(21)]
+    (home / "train.csv").write_text("\n".join(["file,level", *rows]))
+    command = ("debias", "leace", "python:mine.py:Colours", "--attribute", "level", "--images",
+               "table:train.csv?path=file", "--out", "fair", "--force")  # fmt: skip
+    done = tiltmeter(*command, cwd=home)
+    assert done.returncode == 0, done.stderr
+    missing, fitted, *_ = done.stdout.splitlines()
+    assert missing.startswith("train: 2 listed images are missing (photos/dark/20.png, ")
+    assert "1 could not be read (photos/dark/7.png)" in missing
+    assert "fitted on 39 images" in fitted
+    left_out = json.loads(tiltmeter(*command, "--json", cwd=home).stdout)["left_out"]["faces"]
+    assert left_out["found"]["missing"]["count"] == 2
+    assert left_out["unreadable"]["count"] == 1
+
+
+@pytest.mark.parametrize("command", [("audit", "testbed:dual", "--out", "run"), ("plan",)])
+def test_too_large_a_k_says_how_many_listed_images_are_missing(
+    home: Path, command: tuple[str, ...]
+) -> None:
+    rows = [f"photos/{group}/{at}.png,{group}" for group in ("dark", "light") for at in range(30)]
+    (home / "half.csv").write_text("\n".join(["file,level", *rows]))
+    done = tiltmeter(*command, "--images", "table:half.csv?path=file", "--k", "50", cwd=home)
+    assert done.returncode == 2
+    said = " ".join(done.stderr.split())
+    assert "half has 40 images, since 20 of its 60 listed images are missing" in said
+    assert "--k 8" in said

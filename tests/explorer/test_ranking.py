@@ -152,7 +152,7 @@ def test_other_conventions(name: str) -> None:
 
 def test_wrong_k_and_wrong_labels() -> None:
     scores, groups = drawn(30, 0.0, seed=0)
-    with pytest.raises(InputError, match="pass 1 <= k <= 30"):
+    with pytest.raises(InputError, match="another number from 1 to 30"):
         answer(scores, groups, k=31, convention=HOUSE)
     with pytest.raises(InputError, match="30 scores, but 20 labels"):
         answer(scores, groups[:20], k=3, convention=HOUSE)

@@ -107,6 +107,28 @@ def test_neutral_words_that_are_given_are_the_ones_used(tmp_path: Path) -> None:
     assert {p.concept for p in prompts if p.role == "placebo"} == {f"thing{n}" for n in range(300)}
 
 
+class Random:
+    """Texts have random embeddings; the same text always has the same."""
+
+    name, logit_scale = "random", 10.0
+
+    def encode_texts(self, texts: list[str]) -> np.ndarray:
+        return np.stack([np.random.default_rng([*text.encode()]).normal(size=8) for text in texts])
+
+
+@pytest.mark.parametrize("planted", [False, True])
+def test_neutral_words_that_are_given_may_be_built_in_ones(tmp_path: Path, planted: bool) -> None:
+    own, embeddings = tmp_path / "own.csv", np.random.default_rng(0).normal(size=(140, 8))
+    own.write_text("word,pos\nchair,noun\nlamp,noun\n")
+    model = "testbed:dual" if planted else Random()
+    faces = "testbed:?images=140" if planted else tm.faces(embeddings, {"kind": ["a", "b"] * 70})
+    run = tm.audit(model, faces, words="nurse,doctor", placebo=str(own), probes=["lift"],
+                   bootstraps=0, options={"lift": {"splits": 0}})  # fmt: skip
+    notes = [row["note"] for row in run.where(metric="words_beyond")]
+    assert notes
+    assert all("judged by 2 neutral words" in note for note in notes)
+
+
 def test_nouns_are_judged_by_neutral_words_about_people() -> None:
     class Encoder:
         def encode_texts(self, texts: list[str]) -> np.ndarray:

@@ -10,14 +10,18 @@ import pytest
 import tiltmeter as tm
 from tests.refusing import refused
 from tiltmeter.models.embeddings import StoredTexts
+from tiltmeter.pages import text
+from tiltmeter.pages.terminal.verdict import parts
+from tiltmeter.pages.verdict import answers
 from tiltmeter.results import Run
 from tiltmeter.types import Faces, Groups, Prompt
 
 
 def audited(
-    neutral: int, *, constant: bool = False, pos: str = "noun", word_pos: str = "noun"
-) -> Run:
-    """Three nouns, and neutral words of another number or part of speech."""
+    neutral: int, *, constant: bool = False, pos: str = "noun", word_pos: str = "noun",
+    adjectives: int = 0,
+) -> Run:  # fmt: skip
+    """Three nouns and adjectives, and neutral words of another number or part of speech."""
     rng = np.random.default_rng(0)
     group = np.arange(80) % 2
     images = rng.normal(size=(80, 8)) + group[:, None] * np.eye(8)[0]
@@ -25,7 +29,9 @@ def audited(
     names = [f"word {i}" for i in range(3)] + [f"neutral {i}" for i in range(neutral)]
     prompts = [Prompt(name, name, "{}", role="word" if i < 3 else "placebo",
                       pos=word_pos if i < 3 else pos) for i, name in enumerate(names)]  # fmt: skip
-    texts = np.ones((len(names), 8)) if constant else rng.normal(size=(len(names), 8))
+    prompts += [Prompt(f"adjective {i}", f"adjective {i}", "{}", pos="adjective")
+                for i in range(adjectives)]  # fmt: skip
+    texts = np.ones((len(prompts), 8)) if constant else rng.normal(size=(len(prompts), 8))
     model = StoredTexts("table", prompts, texts)
     model.logit_scale = 10.0
     return tm.audit(model, faces, probes=["lift"], bootstraps=5,
@@ -56,6 +62,16 @@ def test_no_neutral_words_of_the_class() -> None:
         audited(0)
     with refused("bad-input", "neutral words of the same part of speech"):
         audited(40, pos="adjective")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_words_of_a_class_that_is_not_judged_are_counted(count: int) -> None:
+    run = audited(310, adjectives=count)
+    [answer] = answers(run)
+    words = f"{count} adjective{'s' * (count > 1)} not judged: no neutral adjectives"
+    for said in (answer.found, answer.brief, "\n".join(map(str, parts(run)))):
+        assert words in " ".join(text.plain(said).split())
+        assert f"of {3 + count} words" in text.plain(said)
 
 
 def test_words_without_a_part_of_speech() -> None:

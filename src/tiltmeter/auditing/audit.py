@@ -290,6 +290,7 @@ class _Audit:
             attributes=options.data.attributes,
             cross=options.data.cross,
             classes=options.words.classes,
+            own_neutral=options.words.placebo is not None,
             progress=self.progress or (lambda what, share: None),
             keep_vectors=options.output.keep_vectors,
             strict=options.data.strict,

@@ -15,7 +15,7 @@ from tiltmeter import stimuli
 from tiltmeter.auditing.builtin import QUICK, THOROUGH
 from tiltmeter.auditing.options import AuditOptions, DataOptions, WordOptions
 from tiltmeter.datasets import list_shards, load_data
-from tiltmeter.datasets.found_images import check_complete
+from tiltmeter.datasets.found_images import check_complete, describe_size
 from tiltmeter.datasets.roles import ROLES
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.engine.embedding.loader import PRECISIONS
@@ -24,6 +24,7 @@ from tiltmeter.engine.ranking.samples import checked
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.specs import Spec
 from tiltmeter.io.tables import image_column
+from tiltmeter.metrics.summary import check_k
 from tiltmeter.models import check_model
 from tiltmeter.probes import PROBES
 from tiltmeter.probes.probe import Probe
@@ -79,7 +80,7 @@ def check_audit(model: Any, faces: Any, options: AuditOptions) -> dict[str, Any]
         if "faces" not in given and parsed.scheme == "testbed":
             sizes = THOROUGH if options.data.thorough or requested else QUICK
             if _ranks(options, model):
-                _check_k("the built-in world", sizes.images["faces"], options)
+                _check_k("the built-in world", sizes.images["faces"], {}, options)
     probes = [PROBES[name] for name in options.probes.probes or PROBES]
     data = load_roles(given, options, probes)
     if "faces" in data:
@@ -250,7 +251,7 @@ def check_faces(faces: Any, source: Any, options: AuditOptions, model: Any) -> N
     if _ranks(options, model):
         for one in groups:
             checked(one)
-        _check_k(faces.name, len(faces), options)
+        _check_k(faces.name, len(faces), faces.provenance.get("found") or {}, options)
 
 
 def _ranks(options: AuditOptions, model: Any) -> bool:
@@ -274,15 +275,11 @@ def _is_generative(model: Any) -> bool:
     return scheme == "openai" or (scheme, rest) in (("testbed", "writer"), ("testbed", "oracle"))
 
 
-def _check_k(name: str, images: int, options: AuditOptions) -> None:
-    """k is smaller than the dataset: the top k of all images is the same for every model."""
-    k, images = max(options.probes.chosen.k), min(images, options.data.limit or images)
-    if k >= images:
-        raise InputError(
-            f"k is {k:,}, but {name} has {images:,} images: pass --k {max(1, images // 5)} "
-            f"(a fifth of them) or another number below {images:,}",
-            value=k,
-        )
+def _check_k(name: str, images: int, found: Mapping[str, Any], options: AuditOptions) -> None:
+    """k is smaller than the dataset."""
+    images = min(images, options.data.limit or images)
+    size = describe_size(name, images, found)
+    check_k(max(options.probes.chosen.k), images, size, below=True)
 
 
 def _image_column(source: Any) -> str:

@@ -109,6 +109,10 @@ def debias(
 
 
 def _show(name: str, record: dict[str, Any], out: Path) -> None:
+    from tiltmeter.pages.terminal.audit import left_out
+
+    for line in left_out({"data": record["left_out"]}):
+        print(line)
     rows = record["fitted"]["count"] if record["fitted"] else 0
     shards = f" in {record['shards']:,} shards" if "shards" in record else ""
     print(f"{name}: fitted on {rows:,} images{shards} in {record['seconds']:.1f} s.")

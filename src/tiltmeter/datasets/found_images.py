@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 from tiltmeter.datasets.options import flag
 from tiltmeter.errors import InputError
@@ -175,8 +174,7 @@ def _spec_without_link(spec: Spec, root: Path, link: str, names: Sequence[str]) 
         spec = replace(spec, rest=str(new))
     else:
         return ""
-    query = "&".join(f"{name}={quote(value, safe='/,:*')}" for name, value in spec.options.items())
-    return shlex.quote(f"{spec.scheme}:{spec.rest}" + f"?{query}" * bool(query))
+    return shlex.quote(str(spec))
 
 
 def _linked_root(root: Path, link: str) -> Path | None:
@@ -311,6 +309,30 @@ def describe_missing(found: Mapping[str, Any]) -> str:
         return ""
     many = "image is" if missing["count"] == 1 else "images are"
     return f"{missing['count']:,} listed {many} missing ({_first_names(missing, NAMED)})"
+
+
+def describe_size(name: str, images: int, found: Mapping[str, Any]) -> str:
+    """How many images a dataset has, and how many more its list has.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    images
+        The number of images that are used.
+    found
+        The record of the dataset, `provenance["found"]`.
+
+    Examples
+    --------
+    >>> describe_size("mine", 42, {"rows": 100, "missing": {"count": 58, "first": ["1.jpg"]}})
+    'mine has 42 images, since 58 of its 100 listed images are missing'
+    """
+    size, missing = f"{name} has {images:,} images", (found.get("missing") or {}).get("count")
+    if not missing:
+        return size
+    are = "is" if missing == 1 else "are"
+    return f"{size}, since {missing:,} of its {found['rows']:,} listed images {are} missing"
 
 
 def check_complete(data: Any, *, strict: bool) -> None:

@@ -444,6 +444,16 @@ def check_labelled(X: Array | None, groups: Groups | Array | None) -> tuple[Floa
     return x, labels
 
 
+def required_attribute(faces: Any, attribute: str | None) -> str:
+    """Return the attribute to fit by; InputError names what is missing, it or the images."""
+    if faces is not None and attribute is not None:
+        return attribute
+    missing = ["--images SPEC"] * (faces is None) + ["--attribute A"] * (attribute is None)
+    columns = ", ".join(getattr(faces, "groups", ()))
+    there_are = f" (label columns of {faces.name}: {columns})" if columns else ""
+    raise InputError(f"this method learns from labelled images: add {' '.join(missing)}{there_are}")
+
+
 def check_choice(what: str, value: str, choices: Sequence[str]) -> None:
     """Raise UnknownNameError unless `value` is one of `choices`."""
     if value not in choices:

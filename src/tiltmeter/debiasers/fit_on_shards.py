@@ -12,7 +12,7 @@ import numpy as np
 
 from tiltmeter.datasets import list_shards
 from tiltmeter.datasets.shards import ShardedFaces, open_shard
-from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
+from tiltmeter.debiasers.debiaser import Debiaser, ModelEdit, required_attribute
 from tiltmeter.debiasers.fitted_rows import FittedRows, shard_key, shard_keys
 from tiltmeter.engine.embedding.embed_images import Workers
 from tiltmeter.engine.embedding.loader import LoaderConfig
@@ -67,8 +67,7 @@ def load_shards(
     progress: Progress,
 ) -> ShardedFaces:
     """The collection to fit on, indexed, and embedded if it has images."""
-    if attribute is None or faces is None:
-        raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
+    attribute = required_attribute(faces, attribute)
     if share < 1:
         raise InputError(
             f"--share draws single rows, which stay in their shards (--engine {engine.name}): "

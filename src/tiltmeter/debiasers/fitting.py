@@ -18,7 +18,7 @@ from tiltmeter.datasets.found_images import check_complete
 from tiltmeter.datasets.shards import ShardedFaces
 from tiltmeter.debiasers import DEBIASERS
 from tiltmeter.debiasers.debiased import Debiased
-from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit
+from tiltmeter.debiasers.debiaser import GIVEN_BY, Debiaser, ModelEdit, required_attribute
 from tiltmeter.debiasers.fit_on_shards import check_fits_on, fit_on_shards, load_shards
 from tiltmeter.debiasers.fitted_rows import FittedRows
 from tiltmeter.debiasers.group_prompts import group_texts
@@ -140,7 +140,7 @@ def debias(
     report = progress or (lambda what, share: None)
     started = time.perf_counter()
     record: dict[str, Any] = {"attribute": attribute, "seed": seed}
-    fitted_on: Any = None
+    fitted_on: Any = None  # faces, or else captions
     groups: Groups | None = None
     vectors: Array | None = None
     needs = _needs(debiaser)
@@ -164,6 +164,7 @@ def debias(
             vectors_of = embed(model, captions.images, captions.ids, store=Store(Path(store)),
                                strict=True, progress=report)  # fmt: skip
             captions = changed(captions, vectors=vectors_of.vectors)
+        utility = load_data(utility, role="utility") if isinstance(utility, str) else utility
         train, held_out = (None, None) if captions is None else _split(captions, seed)
         debiaser.fit(
             model,
@@ -172,7 +173,7 @@ def debias(
             groups=groups,
             images=getattr(fitted_on, "images", None),
             edited=None if edited is None else _edited(edited, train),
-            utility=load_data(utility, role="utility") if isinstance(utility, str) else utility,
+            utility=utility,
             checkpoints=None if out is None else _checkpoints(out),
             progress=report,
         )
@@ -189,6 +190,8 @@ def debias(
         debiaser.fit(vectors, groups, texts=texts)  # type: ignore[attr-defined]
     if not on_shards:
         debiaser.rows_ = None if fitted_on is None else FittedRows.of(fitted_on)
+    images = fitted_on if "labels" in needs and not on_shards else faces
+    record["left_out"] = _left_out(faces=images, captions=captions, utility=utility)
     record["seconds"] = round(time.perf_counter() - started, 3)
     debiased = Debiased(model, debiaser, record=record, spec=spec)
     if not writes:
@@ -310,10 +313,10 @@ def _faces(
     if faces is None and (world := planted_world(model)):
         own = DEFAULT_SEED + seed  # not the seed of the images that an audit uses
         faces = f"testbed:?images={DEFAULT_IMAGES}&strength={world.strength}&seed={own}"
-    if faces is None or attribute is None:
-        raise InputError(f"this method learns from labelled images: {GIVEN_BY['labels']}")
     if isinstance(faces, str):
-        faces = load_data(faces, attributes=attribute.split("*"), role="faces")
+        columns = None if attribute is None else attribute.split("*")
+        faces = load_data(faces, attributes=columns, role="faces")
+    attribute = required_attribute(faces, attribute)
     check_complete(faces, strict=strict)
     faces.attribute(attribute)  # an unknown one is an error before the work begins
     if not 0 < share <= 1:
@@ -337,6 +340,18 @@ def _vectors(model: Any, faces: Faces) -> Array:
         name = getattr(model, "name", type(model).__name__)
         raise InputError(f"{faces.name} has no embeddings, and {name} cannot compute them")
     return to_numpy(model.encode_images(faces.images))
+
+
+def _left_out(**data: Any) -> dict[str, Any]:
+    """Missing and unreadable images by role, as an audit records them."""
+    found = {}
+    for role, loaded in data.items():
+        provenance = getattr(loaded, "provenance", {})
+        missing = (provenance.get("found") or {}).get("missing")
+        faults = {"found": {"missing": missing}, "unreadable": provenance.get("unreadable")}
+        if any(one and one["count"] for one in (missing, faults["unreadable"])):
+            found[role] = {"name": loaded.name, **faults}
+    return found
 
 
 def _needs(debiaser: Debiaser) -> tuple[str, ...]:

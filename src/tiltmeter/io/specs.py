@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from tiltmeter.errors import InputError, UnknownNameError
 
@@ -72,6 +72,15 @@ mean 'hf:openai/clip-vit-base-patch32'?
             raise UnknownNameError(kind, text, schemes, suggestions=suggestions, note=note)
         rest, _, query = rest.partition("?")
         return cls(scheme, rest, dict(parse_qsl(query, keep_blank_values=True)))
+
+    def __str__(self) -> str:
+        """As it is typed.
+
+        >>> str(Spec("table", "my faces.csv", {"path": "file name"}))
+        'table:my faces.csv?path=file%20name'
+        """
+        options = [f"{name}={quote(value, safe='/,:*')}" for name, value in self.options.items()]
+        return f"{self.scheme}:{self.rest}" + "?" * bool(options) + "&".join(options)
 
     def check_options(self, *known: str) -> None:
         """Refuse options that would be ignored.

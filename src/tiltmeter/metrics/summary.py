@@ -172,12 +172,16 @@ def _shared(above: Array, equal: Array, k: int) -> Array:
     return above + equal * (left / equal.sum(1))[:, None]
 
 
-def check_k(k: int, items: int, *, below: bool = False) -> None:
-    """InputError unless 1 <= k <= items.
+def check_k(k: int, items: int, size: str = "", *, below: bool = False) -> None:
+    """InputError unless 1 <= k <= items; `size` says it of a dataset: it has so many images.
 
     With `below`, also if k is the number of items: a top k of all items is the same for every
     model, so in an audit it would pass for a measurement without bias.
     """
     most = items - below
     if not 1 <= k <= most:
-        raise InputError(f"k is {k}, but there are {items} items: pass 1 <= k <= {most} (--k)")
+        raise InputError(
+            f"k is {k:,}, but {size or f'there are {items:,} items'}: pass --k "
+            f"{max(1, items // 5)} (a fifth of them) or another number from 1 to {most:,}",
+            value=k,
+        )

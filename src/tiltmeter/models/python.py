@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -151,7 +155,7 @@ def load(spec: Spec) -> FromPython:
         No factory is named, the module cannot be imported, the factory fails, or its result is not
         a model.
     UnknownNameError
-        The module has no such factory.
+        The module has no such factory, or the factory no such argument.
     """
     place, colon, factory_name = spec.rest.rpartition(":")
     if not colon or not place or not factory_name:
@@ -165,6 +169,7 @@ def load(spec: Spec) -> FromPython:
     if factory is None:
         names = [name for name in vars(module) if not name.startswith("_")]
         raise UnknownNameError(f"factory in {place}:", factory_name, names)
+    _check_arguments(spec, factory, factory_name)
     with _user_code(spec.rest, "the factory failed"):
         model = factory(**spec.options)
     if not isinstance(model, TextEncoder | Matcher | MaskedPredictor):
@@ -178,6 +183,44 @@ def load(spec: Spec) -> FromPython:
     if source:
         provenance["source"] = file_hash(Path(source))
     return FromPython(model, f"{Path(place).stem}:{factory_name}", provenance)
+
+
+def _check_arguments(spec: Spec, factory: Any, name: str) -> None:
+    """Refuse options that the factory does not take or lacks; say which it takes."""
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # it is no function, or does not say what it takes
+        return
+    try:
+        signature.bind(**spec.options)
+    except TypeError as error:
+        known = {
+            parameter.name: parameter.default is parameter.empty
+            for parameter in signature.parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        }
+        takes = ", ".join(f"{one} (required)" if need else one for one, need in known.items())
+        takes = f"{name} takes {takes or 'no arguments'}"
+        instead = _spec_with(spec, known)
+        for option in spec.options:
+            if option not in known:
+                raise UnknownNameError(
+                    f"argument of python:{spec.rest}", option, known, suggestions=[instead],
+                    note=takes,
+                ) from None  # fmt: skip
+        raise InputError(
+            f"python:{spec.rest}: {error}; {takes}: write {shlex.quote(instead)}", code="bad-option"
+        ) from None
+
+
+def _spec_with(spec: Spec, known: Mapping[str, bool]) -> str:
+    """The spec with the most similar arguments that are known, and with those required."""
+    options = {}
+    for option, value in spec.options.items():
+        for similar in [option] if option in known else get_close_matches(option, known, 1):
+            options[similar] = value
+    options |= {name: "VALUE" for name, need in known.items() if need and name not in options}
+    return str(replace(spec, options=options))
 
 
 def _import(place: str) -> ModuleType:

@@ -11,6 +11,8 @@ from markupsafe import Markup
 from tiltmeter.pages import text
 from tiltmeter.pages.model import Column, Finding, Row
 from tiltmeter.pages.selection import by
+from tiltmeter.probes.lift.rows import NO_NEUTRAL
+from tiltmeter.probes.lift.words import UNKNOWN
 from tiltmeter.stats.lift_verdict import ASSOCIATED, CANNOT_TELL, CLEAR, NO_LARGER, NONE_FOUND, WEAK
 
 METRICS = ("lift", "lift_size", "words_beyond")
@@ -40,6 +42,7 @@ class LiftClass:
     beyond: Row | None
     notes: str  # why nothing was judged, or what limits it
     model: str = ""  # named where there are several
+    unjudged: int = 0  # its words, where none was judged
 
     @property
     def protocol(self) -> str:
@@ -101,15 +104,33 @@ def lift_classes(rows: Iterable[Row]) -> list[LiftClass]:
         single = {row["metric"]: row for row in mine if not row["category"] and not row["concept"]}
         notes = [(row["note"] or "").split("; ") for row in of_words or [single["lift"]]]
         shared = [part for part in notes[0] if part and all(part in other for other in notes)]
+        unjudged = 0 if of_words else single["lift"]["n_undefined"] or 0
         found.append(
             LiftClass(
                 attribute, experiment or "", [row for row in of_words if row["verdict"]],
                 [row for row in mine if row["category"] and not row["concept"]],
                 list(dict.fromkeys(row["group"] for row in of_words)), single.get("lift_size"),
                 single.get("words_beyond"), "; ".join(shared), model if several else "",
+                unjudged,
             )
         )  # fmt: skip
     return found
+
+
+def not_judged(found: LiftClass) -> str:
+    """How many words have no verdict, and why; empty where they have one.
+
+    >>> not_judged(LiftClass("a", "adjective", [], [], [], None, None, NO_NEUTRAL, unjudged=2))
+    '2 adjectives not judged: no neutral adjectives'
+    """
+    if not found.unjudged:
+        return ""
+    plural = found.plural
+    reason = f"no neutral {plural}" if NO_NEUTRAL in found.notes else found.notes
+    if found.pos == UNKNOWN:
+        reason = UNKNOWN
+    one = found.pos if found.pos in CLASSES else "word"
+    return f"{found.unjudged:,} {one if found.unjudged == 1 else plural} not judged: {reason}"
 
 
 def largest_words(found: LiftClass, many: int | None = None) -> list[Row]:

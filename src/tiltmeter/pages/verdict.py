@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from tiltmeter.pages import measured, text
 from tiltmeter.pages.columns import Row
-from tiltmeter.pages.lift_findings import LiftClass, lift_classes
+from tiltmeter.pages.lift_findings import LiftClass, lift_classes, not_judged
 from tiltmeter.pages.model import Section
 from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.generative import choice_classes, gap_findings
@@ -307,8 +307,9 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
     if not words.judged:
         notes = "; ".join(dict.fromkeys(found.notes for found in words.classes))
         return Answer(question, NOT_JUDGED, text.short(notes, 300))
-    total = sum(len(found.words) for found in words.judged)
+    total = sum(len(found.words) + found.unjudged for found in words.classes)
     unknown = _unknown(words)
+    unjudged = [text.short(one, 200) for one in map(not_judged, words.classes) if one]
     topics = words.topics()
     named = {row["concept"] for _, one, other in topics for row in (one, other)}
     if words.verdict in (CLEAR, WEAK):
@@ -327,8 +328,9 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
         )
         chance += f"; {_splits([one for one in words.judged if one.verdict == words.verdict])}"
         named_first = [_effect(*two, short=True) for two in effects[:1]] or said[:1]
-        brief = Markup("{} of {} {} associated{}; {}. {}").format(
-            sure, total, what, unknown, _beyond(words.judged), Markup("; ").join(named_first)
+        counted = "; ".join([f"{sure} of {total} {what} associated{unknown}", *unjudged])
+        brief = Markup("{}; {}. {}").format(
+            counted, _beyond(words.judged), Markup("; ").join(named_first)
         )
     else:
         few = words.count(NO_LARGER)
@@ -346,8 +348,10 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
                 f"none of {total} {what} is associated{unknown}; above 1.25x is ruled out for "
                 f"{few or 'none'}"
             )
-        brief = Markup("; ").join([*limits, ruled_out, _beyond(words.judged) + unshown])
+        brief = Markup("; ").join([*limits, ruled_out, *unjudged, _beyond(words.judged) + unshown])
         chance = "; ".join([_by_chance(words.judged) + unshown, *limits])
+    if unjudged:
+        found += Markup(" {}.").format("; ".join(unjudged))
     if groups := _small_groups(words):
         found += Markup(" {}.").format(groups)
         brief += Markup("; {}").format(groups)

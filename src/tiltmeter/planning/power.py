@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tiltmeter.datasets.found_images import describe_size
 from tiltmeter.engine.ranking.samples import checked, samples_of
 from tiltmeter.metrics.convention import Convention
 from tiltmeter.metrics.ranking import max_skew_of_shares, target_shares
@@ -88,6 +89,8 @@ def plan(
     """
     rng = np.random.default_rng(seed)
     convention = convention.on(faces.name, faces.groups)
+    size = describe_size(faces.name, len(faces), faces.provenance.get("found") or {})
+    check_k(max(convention.k), len(faces), size, below=True)
     by = {name: checked(faces.attribute(name)) for name in attributes}
     return [
         _plan(checked(groups), convention, words, power, rng)

@@ -68,6 +68,7 @@ class AuditContext:
     #: Answers of a generative model by a hash of what was asked: probes share them.
     written: dict[str, list[list[WrittenText]]] = field(default_factory=dict)
     requested: bool = True  # whether the audit names its probes
+    own_neutral: bool = False  # neutral words were given, and replace the built-in ones
 
     @property
     def seed(self) -> int:

@@ -29,7 +29,14 @@ from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
 from tiltmeter.probes.lift.masked import caption_groups, masked_captions, score_masked
 from tiltmeter.probes.lift.pairs import answer_logprobs, score_pairs
-from tiltmeter.probes.lift.rows import Attribute, RowContext, class_rows, spread_rows, undefined_row
+from tiltmeter.probes.lift.rows import (
+    NO_NEUTRAL,
+    Attribute,
+    RowContext,
+    class_rows,
+    spread_rows,
+    undefined_row,
+)
 from tiltmeter.probes.lift.scale import Scale, model_scale
 from tiltmeter.probes.lift.scored import (
     ANSWERS,
@@ -70,7 +77,6 @@ from tiltmeter.types import (
 
 NO_SCALE = Scale(None, "none")
 PAIR_IMAGES = 140  # fewest in all where every image is read with every text
-NO_NEUTRAL = "no neutral words of this part of speech in these templates"
 TEXTS = "lift_texts"  # the table of a run with the texts that were scored
 
 
@@ -349,7 +355,7 @@ def _run(model: Any, data: Mapping[str, Any], context: AuditContext) -> ProbeRes
     result = lift_table(
         model,
         faces,
-        prompts=lift_prompts(context.prompts(), model),
+        prompts=lift_prompts(context.prompts(), model, own_neutral=context.own_neutral),
         attributes=context.attributes_of(faces),
         convention=context.convention,
         images=None if ranked is None else ranked.images,

@@ -40,6 +40,7 @@ from tiltmeter.stats.lift_verdict import (
 from tiltmeter.types import Floats, Ints, PlantedWorld
 
 IMAGES_ONLY = "images only"  # the interval covers the sample of images, not the model's own error
+NO_NEUTRAL = "no neutral words of this part of speech in these templates"
 TOO_FEW = f"neutral words are too few to call a word associated ({RULE.neutral_words} are needed)"
 SPREAD_UNIT = (
     "the model states no scale, so lift has no unit: lift_spreads is in units of the spread of "
@@ -75,11 +76,11 @@ class RowContext:
 def undefined_row(
     scored: ScoredClass, attribute: str, reason: str, context: RowContext
 ) -> pa.Table:
-    """A row without a value, with the reason."""
+    """A row without a value, with the reason and the number of words that it leaves undefined."""
     note = _joined(context.constants.get("note"), scored.note, reason)
     same = {**context.constants, "note": note}
     return rows(1, **same, metric="lift", experiment=scored.name, attribute=attribute,
-                value=np.nan)  # fmt: skip
+                value=np.nan, n_undefined=len(scored.words))  # fmt: skip
 
 
 def class_rows(

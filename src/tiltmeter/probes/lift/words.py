@@ -43,14 +43,17 @@ def prompt_classes(prompts: Sequence[Prompt], model: object) -> dict[str, Prompt
     return {pos: found for pos, found in sorted(classes.items()) if found.words}
 
 
-def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
+def lift_prompts(
+    prompts: Sequence[Prompt], model: object, *, own_neutral: bool = False
+) -> list[Prompt]:
     """Prompts of an audit with the neutral words that lift is judged by.
 
     Nouns get neutral words about people, activities neutral activities, unless the audit was given
-    neutral words of its own. A model of a planted world knows only that world's own neutral words,
-    and gets all of them; one that is known by a table of texts has those of the table.
+    neutral words of its own (`own_neutral`) of that part of speech. A model of a planted world
+    knows only that world's own neutral words, and gets all of them by default; one that is known by
+    a table of texts has those of the table.
     """
-    if getattr(model, "prompts", None) is not None:
+    if getattr(model, "prompts", None) is not None or (own_neutral and planted_world(model)):
         return list(prompts)
     known = {prompt.text for prompt in prompts}
     if planted_world(model):
@@ -60,7 +63,8 @@ def lift_prompts(prompts: Sequence[Prompt], model: object) -> list[Prompt]:
     for pos, name in NEUTRAL.items():
         words = [p for p in prompts if p.role == "word" and p.pos == pos]
         given = {p.concept for p in prompts if p.role == "placebo" and p.pos == pos}
-        if words and given <= _shipped(pos):
+        # a file of built-in words is still the user's choice, and so is not replaced
+        if words and given <= (set() if own_neutral else _shipped(pos)):
             templates = list(dict.fromkeys(prompt.template for prompt in words))
             listed = stimuli.prompts(stimuli.load(name).words, templates=templates, role="placebo")
             kept = [p for p in kept if not (p.role == "placebo" and p.pos == pos)] + listed
