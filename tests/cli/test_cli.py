@@ -277,7 +277,7 @@ BAD: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str, str]] = {
     ),
     "missing label": (spoil_labels(no_label), (), "bad-input", "1 of 240"),
     "k above N": (nothing, ("--k", "241"), "bad-input", "240"),
-    "k of all images": (nothing, ("--k", "240"), "bad-input", "<= 239"),
+    "k of all images": (nothing, ("--k", "240"), "bad-input", "from 1 to 239"),
     "default k above N": (nothing, ("--k", "1000"), "bad-input", "240"),
     "duplicate ids": (spoil_labels(twice), (), "bad-labels", "'i1'"),
     "empty table": (empty_table, (), "bad-file", "images.csv"),
