@@ -100,7 +100,7 @@ MISTAKES: dict[str, tuple[str, str | None, dict[str, Any], type, Code, object, s
     "one folder down": ("hf:clip", "fairface:up/fairface/val", {}, InputError, "not-found",
                         "up/fairface/val", "fairface:up/fairface?"),
     "k": ("hf:clip", PATH, {"k": [13]}, InputError, "bad-input", 13, "--k 2"),
-    "k of all images": ("hf:clip", PATH, {"k": [2, 12]}, InputError, "bad-input", 12, "from 1 to 11"),
+    "k of all images": ("hf:clip", PATH, {"k": [2, 12]}, InputError, "bad-input", 12, "1 to 11"),
     "k of the built-in world": ("testbed:dual", None, {"k": [5000]}, InputError, "bad-input", 5000,
                                 "--k 420"),
     "k of its full size": ("testbed:dual", None, {"k": [3000], "thorough": True, "limit": 2000},
