@@ -136,7 +136,7 @@ def test_a_ratio_of_any_size(nats: float) -> None:
 def test_labels_stay_labels(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(lifted(HOSTILE[0], [HOSTILE[1], HOSTILE[3]]))
     assert "<script>document" not in page.html(page_of(run))
-    closing(run, Path("run"), None, "")
+    closing(run, Path("run"), None)
     shown = capsys.readouterr().out
     assert "<script>document" in shown  # as it was written
     assert not set(shown) & {"\x1b", "\u202e"}

@@ -88,7 +88,7 @@ def test_what_a_model_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert {"\x1b", "\u202e"} <= set(WILD.findall(written))
     place = run.save(tmp_path / "run")
     show_run(run)
-    closing(run, place, None, "")
+    closing(run, place, None)
     shown = capsys.readouterr().out
     is_text(shown)
     is_text(said("card", place))
@@ -150,7 +150,7 @@ def test_harms_come_first_with_their_group_and_rate(capsys: pytest.CaptureFixtur
         for name, rates, p in kinds
     ]  # fmt: skip
     run = Run(combined([*tables, lifted("age", ["0-2", "3-9", "10-19"])]))
-    closing(run, Path("run"), None, "")
+    closing(run, Path("run"), None)
     shown = capsys.readouterr().out
     assert "80.0% of images of 3-9 (age) are classified as “ape”. Clearly biased by age." in shown
     assert shown.index("“ape” for 80.0% of 3-9, 10.0% of 0-2") < shown.index("Words, by age")
