@@ -60,7 +60,7 @@ def test_an_audit_in_the_terminal(
 ) -> None:
     run = Run.load(places[1])
     show_run(run)
-    closing(run, places[1], None, "no \x1b[31mroom")
+    closing(run, places[1], None)
     shown = capsys.readouterr().out
     is_text(shown)
     assert "<script>document" in shown  # as it was written
