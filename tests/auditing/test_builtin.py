@@ -32,6 +32,20 @@ def test_utility_is_that_of_a_perfect_model(twin: str, strength: int) -> None:
         assert row["truth"] > 3 * row["null_mean"]
 
 
+@pytest.mark.parametrize(("model", "images", "planted"), [
+    ("testbed:dual", "testbed:?images=140", True),
+    ("testbed:dual?twin=fair", "testbed:?images=140", False),
+    ("testbed:dual?twin=fair", "testbed:?images=140&strength=1", True),
+])  # fmt: skip
+def test_what_is_planted_for_named_images_is_what_the_model_learned(
+    model: str, images: str, planted: bool
+) -> None:
+    run = tm.audit(model, images, probes=["lift"], words="sobit", attributes=["shape"],
+                   bootstraps=0, options={"lift": {"splits": 2}})  # fmt: skip
+    truths = [row["truth"] for row in run.where(metric="lift") if row["truth"] is not None]
+    assert (max(map(abs, truths)) > 0) == planted
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("twin", ["biased", "fair"])
 def test_the_default_audit_runs_the_whole_mission(twin: str) -> None:

@@ -58,7 +58,7 @@ def _change(home: Path, shared: Callable[[str], Path]) -> tuple[Run, Run | None]
     tm.debias("leace", "testbed:dual", "testbed:?images=1000&seed=7", attribute="shape",
               out=home / "fair")  # fmt: skip
     before, after = (
-        tm.audit(model, f"testbed:?images=1000&strength={strength}", cross=["shape*hue"],
+        tm.audit(model, f"testbed:?images=1050&strength={strength}", cross=["shape*hue"],
                  permutations=200, bootstraps=40)
         for model, strength in (("testbed:dual", 1.0), (str(home / "fair"), 1.0))
     )  # fmt: skip

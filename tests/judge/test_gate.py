@@ -172,7 +172,7 @@ def test_scales_that_were_fitted_on_the_same_captions_are_used() -> None:
     assert change(fitted(run, 20.0), fitted(run, 24.0)) == pytest.approx(0.2 * before)
     assert change(fitted(run, 20.0), fitted(run, 24.0, "others")) == pytest.approx(0, abs=1e-9)
     told = compare(fitted(run, 20.0), fitted(run, 24.0), **FEW).answers("association")[0]["note"]
-    assert told.startswith("scales fitted on the same captions, 20.0 and 24.0;")
+    assert told.startswith("scales fitted on the same captions, 20.0 and 24.0 (audits use")
 
 
 def test_matched_logits_are_said_on_the_common_scale() -> None:

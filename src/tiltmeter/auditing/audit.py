@@ -12,7 +12,15 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from tiltmeter.auditing.builtin import ALSO, CROSS, QUICK, THOROUGH, built_in_data, with_sizes
+from tiltmeter.auditing.builtin import (
+    ALSO,
+    CROSS,
+    QUICK,
+    THOROUGH,
+    built_in_data,
+    in_world_of,
+    with_sizes,
+)
 from tiltmeter.auditing.check import check_audit, check_faces, load_roles, no_images
 from tiltmeter.auditing.options import AuditKeywords, AuditOptions
 from tiltmeter.auditing.unseen import check_shards_unseen, fitted_rows, without_fitted_rows
@@ -219,7 +227,10 @@ class _Audit:
     def _data_by_role(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Sequence[str]]:
         """Data or specs by role, and probes of the built-in world that elsewhere run on request."""
         requested, world = self.options.probes.probes, planted_world(self.model)
-        if world is None or "faces" in given:
+        if world is not None and "faces" in given:
+            spec = in_world_of(world, self.given_faces or self.options.data.data["faces"])
+            return {**given, "faces": spec or given["faces"]}, ()
+        if world is None:
             return {"faces": default_images(self.spec, self.model), **given}, ()
         if requested is not None:  # in full sizes, and no roles that these probes can do without
             probes = [PROBES[name] for name in requested]

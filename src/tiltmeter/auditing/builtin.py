@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tiltmeter.auditing.options import AuditOptions
+from tiltmeter.io.specs import Spec
 from tiltmeter.stats.resampling import Resampling
 
 CROSS = ("shape*hue",)
@@ -50,6 +51,24 @@ def built_in_data(world: Any, sizes: Sizes) -> dict[str, str]:
         size = f"images={images}&" if images else ""
         specs[role] = f"testbed:{role if role != 'faces' else ''}?{size}strength={world.strength}"
     return specs
+
+
+def in_world_of(world: Any, faces: Any) -> str | None:
+    """The spec of `testbed:` figures that names no strength, in the world of the model.
+
+    The same figures are drawn in every world; what is planted for them is the model's. None for all
+    other data.
+
+    >>> from tiltmeter.testbed.world import World
+    >>> in_world_of(World.plant(0.0), "testbed:?images=280")
+    'testbed:?images=280&strength=0.0'
+    """
+    if not isinstance(faces, str) or not faces.startswith("testbed:"):
+        return None
+    spec = Spec.parse(faces)
+    if spec.rest or "strength" in spec.options:
+        return None
+    return str(replace(spec, options={**spec.options, "strength": str(world.strength)}))
 
 
 def with_sizes(options: AuditOptions, sizes: Sizes, cross: Sequence[str] = CROSS) -> AuditOptions:

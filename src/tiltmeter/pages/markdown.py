@@ -51,5 +51,6 @@ def findings(found: Sequence[Finding]) -> str:
     lines = []
     for finding in found:
         sentence = Markup(finding.text).striptags().rstrip(".")
-        lines.append(f"{sentence}: {finding.numbers}.")
+        numbers = finding.numbers.rstrip(".")
+        lines.append(f"{sentence}: {numbers}.")
     return listed(lines)

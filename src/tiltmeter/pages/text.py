@@ -266,7 +266,7 @@ def estimate(
         f"{span(row['ci_low'], row['ci_high'], digits)}"
     ]
     if null:
-        parts.append(f"without bias {span(row['null_low'], row['null_high'], digits)}")
+        parts.append(f"by chance {span(row['null_low'], row['null_high'], digits)}")
     if adjusted:
         parts.append(f"adjusted p {p_value(row['p_fwer'])}")
     return "; ".join([*parts, f"n = {count(row[n])}"])

@@ -117,7 +117,7 @@ def _shifts(study: Study) -> Parts:
         raise InputError(f"no captions about {category}")
     table = table_of(
         "shifts", f"lmss and vlss of {category}; selected: images for which the model picked the "
-        "stereotype, with the value that selection alone gives (without bias)", rows, "model",
+        "stereotype, with the value that selection alone gives (by chance)", rows, "model",
         ("experiment", "reading"), "metric", ("split", "images"), kind="signed", digits=2,
     )  # fmt: skip
     plots = shift_plots(study.run(MEASURED), "selected", category, as_printed=True)

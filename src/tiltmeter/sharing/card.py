@@ -208,14 +208,14 @@ def _results(run: Run) -> list[str]:
         return []
     about = [MEANINGS[name] for name in MEANINGS if any(row["metric"] == name for row in rows)]
     about.append(
-        "“Without bias” is the range of values of a model without any bias, by noise alone; a dash "
-        "is undefined or not measured."
+        "“By chance” is the range of 95% of the values if labels mean nothing (permuted labels). A "
+        "model without bias can be far outside it. A dash is undefined or not measured."
     )
     if choices := measured.choices(run):
         listed = "; ".join(f"{name} {meaning}" for name, meaning in choices)
         about.append(f"The convention: {listed}.")
     made = table("", rows, ("dataset", "data"), ("attribute", "by"), col.METRIC, col.VALUE,
-                 col.INTERVAL, Column("95% without bias", ("null_low", "null_high"), "span"), col.P,
+                 col.INTERVAL, Column("95% by chance", ("null_low", "null_high"), "span"), col.P,
                  col.N)  # fmt: skip
     return ["### Main results", markdown.table(made, caption=False), escape(" ".join(about))]
 

@@ -157,7 +157,10 @@ def pair_lift(
         )
     said = f"both runs on the scale of the first, {scales[0]:.1f} (the second's is {scales[1]:.1f})"
     if fitted:
-        said = f"scales fitted on the same captions, {fitted[0]:.1f} and {fitted[1]:.1f}"
+        said = (
+            f"scales fitted on the same captions, {fitted[0]:.1f} and {fitted[1]:.1f} (audits use "
+            "the scale that a model states, so their lifts can differ)"
+        )
     if matched:
         per_nat = [to / scale for scale, to in zip(scales, wanted, strict=True)]
         gaps = [f"{name} {round(first * per_nat[0], 1) + 0.0} to "

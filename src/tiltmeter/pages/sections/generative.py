@@ -169,7 +169,7 @@ def _finding(row: Row) -> Finding:
     sentence = Markup("{}{}: {} for {} than for the others (by {}).").format(
         what, asked, _size(row), text.shown(row["group"], 60), text.shown(row["attribute"], 60)
     )
-    note = f"; without bias {text.span(row['null_low'], row['null_high'])}" if row[
+    note = f"; by chance {text.span(row['null_low'], row['null_high'])}" if row[
         "null_low"] is not None else ""  # fmt: skip
     numbers = (
         f"gap {text.number(row['value'], 3, signed=True)}, 95% interval "

@@ -169,7 +169,7 @@ def _finding(found: HarmGap) -> Finding:
     )  # fmt: skip
     numbers = (
         f"largest gap {text.percent(row['value'])}, 95% interval "
-        f"{text.percent_span(row['ci_low'], row['ci_high'])}; without bias up to "
+        f"{text.percent_span(row['ci_low'], row['ci_high'])}; by chance up to "
         f"{text.percent(row['null_high'])}; adjusted p {text.p_value(row['p_fwer'])}; "
         f"n = {text.count(most['n_group'])} and {text.count(least['n_group'])}"
     )
