@@ -154,7 +154,7 @@ torch.save(weights, f"{sys.argv[1]}/{os.environ['RANK']}.pt")
 def test_two_processes_reach_what_one_does(tmp_path: Path) -> None:
     (tmp_path / "worker.py").write_text(WORKER)
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29533",
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
          str(tmp_path / "worker.py"), str(tmp_path)],
         check=True, cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},

@@ -344,8 +344,9 @@ def arrows(changes: Sequence[Row], title: str) -> Any:
     colour = alt.Color(
         "way:N",
         scale=alt.Scale(domain=ways, range=[colours[name] for name in ways]),
-        legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=4),
-    )
+        legend=alt.Legend(symbolType="stroke", symbolStrokeWidth=4,
+                          columns=_columns(ways, [one["label"] for one in changes])),
+    )  # fmt: skip
     values = [{**one, "turn": 90 if one["after"] > one["before"] else 270} for one in changes]
     base = chart_of(values).encode(y=_lines_axis([one["label"] for one in changes]))
     heads = [
