@@ -237,7 +237,8 @@ PAPER = Paper(
         _rho_item(5, "Rho of 2-a and 2-b: groups in what valence retrieves", ("2-a", "2-b")),
         Item("Section 4", "All analyses, their means and model size", _means, (MEASURED,)),
         Item("Section 5", "Google Ngram: how often groups are named", _ngrams, (MEASURED,),
-             shortfall="the paper names no numbers; here woman and women, man and men count."),
+             shortfall="made with `--data ngrams=FILE`. The paper names no numbers; here woman and "
+                       "women, man and men count."),
         Item("Data statistics", "The paper's table of its data, which has no number", _data,
              (MEASURED,)),
         Item("Table 1", "Sentence templates and group words", _words),

@@ -346,9 +346,11 @@ def sentence(row: Row) -> Markup:
 
 def numbers(row: Row) -> str:
     """The numbers behind it."""
-    return f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: " + text.estimate(
-        row, "difference", signed=True, null=False
-    )
+    # units are queries, or items if only these have groups: see `ResamplingUnits`
+    of_items = row["experiment"].partition(" ")[0] in ("2-a", "2-b")
+    units = "" if row["metric"] == "extrinsic_lean" else " items" if of_items else " queries"
+    estimate = text.estimate(row, "difference", signed=True, null=False)
+    return f"experiment {text.clean(row['experiment'])}, extrinsic, {unit(row)}: {estimate}{units}"
 
 
 def _finding(row: Row, *, several: bool) -> Finding:
