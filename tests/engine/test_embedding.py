@@ -527,14 +527,8 @@ def test_a_device_that_workers_are_not_on_is_refused(tmp_path: Path) -> None:
 
     from tiltmeter.cli.app import app
 
-    given = [
-        "embed",
-        "testbed:dual",
-        "--images",
-        "testbed:?images=4",
-        "--store",
-        str(tmp_path / "store"),
-    ]
+    place = str(tmp_path / "store")
+    given = ["embed", "testbed:dual", "--images", "testbed:?images=28", "--store", place]
     for device, engine in (("cuda", "ray"), ("cpu", "ray:gpus=1")):
         told = CliRunner().invoke(app, [*given, "--device", device, "--engine", engine])
         assert isinstance(told.exception, InputError)
