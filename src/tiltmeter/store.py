@@ -493,7 +493,7 @@ def _seal(table: pa.Table, metadata: Mapping[bytes, bytes]) -> bytes:
 
 def _unseal(data: bytes) -> tuple[pa.Table, dict[bytes, bytes]]:
     """The table and metadata of a sealed file; raises if it is damaged."""
-    table = pq.ParquetFile(pa.BufferReader(data)).read()
+    table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     metadata = dict(table.schema.metadata or {})
     seal = metadata.pop(SEAL, None)
     if seal is not None:

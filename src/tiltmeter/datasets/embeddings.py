@@ -114,7 +114,8 @@ class EmbeddingShards:
             whole = pq.ParquetFile(file)
             listed = whole.schema_arrow.names
             wanted = [column for column in columns.names or () if column in listed]
-            table = whole.read(wanted)  # of none: an empty table, which has no rows
+            # of no columns: an empty table, which has no rows
+            table = whole.read(wanted, use_threads=False)
             rows = whole.metadata.num_rows
         vectors = NpyRows(name) if is_url(name) else open_npy(Path(name))
         if len(vectors) != rows:
@@ -155,7 +156,7 @@ def shards(spec: Spec, columns: Columns) -> ShardedFaces | None:
     with open_file(metadata_of(names[0])) as file:
         first = pq.ParquetFile(file)
         plain = [field.name for field in first.schema_arrow if not pa.types.is_nested(field.type)]
-        table = first.read_row_group(0, plain)
+        table = first.read_row_group(0, plain, use_threads=False)
     labels = label_groups(table, metadata_of(names[0]), columns)
     return ShardedFaces(EmbeddingShards(), names, Columns(tuple(labels)), path_of(place).name)
 
@@ -193,7 +194,8 @@ def _shard_ids(name: str, rows: Ints) -> list[str]:
         column = next((one for one in ID_COLUMNS if one in whole.schema_arrow.names), None)
         if column is None:
             return [f"{path_of(name).stem}/{row}" for row in rows]
-        return [str(value) for value in whole.read([column])[column].take(rows).to_pylist()]
+        ids = whole.read([column], use_threads=False)[column]
+        return [str(value) for value in ids.take(rows).to_pylist()]
 
 
 def _bad_layout(directory: Path, problem: str) -> InputError:

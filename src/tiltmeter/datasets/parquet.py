@@ -122,7 +122,7 @@ def _read(column: str, file: str) -> tuple[str, list[int], pa.Table] | None:
             whole = pq.ParquetFile(source)
             column = _image_column(whole.schema_arrow, column, file)
             sizes = [whole.metadata.row_group(at).num_rows for at in range(whole.num_row_groups)]
-            return column, sizes, whole.read(_plain(whole.schema_arrow))
+            return column, sizes, whole.read(_plain(whole.schema_arrow), use_threads=False)
     except TiltmeterError:
         raise
     except DAMAGE:
@@ -170,4 +170,5 @@ def _row_group(file: str, column: str, group: int) -> tuple[int, Any]:
     with open_file(file) as source:
         whole = pq.ParquetFile(source)
         first = sum(whole.metadata.row_group(at).num_rows for at in range(group))
-        return first, whole.read_row_group(group, [column])[column].combine_chunks()
+        read = whole.read_row_group(group, [column], use_threads=False)
+        return first, read[column].combine_chunks()

@@ -202,7 +202,7 @@ def _metadata(shard: str) -> tuple[str, Fields | None]:
         return place, {}
     try:
         with open_file(place) as file:
-            table = pq.read_table(file)
+            table = pq.ParquetFile(file).read(use_threads=False)
     except (*DAMAGE, InputError):
         return place, None
     if "key" not in table.column_names:

@@ -54,6 +54,9 @@ def parse_json(data: bytes | str, name: object) -> Any:
 def parse_parquet(data: bytes, name: object) -> pa.Table:
     """Parse a Parquet file; InputError if it is none.
 
+    It is read in one thread, like every Parquet file in memory of Python: a thread of Arrow that
+    frees such memory while the interpreter ends aborts the process (apache/arrow#34314).
+
     Examples
     --------
     >>> parse_parquet(b"PAR1", "results.parquet")
@@ -62,7 +65,7 @@ def parse_parquet(data: bytes, name: object) -> pa.Table:
     tiltmeter.errors.InputError: results.parquet is damaged, no valid Parquet file: ...
     """
     try:
-        return pq.ParquetFile(pa.BufferReader(data)).read()
+        return pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise InputError(

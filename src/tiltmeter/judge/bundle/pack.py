@@ -16,19 +16,17 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tiltmeter import __version__
 from tiltmeter.errors import InputError, TiltmeterError
 from tiltmeter.judge.bundle.zip_file import packed
-from tiltmeter.results import RESULTS, file_hash, recover, write_atomically
+from tiltmeter.results import RESULTS, file_hash, parse_parquet, recover, write_atomically
 from tiltmeter.results.run import SEAL, read_record
 
 BUNDLE = 1  # format version
@@ -91,7 +89,7 @@ def bundle(
         raise InputError(f"{out} already exists: pass another --out, or --force")
     meta = read_record(directory)
     files, missing = _files(directory, meta)
-    table = as_results(pq.read_table(BytesIO(files[TABLE])))
+    table = as_results(parse_parquet(files[TABLE], TABLE))
     if with_vectors and not any(
         name.startswith("vectors/") and name != _SAVED_COUNTS for name in files
     ):
@@ -215,7 +213,7 @@ def _embeddings(files: dict[str, bytes], meta: dict[str, Any]) -> dict[str, Any]
         if file in meta.get("files", {}):
             entry["file_sha256"] = meta["files"][file]
         if file in files:
-            table = pq.read_table(BytesIO(files[file]))
+            table = parse_parquet(files[file], file)
             entry["rows"] = len(table)
             if "vector" in table.column_names:
                 vectors = table["vector"].combine_chunks()
