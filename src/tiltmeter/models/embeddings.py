@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from heapq import nlargest
 from pathlib import Path
 
 from tiltmeter.errors import InputError, UnknownNameError
@@ -43,8 +44,16 @@ class StoredTexts:
         """Embeddings of known texts; UnknownNameError for any other."""
         for text in texts:
             if text not in self.row:
-                raise UnknownNameError(f"text in the embeddings of {self.name}:", text, self.row)
+                raise self._unknown(text)
         return self.vectors[[self.row[text] for text in texts]]
+
+    def _unknown(self, text: str) -> UnknownNameError:
+        """Suggest texts with most words in common: of thousands, letters take half a second."""
+        words = set(text.split())
+        related = [known for known in self.row if words.intersection(known.split())]
+        nearest = nlargest(3, related, lambda known: len(words.intersection(known.split())))
+        kind = f"text in the embeddings of {self.name}:"
+        return UnknownNameError(kind, text, self.row, suggestions=nearest)
 
 
 def load(spec: Spec) -> StoredTexts:
