@@ -50,8 +50,7 @@ class StoredTexts:
     def _unknown(self, text: str) -> UnknownNameError:
         """Suggest texts with most words in common: of thousands, letters take half a second."""
         words = set(text.split())
-        related = [known for known in self.row if words.intersection(known.split())]
-        nearest = nlargest(3, related, lambda known: len(words.intersection(known.split())))
+        nearest = nlargest(3, self.row, lambda known: len(words.intersection(known.split())))
         kind = f"text in the embeddings of {self.name}:"
         return UnknownNameError(kind, text, self.row, suggestions=nearest)
 
