@@ -174,10 +174,10 @@ def audit(place: Path, part: int, bootstraps: int, device: str, few: bool) -> di
             backend=RankingBackend(device=device),
         )
 
-    def lift(rows: int) -> None:
+    def lift(faces: Faces) -> None:
         lift_table(
             model,
-            faces_of(rows),
+            faces,
             prompts=texts,
             attributes=ATTRIBUTES,
             convention=get_convention("tiltmeter"),
@@ -195,9 +195,10 @@ def audit(place: Path, part: int, bootstraps: int, device: str, few: bool) -> di
         found = run(IMAGES, Resampling(PERMUTATIONS, bootstraps))
         Run(found.table, {}, {"ranking": found.instances}).save(place / "run")
     took, peak = now() - started, peak_memory()
-    lift(2000)
+    lift(faces_of(2000))
+    faces = faces_of(IMAGES)  # those of the audit, which has found its images by then
     started = now()
-    lift(IMAGES)
+    lift(faces)
     lifted = now() - started
     seconds["scores, values and the rest"] = took - sum(seconds.values(), np.zeros(2))
     return {

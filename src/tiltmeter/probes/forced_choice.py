@@ -185,7 +185,7 @@ class _Part:
             values = [chosen[row].log_odds for row in defined] + [others[r].log_odds for r in kept]
             every = np.arange(len(self.sample))
             scored = scored_images(scored, np.stack(values, axis=1), every, cells)
-        table = judge.rows(scored, in_nats=True)
+        table = combined(judge.tables([(scored, True)]))
         name = f"{self.reading.name}: {pos} questions"
         truth = {asked[row].name: self._planted(asked[row]) for row in defined}
         return combined([*tables, _renamed(table, name, truth, groups)])

@@ -24,6 +24,7 @@ from tiltmeter.engine.vectors import InMemoryVectors, Vectors
 from tiltmeter.errors import InputError, UnknownNameError
 from tiltmeter.io.image_files import GeneratedImages, ImageFiles
 from tiltmeter.metrics.convention import Convention
+from tiltmeter.metrics.numpy_kernels import in_rows
 from tiltmeter.models.match_grid import match_grid
 from tiltmeter.probes.embeddings import image_embeddings
 from tiltmeter.probes.lift.contrastive import class_texts, kept_texts, score_embeddings
@@ -213,10 +214,9 @@ def lift_table(
         "seed": resampling.seed,
     }
     judge = ClassJudge(groups, kinds, constants, planted_world(faces), options.splits, resampling)
-    tables = [
-        judge.rows(one, in_nats=one.protocol != CONTRASTIVE or scale.value is not None)
-        for one in scored
-    ]
+    tables = judge.tables(
+        [(one, one.protocol != CONTRASTIVE or scale.value is not None) for one in scored]
+    )
     if CONTRASTIVE in protocols:
         tables.append(scale.rows(constants))
     seen = next((one.sample for one in scored if one.sample and one.sample.texts is not None), None)
@@ -264,9 +264,17 @@ class ClassJudge:
     #: By features of the sample, which the judged classes keep, and attribute.
     drawn: dict[tuple[int, str], ImageDraws] = field(default_factory=dict)
 
-    def rows(self, scored: ScoredClass, *, in_nats: bool) -> pa.Table:
-        """Rows of one class."""
-        return combined([self._by(scored, name, in_nats=in_nats) for name in self.groups])
+    def tables(self, classes: Sequence[tuple[ScoredClass, bool]]) -> list[pa.Table]:
+        """Rows of each class, which is or is not in nats; attributes at the same time."""
+        names = list(self.groups)
+        made: dict[str, list[pa.Table]] = {}
+
+        def judge(part: slice) -> None:  # all classes, for which it draws once
+            for name in names[part]:
+                made[name] = [self._by(one, name, in_nats=nats) for one, nats in classes]
+
+        in_rows(judge, len(names), step=1)
+        return [made[name][at] for at in range(len(classes)) for name in names]
 
     def _by(self, scored: ScoredClass, name: str, *, in_nats: bool) -> pa.Table:
         by, at = self.groups[name], list(self.groups).index(name)
