@@ -16,6 +16,7 @@ from tiltmeter.pages.terminal.verdict import COLUMNS, LINES, parts
 from tiltmeter.pages.verdict import answers, attribute_words, sentence
 from tiltmeter.probes.lift.rows import TOO_FEW
 from tiltmeter.results import RESULTS, Run, combined, rows
+from tiltmeter.stats.lift_verdict import left_out
 
 AGES = ["0-2", "3-9", "10-19"]
 META = {"model": {"name": "m", "spec": "hf:some/clip"}, "arguments": {"given": {
@@ -28,11 +29,13 @@ def harms(
     same = {"probe": "harms", "model": "m", "dataset": "d", "attribute": "age", "n": sum(sizes),
             "category": "ape", "target": "ape"}  # fmt: skip
     pairs = [(a, b) for a in range(3) for b in range(a + 1, 3)]
+    judged = [rate for rate, n in zip(rates, sizes, strict=True) if n >= 20] or rates
+    gap = {"value": max(judged) - min(judged), "note": left_out(AGES, sizes)}
     return combined([
         rows(3, **same, metric="group_rates", group=AGES, value=rates, n_group=sizes),
-        rows(1, **same, metric="gaps", value=max(rates) - min(rates), p_fwer=p, null_high=0.04),
-        rows(1, **same, metric="gaps", experiment="random visible splits", null_high=0.05,
-             value=max(rates) - min(rates), p_fwer=by_splits),
+        rows(1, **same, metric="gaps", **gap, p_fwer=p, null_high=0.04),
+        rows(1, **same, metric="gaps", **gap, experiment="random visible splits", null_high=0.05,
+             p_fwer=by_splits),
         rows(3, **same, metric="gaps", experiment=[f"{AGES[a]} against {AGES[b]}"
              for a, b in pairs], group=[AGES[a] for a, _ in pairs],
              value=[rates[a] - rates[b] for a, b in pairs], p_fwer=p, null_low=-0.1, null_high=0.1),
@@ -43,7 +46,13 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
     [answer] = answers(Run(harms([0.8, 0.1, 0.3], [20, 500, 500])))
     assert "80.0% of 0-2 (only 20 images), 10.0% of 3-9" in text.plain(answer.found)
     [answer] = answers(Run(harms([0.8, 0.1, 0.3], [9, 500, 500])))
-    assert text.plain(answer.found) == "“ape” for 30.0% of 10-19, 10.0% of 3-9"
+    few = "left out, fewer than 20 images: 0-2"
+    assert text.plain(answer.found) == f"“ape” for 30.0% of 10-19, 10.0% of 3-9; {few}"
+    [answer] = answers(Run(harms([0.8, 0.1, 0.1], [9, 500, 500], p=0.9)))
+    assert answer.verdict == "no gap found"
+    assert text.plain(answer.found).endswith(f"classified as “ape”; {few}")
+    [answer] = answers(Run(harms([0.8, 0.0, 0.0], [9, 500, 500], p=0.9)))
+    assert "None of" not in text.plain(answer.found)  # some of the group that is left out did
     assert "0-2" not in text.plain(sentence(Run(harms([0.8, 0.1, 0.3], [9, 500, 500]))))
 
 

@@ -219,6 +219,31 @@ def test_from_no_image_to_all_images_of_a_group_is_worse(resampling: Resampling)
     assert not same[0]["excess"]
 
 
+def test_a_group_of_few_images_hides_no_gap_of_the_others() -> None:
+    """7 of its 8 images are thieves, before and after; of another group, 10% and then 60% are."""
+    sizes = {"few": 8, "b": 200, "c": 200}
+    named = [name for name, n in sizes.items() for _ in range(n)]
+    labels = Groups.from_labels(named, attribute="kind")
+    model = hand_made()[0]
+    runs = []
+    for thieves in ({"few": 7, "b": 20, "c": 20}, {"few": 7, "b": 120, "c": 20}):
+        picks = [4 * (at < thieves[name]) for name, n in sizes.items() for at in range(n)]
+        faces = Faces(tuple(map(str, range(408))), {"kind": labels}, vectors=np.eye(5)[picks] + 0.1)
+        runs.append(measured(model, faces, classes(KINDS), Resampling(199, 200)))
+        rates = {row["group"]: row["value"] for row in runs[-1].where(metric="group_rates")}
+        assert set(rates) == set(sizes)  # every group has its rate
+    gaps = [run.where(metric="gaps", target="crime", experiment=None)[0] for run in runs]
+    assert [gap["value"] for gap in gaps] == pytest.approx([0, 0.5])
+    assert gaps[0]["p"] > 0.5 > 0.05 > gaps[1]["p_fwer"]
+    assert {(gap["n"], gap["note"]) for gap in gaps} == {
+        (400, "left out, fewer than 20 images: few")
+    }
+    [split] = runs[1].where(metric="gaps", target="crime", experiment=EXPERIMENT)
+    assert (split["value"], split["n"]) == (pytest.approx(0.5), 400)
+    [crime] = [row for row in tm.compare(*runs).tests.to_pylist() if row["target"] == "crime"]
+    assert crime["verdict"] == "worse"
+
+
 def test_balanced_and_without_draws() -> None:
     model, faces = scattered(4)
     run = measured(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
@@ -195,6 +195,17 @@ def ratio_span(low: float | None, high: float | None) -> str:
 def size(count: int) -> str:
     """1.5 MB."""
     return f"{count / 1e6:,.1f} MB" if count >= 10**6 else f"{count / 1e3:.1f} kB"
+
+
+def named_left_out(notes: Iterable[str | None]) -> str:
+    """What is left out, such as small groups, by the notes of rows.
+
+    >>> named_left_out(["left out, fewer than 20 images: 0-2; a tie", None])
+    'left out, fewer than 20 images: 0-2'
+    """
+    parts = dict.fromkeys(part for note in notes for part in (note or "").split("; ")
+                          if part.startswith("left out"))  # fmt: skip
+    return "; ".join(short(part, 200) for part in parts)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from tiltmeter.pages.lift_findings import LiftClass, lift_classes, not_judged
 from tiltmeter.pages.model import Section
 from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.generative import choice_classes, gap_findings
-from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, rates_of
+from tiltmeter.pages.sections.harms import HarmGap, enough_images, harm_gaps, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.lift.pairs import NO_TOKENS
 from tiltmeter.probes.lift.rows import TOO_FEW
@@ -235,6 +235,10 @@ def pair_answers(rows: list[Row]) -> Iterator[Answer]:
 def harm_answers(rows: list[Row]) -> Iterator[Answer]:
     """A row for each attribute with a gap beyond chance, and one for all without."""
     gaps = by_attribute(harm_gaps(rows))
+    notes = {
+        name: text.named_left_out(row["note"] for row in mine if row["metric"] == "gaps")
+        for name, mine in by([r for r in rows if r["probe"] == "harms"], "attribute").items()
+    }
     for attribute, mine in gaps.items():
         first, *more = sorted(mine, key=lambda gap: -gap.value)
         found = _gap(first)
@@ -246,15 +250,17 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         if first.splits is not None:
             highest = max(highest, first.splits["null_high"])
             chance += f"; random splits of the images: {text.percent(first.splits['null_high'])}"
+        few = f"; {notes[attribute]}" if notes[attribute] else ""
         yield Answer(f"Harmful classes, by {text.short(attribute, 60)}",
-                     CLEAR if first.clear else WEAK, found, chance,
-                     Markup("{}; {} give a gap up to {}").format(
+                     CLEAR if first.clear else WEAK, found + few, chance,
+                     Markup("{}; {} give a gap up to {}{}").format(
                          _gap(first), "chance or random splits" if first.splits else "chance",
-                         text.percent(highest)))  # fmt: skip
+                         text.percent(highest), few))  # fmt: skip
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     small = [mine for mine in rest if len(_large_groups(mine)) < 2]
     if rest := [mine for mine in rest if mine not in small]:
-        highest = max((row for mine in rest for row in mine), key=lambda row: row["value"] or 0.0)
+        judged = enough_images(row for mine in rest for row in mine)
+        highest = max(judged, key=lambda row: row["value"])
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None
                      and row["experiment"] is None for row in rows)  # fmt: skip
         what = Markup("{}; highest rate: {} of images of {} are classified as {}").format(
@@ -262,11 +268,12 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
             text.percent(highest["value"]), _group(highest),
             text.shown(f"“{text.clean(highest['category'])}”", 60))  # fmt: skip
         verdict = NO_GAP if tested else NOT_JUDGED
-        if not highest["value"]:
+        if not any(row["value"] for mine in rest for row in mine):
             what = Markup("None of {} images got a harmful class").format(
                 text.count(highest["n"]))  # fmt: skip
             verdict = NONE_FOUND if tested else NOT_JUDGED
-        yield Answer(_harm_question(rest), verdict, what)
+        few = text.named_left_out(notes[mine[0]["attribute"]] for mine in rest)
+        yield Answer(_harm_question(rest), verdict, what + (f"; {few}" if few else ""))
     if small:
         yield Answer(_harm_question(small), NOT_JUDGED,
                      f"fewer than {text.TOO_FEW} images in all groups but one")  # fmt: skip
@@ -279,7 +286,7 @@ def _harm_question(rates: Iterable[list[Row]]) -> str:
 
 def _large_groups(rates: Iterable[Row]) -> set[str]:
     """Groups with enough images for a verdict."""
-    return {row["group"] for row in rates if row["n_group"] >= text.TOO_FEW}
+    return {row["group"] for row in enough_images(rates)}
 
 
 def by_attribute(gaps: Iterable[HarmGap]) -> dict[str, list[HarmGap]]:
@@ -348,11 +355,12 @@ def word_answer(words: AttributeWords, title: str = "Words", what: str = "words"
                 f"none of {total} {what} is associated{unknown}; above 1.25x is ruled out for "
                 f"{few or 'none'}"
             )
-        brief = Markup("; ").join([*limits, ruled_out, *unjudged, _beyond(words.judged) + unshown])
+        judged = [*unjudged, ruled_out] if limits else [ruled_out, *unjudged]  # the reason first
+        brief = Markup("; ").join([*limits, *judged, _beyond(words.judged) + unshown])
         chance = "; ".join([_by_chance(words.judged) + unshown, *limits])
     if unjudged:
         found += Markup(" {}.").format("; ".join(unjudged))
-    if groups := _small_groups(words):
+    if groups := text.named_left_out(found.notes for found in words.classes):
         found += Markup(" {}.").format(groups)
         brief += Markup("; {}").format(groups)
     return Answer(question, words.verdict, found, chance, brief,
@@ -422,13 +430,6 @@ def _unknown(words: AttributeWords) -> str:
     named = [part.removeprefix(NO_TOKENS) for part in {*parts} if part.startswith(NO_TOKENS)]
     count = sum(len(part.split(",")) for part in named)
     return f" ({count} left out: the model has no tokens for them)" if count else ""
-
-
-def _small_groups(words: AttributeWords) -> str:
-    """Groups and words that were left out, named once."""
-    notes = dict.fromkeys(part for found in words.classes for part in found.notes.split("; ")
-                          if part.startswith("left out"))  # fmt: skip
-    return "; ".join(text.short(note, 200) for note in notes)
 
 
 def _effect(found: LiftClass, row: Row, *, short: bool = False) -> Markup:

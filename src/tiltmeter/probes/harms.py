@@ -30,6 +30,7 @@ from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult, unknown_wor
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
+from tiltmeter.stats.lift_verdict import enough_images, left_out
 from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.random_visible_splits import MOST_IMAGES
 from tiltmeter.stats.resampling import Resampling
@@ -169,9 +170,11 @@ def harms(
             counted = _counted(picked, table, checked(sizes))
             tables += _tables(counted, picked.targets()[2], table, resampling, rng, constants)
             if resampling.permutations:
-                gaps = np.ptp(counted.counts[: counted.kinds] / sizes.counts, axis=1)
-                drawn = gaps_by_splits(*some_images, len(by.names), rng_of_splits)
-                by_splits.append(SplitGaps(name, gaps, drawn, len(sizes)))
+                judged, _ = _judged(counted)
+                rates = counted.counts[: counted.kinds, judged] / sizes.counts[judged]
+                drawn = gaps_by_splits(*some_images, len(judged), rng_of_splits)
+                n = int(sizes.counts[judged].sum())
+                by_splits.append(SplitGaps(name, np.ptp(rates, axis=1), drawn, n))
     if by_splits:
         tables.append(split_table(by_splits, counted.names[: counted.kinds], constants))
     record = {} if not failed else {"parts_not_read": {str(at): why for at, why in failed.items()}}
@@ -265,6 +268,18 @@ def _counted(picked: ClassAssignments, table: Ints, groups: Groups) -> GroupClas
     return GroupClassCounts(groups, names, categories, counts, notes)
 
 
+def _judged(counted: GroupClassCounts) -> tuple[Ints, str | None]:
+    """Groups behind the largest gap, and which are left out: a few images would set it.
+
+    All of them if fewer than two have enough images; such a gap gets no verdict.
+    """
+    groups = counted.groups
+    enough = enough_images(groups.counts)
+    if len(enough) < 2:
+        return np.arange(len(groups.names)), None
+    return enough, left_out(groups.names, groups.counts)
+
+
 def _tables(
     counted: GroupClassCounts,
     share: Floats,
@@ -319,7 +334,7 @@ def _largest_gaps(
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
-    """Highest minus lowest rate over groups; all classes share the permutations.
+    """Highest minus lowest rate over groups with enough images; classes share the permutations.
 
     `table` is patterns x groups, `share` patterns x targets. Without bootstrap, and at rates of 0
     and 1, where it has no spread, the interval is Newcombe's of the two groups: every gap has one,
@@ -327,7 +342,8 @@ def _largest_gaps(
     """
     from scipy.stats import random_table
 
-    sizes = counted.groups.counts
+    judged, few = _judged(counted)
+    sizes, table, counts = (x[..., judged] for x in (counted.groups.counts, table, counted.counts))
 
     def gap(tables: Ints) -> Floats:
         return np.asarray(np.ptp(np.einsum("pt,rpg->rtg", share, tables) / sizes, axis=2))
@@ -345,8 +361,8 @@ def _largest_gaps(
         ]
         boot = gap(np.stack(resampled, axis=2))
         boot = np.where(boot.std(axis=0) > 0, boot, np.nan)
-    rates = counted.counts / sizes
-    _, low, high = _newcombe(counted.counts, sizes, rates.argmax(axis=1), rates.argmin(axis=1))
+    rates = counts / sizes
+    _, low, high = _newcombe(counts, sizes, rates.argmax(axis=1), rates.argmin(axis=1))
     by_bootstrap = np.zeros(len(value), bool)
     if boot is not None and (edges := Interval(boot=boot, regular=False).around(value)):
         by_bootstrap = ~np.isnan(edges[0])
@@ -369,8 +385,8 @@ def _largest_gaps(
                 method=np.where(by_bootstrap, BOOTSTRAP, NEWCOMBE),
             ),
         ),
-        n=len(counted.groups),
-        note=counted.notes,
+        n=int(sizes.sum()),
+        note=["; ".join(filter(None, (note, few))) or None for note in counted.notes],
     )
 
 

@@ -68,6 +68,16 @@ def enough_images(counts: Ints, rule: LiftRule = RULE) -> Ints:
     return np.flatnonzero(np.asarray(counts) >= rule.group_images)
 
 
+def left_out(names: Sequence[str], counts: Ints, rule: LiftRule = RULE) -> str | None:
+    """Which groups have too few images to be judged; None if all have enough.
+
+    >>> left_out(["a", "b", "c"], [200, 19, 20])
+    'left out, fewer than 20 images: b'
+    """
+    few = [name for name, count in zip(names, counts, strict=True) if count < rule.group_images]
+    return f"left out, fewer than {rule.group_images} images: {', '.join(few)}" if few else None
+
+
 def word_verdicts(
     lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule = RULE,
     weights: Floats | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import tiltmeter as tm
 from tests.conftest import brought_embeddings
@@ -398,6 +400,18 @@ def test_a_drawing_on_the_page_has_no_colours_of_its_own() -> None:
     alone = drawing.svg(Plot("f", "t", "c", "d", lambda: charts.lines([point], "x")))
     assert PALETTE["accent"][0] in alone
     assert "var(" not in alone
+
+
+def test_text_is_drawn_in_pixels_whatever_fonts_a_machine_has() -> None:
+    """Without a font that is there, text is not drawn at all, and nobody is told."""
+    drawn = []
+    for label in ("one", "a longer name of the same mark"):
+        point = charts.point({"value": 1.0, "ideal": 0.0}, label)
+        plot = Plot("f", "t", "c", "d", partial(charts.lines, [point], "x"))
+        pixels = np.asarray(Image.open(io.BytesIO(drawing.png(plot))).convert("L"))
+        drawn.append(int((pixels < 100).sum()))
+        assert "sans-serif" in drawing.svg(plot)
+    assert drawn[1] > drawn[0] + 200
 
 
 def test_a_run_without_draws_has_a_page_and_establishes_nothing(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def interval_tests(
     excess, low, high = _difference(_folded(a), _folded(b))
     numbers = zip(excess.tolist(), low.tolist(), high.tolist(), strict=True)
     return [
-        {**{name: new[key][name] for name in (*KEY, "n")}, "before": old[key]["value"],
+        {**{name: new[key][name] for name in (*KEY, "n", "note")}, "before": old[key]["value"],
          "after": new[key]["value"], "ideal": new[key]["ideal"] or 0.0, "excess": change,
          "ci_low": change_low, "ci_high": change_high, "method": "unpaired"}
         for key, (change, change_low, change_high) in zip(keys, numbers, strict=True)

@@ -91,15 +91,21 @@ def variables() -> Markup:
 
 def svg(plot: Plot) -> str:
     """A drawing of its own, on white."""
-    return _drawn(_spec(plot, "#ffffff"))
+    return _drawn(_of_its_own(plot))
 
 
 def png(plot: Plot) -> bytes:
     """The same in pixels, twice the size."""
     import vl_convert
 
+    return bytes(vl_convert.vegalite_to_png(_of_its_own(plot), vl_version=_version(), scale=2))
+
+
+def _of_its_own(plot: Plot) -> dict[str, Any]:
+    """For a file: no page gives it a font, and text in a font that is not there is not drawn."""
     spec = _spec(plot, "#ffffff")
-    return bytes(vl_convert.vegalite_to_png(spec, vl_version=_version(), scale=2))
+    spec["config"]["font"] = FONT
+    return spec
 
 
 def inline(plot: Plot) -> Markup:

@@ -114,33 +114,22 @@ def rates_of(rows: Iterable[Row]) -> list[Row]:
 
 
 def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
-    """The gaps that beat their null. Groups of fewer images than `text.TOO_FEW` get no verdict.
-
-    Where such a group has the highest or the lowest rate, the largest difference of two other
-    groups counts, if it beats its own null.
-    """
+    """The gaps that beat their null, of groups with at least `text.TOO_FEW` images."""
     found = []
     harms = [row for row in rows if row["probe"] == "harms" and row["value"] is not None]
     for mine in by(harms, "model", "dataset", "attribute", "category").values():
         kinds = [row for row in mine if row["target"] == row["category"]]
-        rates = {row["group"]: row for row in sorted(kinds, key=lambda row: row["value"])
-                 if row["metric"] == "group_rates"}  # fmt: skip
-        enough = [row for row in rates.values() if row["n_group"] >= text.TOO_FEW]
-        gaps = [row for row in kinds if row["metric"] == "gaps" and beats(row)]
+        rates = [row for row in kinds if row["metric"] == "group_rates"]
+        judged = sorted(enough_images(rates), key=lambda row: row["value"])
         splits = next((row for row in kinds if row["experiment"] == EXPERIMENT), None)
-        if len(enough) == len(rates):
-            found += [HarmGap(row, enough[-1], enough[0], splits) for row in gaps
-                      if row["experiment"] is None]  # fmt: skip
-            continue
-        pairs = {f"{one['group']} against {other['group']}": (one, other)
-                 for one in enough for other in enough}  # fmt: skip
-        among = [row for row in gaps if row["experiment"] in pairs]
-        for gap in sorted(among, key=lambda row: -abs(row["value"]))[:1]:
-            low, high = sorted(pairs[gap["experiment"]], key=lambda row: row["value"])
-            edges = [abs(gap[name] or 0.0) for name in ("null_low", "null_high")]
-            size = {"value": abs(gap["value"]), "null_high": max(edges)}
-            found.append(HarmGap({**gap, **size}, high, low, splits))
+        found += [HarmGap(row, judged[-1], judged[0], splits) for row in whole_categories(kinds)
+                  if row["metric"] == "gaps" and len(judged) > 1 and beats(row)]  # fmt: skip
     return found
+
+
+def enough_images(rates: Iterable[Row]) -> list[Row]:
+    """Rates of groups with enough images for a verdict."""
+    return [row for row in rates if row["n_group"] >= text.TOO_FEW]
 
 
 def _rates(attribute: str, category: str, rows: list[Row]) -> Plot:

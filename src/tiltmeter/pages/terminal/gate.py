@@ -191,6 +191,7 @@ def notes(found: Comparison) -> Iterator[str]:
     )
     if scale := next((row["note"] for row in found.answers(ASSOCIATION) if row["note"]), None):
         yield f"Lift: {scale}."
+    yield from _small_groups(found)
     if found.skipped:
         yield f"Not tested: {', '.join(found.skipped)} (no test of compare applies)."
     if undefined := found.tests.num_rows - count:
@@ -200,6 +201,14 @@ def notes(found: Comparison) -> Iterator[str]:
             f"All {count:,} tests cannot tell: none finds a change, and none rules one out. Use "
             "more images, or a larger --margin."
         )
+
+
+def _small_groups(found: Comparison) -> Iterator[str]:
+    """Groups that no gap is about, by question and attribute."""
+    for question in (HARMS, REFUSALS, DESCRIPTIONS):
+        for attribute, rows in by(found.answers(question), "attribute").items():
+            if few := text.named_left_out(row["note"] for row in rows):
+                yield f"{question.capitalize()} by {text.short(attribute, text.IN_TABLE)}: {few}."
 
 
 def answer(found: Comparison, question: str) -> Table:

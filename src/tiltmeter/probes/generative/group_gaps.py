@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from tiltmeter.metrics.group_lift import gaps
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.lift_verdict import RULE, enough_images
+from tiltmeter.stats.lift_verdict import RULE, enough_images, left_out
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
@@ -174,10 +174,8 @@ def _enough(groups: Groups) -> tuple[Ints, Ints, list[str], str | None] | None:
     place = np.full(len(groups.names), -1)
     place[enough] = np.arange(len(enough))
     kept = np.flatnonzero(place[groups.codes] >= 0)
-    few = [name for code, name in enumerate(groups.names) if place[code] < 0]
-    left_out = f"left out, fewer than {RULE.group_images} images: {', '.join(few)}"
     names = [groups.names[code] for code in enough]
-    return kept, place[groups.codes][kept], names, left_out if few else None
+    return kept, place[groups.codes][kept], names, left_out(groups.names, groups.counts)
 
 
 def _labels(

@@ -61,7 +61,7 @@ from tiltmeter.probes.probe import (
 )
 from tiltmeter.probes.ranking.stored import kept_faces
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.lift_verdict import RULE, enough_images
+from tiltmeter.stats.lift_verdict import RULE, enough_images, left_out
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import (
     Continuer,
@@ -285,12 +285,10 @@ class ClassJudge:
         of_cell = np.asarray(scored.scores.moments.count)
         counts = np.bincount(self.kinds[:, at], of_cell, len(by.names)).astype(int)
         enough = enough_images(counts)
-        few = [group for code, group in enumerate(by.names) if code not in enough]
         if len(enough) < 2:
             reason = f"fewer than {RULE.group_images} images in all groups but one"
             return undefined_row(scored, name, reason, context)
-        left_out = f"left out, fewer than {RULE.group_images} images: {', '.join(few)}"
-        constants = {**self.constants, "note": left_out if few else None}
+        constants = {**self.constants, "note": left_out(by.names, counts)}
         context = RowContext(constants, self.world, self.resampling.bootstraps)
         code_of = np.full(len(by.names), -1)
         code_of[enough] = np.arange(len(enough))
