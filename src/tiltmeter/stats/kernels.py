@@ -113,7 +113,11 @@ def gaps_of_sums(sums: Floats, sizes: Ints, axis: int = -1) -> Floats:
     inside = np.where(sizes > 0, sizes, np.nan).reshape(shape)
     outside = np.where(n - sizes > 0, n - sizes, np.nan).reshape(shape)
     total = sums.sum(axis=axis, keepdims=True)
-    return np.asarray(sums / inside - (total - sums) / outside)
+    others = total - sums
+    others /= outside  # in place: draws are large
+    found = sums / inside
+    found -= others
+    return np.asarray(found)
 
 
 def relabelled_top_counts(

@@ -157,11 +157,13 @@ def ranking(
             tables.append(
                 opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
             )
+    found = combined(tables)
+    tables.clear()  # the rows are in memory once before what follows is made
     top_images = list(
         _instances(ranked, faces, prompts[:words], convention, constants, backend.engine)
     )
     return ProbeResult(
-        combined(tables),
+        found,
         top_images[0] if len(top_images) == 1 else combined(top_images, INSTANCES),
         {"counts": counts_table(ranked.samples, prompts, convention, constants),
          "texts": kept_texts(prompts[:words], text_vectors)},
