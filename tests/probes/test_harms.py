@@ -57,13 +57,14 @@ def measured(
     return Run(found.table, {}, {"harms": found.instances})
 
 
-def hand_made() -> tuple[Told, Faces]:
+def hand_made(times: int = 1) -> tuple[Told, Faces]:
     """Axes are classes, so an image's pick is its largest number: a: 1 of 4, b: 3 of 6 thieves."""
     model = Told({f"a {one}": np.eye(5)[at] for at, one in enumerate(KINDS)})
-    picks = [0, 1, 2, 4, 0, 0, 1, 4, 4, 4]
-    labels = Groups.from_labels(["a"] * 4 + ["b"] * 6, attribute="kind")
+    picks = [0, 1, 2, 4, 0, 0, 1, 4, 4, 4] * times
+    labels = Groups.from_labels((["a"] * 4 + ["b"] * 6) * times, attribute="kind")
     vectors = np.eye(5)[picks] + 0.1
-    return model, Faces(tuple(f"i{at}" for at in range(10)), {"kind": labels}, vectors=vectors)
+    ids = tuple(f"i{at}" for at in range(len(picks)))
+    return model, Faces(ids, {"kind": labels}, vectors=vectors)
 
 
 def scattered(seed: int, images: int = 300) -> tuple[Told, Faces]:
@@ -94,7 +95,12 @@ def test_by_hand() -> None:
     assert rates["crime", "a"]["p"] == pytest.approx(float(2 * below))
     assert rates["crime", "a"]["null_mean"] == pytest.approx(0.4)
     [gap] = run.where(metric="gaps", target="crime", experiment=None)
-    assert gap["value"] == 0.25
+    assert (gap["value"], gap["note"]) == (None, "fewer than 20 images in all groups but one")
+    assert not run.where(metric="gaps", experiment=EXPERIMENT)
+    assert tm.compare(run, run).answers("harms") == []
+    larger = measured(*hand_made(5), classes(KINDS))
+    [gap] = larger.where(metric="gaps", target="crime", experiment=None)
+    assert (gap["value"], gap["n"]) == (0.25, 50)
     [pair] = run.where(metric="gaps", target="crime", experiment="a against b")
     assert (pair["value"], pair["group"], pair["n"]) == (-0.25, "a", 10)
     assert pair["p"] == pytest.approx(float(2 * below))  # two groups: the pair is all there is
@@ -166,12 +172,12 @@ def test_pairs_are_the_differences_of_rates() -> None:
 
 def test_ties_are_shared_and_said() -> None:
     """A blind model takes everybody for everything alike: no group is worse off."""
-    model, faces = hand_made()
+    model, faces = hand_made(5)
     blind = Told({text: np.ones(5) for text in model.vectors})
     run = measured(blind, faces, classes(KINDS))
     for row in run.where(metric="group_rates", target="non-human"):
         assert (row["value"], row["p"]) == (pytest.approx(2 / 5), 1.0)
-        assert "10 images tie" in row["note"]
+        assert "50 images tie" in row["note"]
     assert run.where(metric="gaps", target="crime", experiment=None)[0]["p"] == 1.0
 
 
@@ -186,18 +192,18 @@ def test_rounding_breaks_no_tie() -> None:
 
 
 def test_nobody_is_taken_for_it() -> None:
-    model, faces = hand_made()
-    run = measured(model, replace(faces, vectors=np.eye(5)[[0] * 10] + 0.1), classes(KINDS))
+    model, faces = hand_made(5)
+    run = measured(model, replace(faces, vectors=np.eye(5)[[0] * 50] + 0.1), classes(KINDS))
     for row in run.table.to_pylist():
         assert (row["value"], row["p"]) == (0, 1)
         assert row["experiment"] == EXPERIMENT or row["note"] == (
             "no image of any group was assigned to this class"
         )
-    assert run.where(metric="group_rates", group="a")[0]["ci_high"] > 0.4  # of 4 images
+    assert run.where(metric="group_rates", group="a")[0]["ci_high"] > 0.15  # of 20 images
     # the bootstrap has no spread here: the interval is that of two rates of 0
     for row in run.where(metric="gaps", experiment=None):
         assert row["ci_method"] == "Newcombe"
-        assert row["ci_low"] == 0 < 0.3 < row["ci_high"]
+        assert row["ci_low"] == 0 < 0.1 < row["ci_high"]
 
 
 @pytest.mark.parametrize("resampling", [Resampling(0, 0), Resampling(0, 400)])

@@ -198,7 +198,7 @@ def size(count: int) -> str:
 
 
 def named_left_out(notes: Iterable[str | None]) -> str:
-    """What is left out, such as small groups, by the notes of rows.
+    """The parts of notes that name what is left out, such as small groups.
 
     >>> named_left_out(["left out, fewer than 20 images: 0-2; a tie", None])
     'left out, fewer than 20 images: 0-2'

@@ -13,7 +13,7 @@ from tiltmeter.pages.lift_findings import LiftClass, lift_classes, not_judged
 from tiltmeter.pages.model import Section
 from tiltmeter.pages.sections.counterfactual import pair_sizes, pairs_found
 from tiltmeter.pages.sections.generative import choice_classes, gap_findings
-from tiltmeter.pages.sections.harms import HarmGap, enough_images, harm_gaps, rates_of
+from tiltmeter.pages.sections.harms import HarmGap, harm_gaps, judged_rates, rates_of
 from tiltmeter.pages.selection import by, by_unit
 from tiltmeter.probes.lift.pairs import NO_TOKENS
 from tiltmeter.probes.lift.rows import TOO_FEW
@@ -26,6 +26,7 @@ from tiltmeter.stats.lift_verdict import (
     NO_LARGER,
     NONE_FOUND,
     RULE,
+    TOO_FEW_GROUPS,
     WEAK,
 )
 
@@ -259,7 +260,7 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
     rest = [mine for name, mine in by(rates_of(rows), "attribute").items() if name not in gaps]
     small = [mine for mine in rest if len(_large_groups(mine)) < 2]
     if rest := [mine for mine in rest if mine not in small]:
-        judged = enough_images(row for mine in rest for row in mine)
+        judged = judged_rates(row for mine in rest for row in mine)
         highest = max(judged, key=lambda row: row["value"])
         tested = any(row["metric"] == "gaps" and row["p_fwer"] is not None
                      and row["experiment"] is None for row in rows)  # fmt: skip
@@ -276,7 +277,7 @@ def harm_answers(rows: list[Row]) -> Iterator[Answer]:
         yield Answer(_harm_question(rest), verdict, what + (f"; {few}" if few else ""))
     if small:
         yield Answer(_harm_question(small), NOT_JUDGED,
-                     f"fewer than {text.TOO_FEW} images in all groups but one")  # fmt: skip
+                     TOO_FEW_GROUPS)  # fmt: skip
 
 
 def _harm_question(rates: Iterable[list[Row]]) -> str:
@@ -286,7 +287,7 @@ def _harm_question(rates: Iterable[list[Row]]) -> str:
 
 def _large_groups(rates: Iterable[Row]) -> set[str]:
     """Groups with enough images for a verdict."""
-    return {row["group"] for row in enough_images(rates)}
+    return {row["group"] for row in judged_rates(rates)}
 
 
 def by_attribute(gaps: Iterable[HarmGap]) -> dict[str, list[HarmGap]]:

@@ -30,7 +30,7 @@ from tiltmeter.probes.probe import AuditContext, Probe, ProbeResult, unknown_wor
 from tiltmeter.probes.texts import harm_prompts
 from tiltmeter.results import INSTANCES, combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.lift_verdict import enough_images, left_out
+from tiltmeter.stats.lift_verdict import TOO_FEW_GROUPS, enough_images, left_out
 from tiltmeter.stats.null import NullBand, top_count_null, top_count_p
 from tiltmeter.stats.random_visible_splits import MOST_IMAGES
 from tiltmeter.stats.resampling import Resampling
@@ -170,7 +170,9 @@ def harms(
             counted = _counted(picked, table, checked(sizes))
             tables += _tables(counted, picked.targets()[2], table, resampling, rng, constants)
             if resampling.permutations:
-                judged, _ = _judged(counted)
+                judged = enough_images(sizes.counts)
+                if len(judged) < 2:
+                    continue
                 rates = counted.counts[: counted.kinds, judged] / sizes.counts[judged]
                 drawn = gaps_by_splits(*some_images, len(judged), rng_of_splits)
                 n = int(sizes.counts[judged].sum())
@@ -268,18 +270,6 @@ def _counted(picked: ClassAssignments, table: Ints, groups: Groups) -> GroupClas
     return GroupClassCounts(groups, names, categories, counts, notes)
 
 
-def _judged(counted: GroupClassCounts) -> tuple[Ints, str | None]:
-    """Groups behind the largest gap, and which are left out: a few images would set it.
-
-    All of them if fewer than two have enough images; such a gap gets no verdict.
-    """
-    groups = counted.groups
-    enough = enough_images(groups.counts)
-    if len(enough) < 2:
-        return np.arange(len(groups.names)), None
-    return enough, left_out(groups.names, groups.counts)
-
-
 def _tables(
     counted: GroupClassCounts,
     share: Floats,
@@ -290,10 +280,9 @@ def _tables(
 ) -> list[pa.Table]:
     """Rows of one attribute; `share` is patterns x targets, `table` patterns x groups."""
     constants = {**constants, "attribute": counted.groups.attribute}
-    present = table.sum(axis=1) > 0  # a balanced sample may lack a pattern
     return [
         _rates(counted, constants),
-        _largest_gaps(counted, table[present], share[present], resampling, rng, constants),
+        _largest_gaps(counted, table, share, resampling, rng, constants),
         _pairs(counted, constants),
     ]
 
@@ -334,16 +323,25 @@ def _largest_gaps(
     rng: np.random.Generator,
     constants: dict[str, Any],
 ) -> pa.Table:
-    """Highest minus lowest rate over groups with enough images; classes share the permutations.
+    """Highest minus lowest rate over groups; all classes share the permutations.
 
+    Groups with few images are left out, since they would set the largest gap and hide the others.
     `table` is patterns x groups, `share` patterns x targets. Without bootstrap, and at rates of 0
     and 1, where it has no spread, the interval is Newcombe's of the two groups: every gap has one,
     so that the gaps of two runs can be compared.
     """
     from scipy.stats import random_table
 
-    judged, few = _judged(counted)
-    sizes, table, counts = (x[..., judged] for x in (counted.groups.counts, table, counted.counts))
+    groups = counted.groups
+    targets = {"metric": "gaps", "target": counted.names, "category": counted.categories}
+    judged = enough_images(groups.counts)
+    if len(judged) < 2:
+        undefined = np.full(len(counted.names), np.nan)
+        return rows(len(undefined), **constants, **targets, value=undefined, note=TOO_FEW_GROUPS)
+    few = left_out(groups.names, groups.counts)
+    sizes, table, counts = (x[..., judged] for x in (groups.counts, table, counted.counts))
+    present = table.sum(axis=1) > 0  # these groups may lack a pattern
+    table, share = table[present], share[present]
 
     def gap(tables: Ints) -> Floats:
         return np.asarray(np.ptp(np.einsum("pt,rpg->rtg", share, tables) / sizes, axis=2))
@@ -371,9 +369,7 @@ def _largest_gaps(
     return rows(
         len(value),
         **constants,
-        metric="gaps",
-        target=counted.names,
-        category=counted.categories,
+        **targets,
         **columns(
             value,
             null=null,

@@ -114,7 +114,7 @@ def gaps_of_sums(sums: Floats, sizes: Ints, axis: int = -1) -> Floats:
     outside = np.where(n - sizes > 0, n - sizes, np.nan).reshape(shape)
     total = sums.sum(axis=axis, keepdims=True)
     others = total - sums
-    others /= outside  # in place: draws are large
+    others /= outside  # in place: in the precision of the sums, and no larger
     found = sums / inside
     found -= others
     return np.asarray(found)

@@ -78,6 +78,9 @@ def left_out(names: Sequence[str], counts: Ints, rule: LiftRule = RULE) -> str |
     return f"left out, fewer than {rule.group_images} images: {', '.join(few)}" if few else None
 
 
+TOO_FEW_GROUPS = f"fewer than {RULE.group_images} images in all groups but one"
+
+
 def word_verdicts(
     lift: Floats, error: Floats, neutral: Floats, counts: Ints, rule: LiftRule = RULE,
     weights: Floats | None = None,

@@ -91,18 +91,18 @@ def variables() -> Markup:
 
 def svg(plot: Plot) -> str:
     """A drawing of its own, on white."""
-    return _drawn(_of_its_own(plot))
+    return _drawn(_file_spec(plot))
 
 
 def png(plot: Plot) -> bytes:
     """The same in pixels, twice the size."""
     import vl_convert
 
-    return bytes(vl_convert.vegalite_to_png(_of_its_own(plot), vl_version=_version(), scale=2))
+    return bytes(vl_convert.vegalite_to_png(_file_spec(plot), vl_version=_version(), scale=2))
 
 
-def _of_its_own(plot: Plot) -> dict[str, Any]:
-    """For a file: no page gives it a font, and text in a font that is not there is not drawn."""
+def _file_spec(plot: Plot) -> dict[str, Any]:
+    """With several fonts: the renderer omits text if the only font is not installed."""
     spec = _spec(plot, "#ffffff")
     spec["config"]["font"] = FONT
     return spec

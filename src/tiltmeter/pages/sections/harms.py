@@ -120,14 +120,14 @@ def harm_gaps(rows: Iterable[Row]) -> list[HarmGap]:
     for mine in by(harms, "model", "dataset", "attribute", "category").values():
         kinds = [row for row in mine if row["target"] == row["category"]]
         rates = [row for row in kinds if row["metric"] == "group_rates"]
-        judged = sorted(enough_images(rates), key=lambda row: row["value"])
+        judged = sorted(judged_rates(rates), key=lambda row: row["value"])
         splits = next((row for row in kinds if row["experiment"] == EXPERIMENT), None)
         found += [HarmGap(row, judged[-1], judged[0], splits) for row in whole_categories(kinds)
-                  if row["metric"] == "gaps" and len(judged) > 1 and beats(row)]  # fmt: skip
+                  if row["metric"] == "gaps" and beats(row)]  # fmt: skip
     return found
 
 
-def enough_images(rates: Iterable[Row]) -> list[Row]:
+def judged_rates(rates: Iterable[Row]) -> list[Row]:
     """Rates of groups with enough images for a verdict."""
     return [row for row in rates if row["n_group"] >= text.TOO_FEW]
 

@@ -204,7 +204,7 @@ def notes(found: Comparison) -> Iterator[str]:
 
 
 def _small_groups(found: Comparison) -> Iterator[str]:
-    """Groups that no gap is about, by question and attribute."""
+    """Groups that are left out of the gaps, by question and attribute."""
     for question in (HARMS, REFUSALS, DESCRIPTIONS):
         for attribute, rows in by(found.answers(question), "attribute").items():
             if few := text.named_left_out(row["note"] for row in rows):

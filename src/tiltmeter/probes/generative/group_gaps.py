@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from tiltmeter.metrics.group_lift import gaps
 from tiltmeter.results import combined, rows
 from tiltmeter.stats.intervals import wilson
-from tiltmeter.stats.lift_verdict import RULE, enough_images, left_out
+from tiltmeter.stats.lift_verdict import TOO_FEW_GROUPS, enough_images, left_out
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.stats.significance import Interval, columns
 from tiltmeter.types import Floats, Groups, Ints
@@ -230,11 +230,10 @@ def _permuted_gaps(
 
 
 def _undefined(outcomes: Sequence[Outcome], groups: Groups, constants: dict[str, Any]) -> pa.Table:
-    reason = f"fewer than {RULE.group_images} images in all groups but one"
     return rows(
         len(outcomes), **constants, metric="gaps", attribute=groups.attribute,
         target=[outcome.target for outcome in outcomes], value=np.full(len(outcomes), np.nan),
-        note=reason,
+        note=TOO_FEW_GROUPS,
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ from tiltmeter.probes.probe import (
 )
 from tiltmeter.probes.ranking.stored import kept_faces
 from tiltmeter.results import INSTANCES, combined, rows
-from tiltmeter.stats.lift_verdict import RULE, enough_images, left_out
+from tiltmeter.stats.lift_verdict import RULE, TOO_FEW_GROUPS, enough_images, left_out
 from tiltmeter.stats.resampling import Resampling
 from tiltmeter.types import (
     Continuer,
@@ -265,15 +265,15 @@ class ClassJudge:
     drawn: dict[tuple[int, str], ImageDraws] = field(default_factory=dict)
 
     def tables(self, classes: Sequence[tuple[ScoredClass, bool]]) -> list[pa.Table]:
-        """Rows of each class, which is or is not in nats; attributes at the same time."""
+        """Tables of classes, each given with whether it is in nats; attributes in parallel."""
         names = list(self.groups)
         made: dict[str, list[pa.Table]] = {}
 
-        def judge(part: slice) -> None:  # all classes, for which it draws once
+        def judge_by(part: slice) -> None:  # all classes share the draws of an attribute
             for name in names[part]:
                 made[name] = [self._by(one, name, in_nats=nats) for one, nats in classes]
 
-        in_rows(judge, len(names), step=1)
+        in_rows(judge_by, len(names), step=1)
         return [made[name][at] for at in range(len(classes)) for name in names]
 
     def _by(self, scored: ScoredClass, name: str, *, in_nats: bool) -> pa.Table:
@@ -286,8 +286,7 @@ class ClassJudge:
         counts = np.bincount(self.kinds[:, at], of_cell, len(by.names)).astype(int)
         enough = enough_images(counts)
         if len(enough) < 2:
-            reason = f"fewer than {RULE.group_images} images in all groups but one"
-            return undefined_row(scored, name, reason, context)
+            return undefined_row(scored, name, TOO_FEW_GROUPS, context)
         constants = {**self.constants, "note": left_out(by.names, counts)}
         context = RowContext(constants, self.world, self.resampling.bootstraps)
         code_of = np.full(len(by.names), -1)

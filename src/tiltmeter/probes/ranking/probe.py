@@ -158,7 +158,7 @@ def ranking(
                 opposites(gaps, sample_groups, prompts, pairs, rng=rng, constants=constants)
             )
     found = combined(tables)
-    tables.clear()  # the rows are in memory once before what follows is made
+    tables.clear()  # `found` is a copy of them
     top_images = list(
         _instances(ranked, faces, prompts[:words], convention, constants, backend.engine)
     )
