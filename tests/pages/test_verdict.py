@@ -48,6 +48,8 @@ def test_a_group_of_few_images_is_marked_and_one_of_fewer_gets_no_verdict() -> N
     [answer] = answers(Run(harms([0.8, 0.1, 0.3], [9, 500, 500])))
     few = "left out, fewer than 20 images: 0-2"
     assert text.plain(answer.found) == f"“ape” for 30.0% of 10-19, 10.0% of 3-9; {few}"
+    shown = " ".join(map(str, parts(Run(harms([0.8, 0.1, 0.3], [9, 500, 500]), META))))
+    assert "fewer than 20 images: 0-2" in " ".join(shown.split())
     [answer] = answers(Run(harms([0.8, 0.1, 0.1], [9, 500, 500], p=0.9)))
     assert answer.verdict == "no gap found"
     assert text.plain(answer.found).endswith(f"classified as “ape”; {few}")

@@ -50,8 +50,9 @@ def _head(run: Run) -> list[str]:
 
 def _answer(answer: Answer) -> Iterator[Part]:
     said = f"{answer.question}: {text.plain(answer.brief or answer.found)}"
-    # where nothing was found, the reason and what to do about it matter
-    lines = 2 if answer.verdict in (CLEAR, SIGNIFICANT) else 3
+    # the end of a line matters where nothing was found (the reason) or a group is left out
+    short = answer.verdict in (CLEAR, SIGNIFICANT) and "left out" not in said
+    lines = 2 if short else 3
     first, *more = _folded(said, lines, COLUMNS - VERDICT)
     yield Paragraph(f"{answer.verdict:{VERDICT}}{first}", answer.tone)
     yield from (f"{'':{VERDICT}}{line}" for line in more)
